@@ -170,8 +170,10 @@ impl DaemonBuilder {
     /// # Errors
     /// See [`StartError`]; nothing is left of what was started.
     pub async fn start(self, config: Config, log: Logger) -> Result<Daemon, StartError> {
-        let program = self.program.map_or_else(std::env::current_exe, Ok);
-        let program = program.map_err(StartError::Program)?;
+        let program = self
+            .program
+            .map_or_else(std::env::current_exe, Ok)
+            .map_err(StartError::Program)?;
         let spawner = Spawner::start()?;
         let sockets = Sockets::bind(&config, self.inherited, &log).await?;
         let certificate = Arc::new(Certificate::default());
@@ -538,9 +540,10 @@ fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
         return machine.to_owned();
     };
     let ip = address.ip().to_canonical();
-    match ip.is_unspecified() || ip.is_loopback() {
-        true => format!("{machine}:{}", address.port()),
-        false => address.to_string(),
+    if ip.is_unspecified() || ip.is_loopback() {
+        format!("{machine}:{}", address.port())
+    } else {
+        address.to_string()
     }
 }
 

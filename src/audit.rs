@@ -369,9 +369,10 @@ fn some<'a>(names: &'a [&'a str]) -> &'a [&'a str] {
 }
 
 fn object(members: Map<String, Value>) -> Value {
-    match members.is_empty() {
-        true => Value::Null,
-        false => members.into(),
+    if members.is_empty() {
+        Value::Null
+    } else {
+        members.into()
     }
 }
 
@@ -387,9 +388,10 @@ fn cut(mut text: String) -> String {
 /// As [`cut`]: of a value that is too long the beginning of its text.
 fn cut_value(value: Value) -> Value {
     let text = value.to_string();
-    match text.len() > TEXT_BYTES_MAX {
-        true => cut(text).into(),
-        false => value,
+    if text.len() > TEXT_BYTES_MAX {
+        cut(text).into()
+    } else {
+        value
     }
 }
 

@@ -1,108 +1,76 @@
 //! Health: what is wrong, since when, and what to do.
 //!
 //! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
-//!           [`policy::problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
+//!           [`problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
 //!           [`report`] is what the daemons of a fleet tell each other of it.
 //! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;
+pub(crate) mod problems;
 pub(crate) mod report;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use settee_client::{Health, Problem as Told};
+use settee_client::{Health, Problem};
 
 use crate::otp::wall_clock::system_time;
-use policy::problems::{Kind, Problem, Severity};
+use findings::Kind;
 use policy::schedule::WallTime;
 use policy::time::Timestamp;
 
 /// What is wrong now. Cheap to clone: all see the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HealthBoard(Arc<Mutex<Shown>>);
-
-#[derive(Clone, Debug, Default)]
-struct Shown {
-    /// Who says so.
-    daemon: String,
-    /// Each with the time of day at which it began.
-    problems: Vec<(Problem, WallTime)>,
-}
+pub(crate) struct HealthBoard(Arc<Mutex<Health>>);
 
 impl HealthBoard {
-    /// Shows these problems of a daemon from now on.
-    pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<Problem>) {
+    /// Shows these problems of a daemon from now on, the worst first, with when each was found first.
+    pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<(Problem, Timestamp)>) {
         let today = system_time();
-        let begun = |problem: &Problem| {
-            let ago = u64::try_from(now.since(problem.since).as_micros()).unwrap_or(u64::MAX);
-            WallTime::from_micros(today.as_micros().saturating_sub(ago))
-        };
-        let problems = problems.into_iter().map(|problem| {
-            let since = begun(&problem);
-            (problem, since)
+        let problems = problems.into_iter().map(|(mut problem, since)| {
+            let ago = u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX);
+            let since = WallTime::from_micros(today.as_micros().saturating_sub(ago));
+            problem.since = since.to_string();
+            problem
         });
-        *self.lock() = Shown {
-            daemon: daemon.to_owned(),
-            problems: problems.collect(),
-        };
+        let mut shown = self.lock();
+        daemon.clone_into(&mut shown.daemon);
+        shown.problems = problems.collect();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shown> {
+    fn lock(&self) -> MutexGuard<'_, Health> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many problems there are of each kind and severity that has any.
-    pub fn counts(&self) -> BTreeMap<(Kind, Severity), u64> {
+    pub fn counts(&self) -> BTreeMap<(String, String), u64> {
         let mut counts = BTreeMap::new();
-        for (Problem { finding, .. }, _) in &self.lock().problems {
-            *counts.entry((finding.kind, finding.severity)).or_default() += 1;
+        for Problem { kind, severity, .. } in &self.lock().problems {
+            *counts.entry((kind.clone(), severity.clone())).or_default() += 1;
         }
         counts
     }
 
     /// Returns the kinds of problems for which the daemon cannot do what it is for: all of them, or those alone for
     /// which it cannot take calls of functions.
-    pub fn disabling(&self, calls_alone: bool) -> Vec<&'static str> {
+    pub fn disabling(&self, calls_alone: bool) -> Vec<String> {
         let shown = self.lock();
-        let kinds = shown
-            .problems
-            .iter()
-            .map(|(problem, _)| problem.finding.kind);
-        let disabling = kinds.filter(|kind| match kind {
-            Kind::NoPoolWorks => true,
-            Kind::StoreAway => !calls_alone,
+        let kinds = shown.problems.iter().map(|problem| &problem.kind);
+        let disabling = kinds.filter(|kind| match kind.parse() {
+            Ok(Kind::NoPoolWorks) => true,
+            Ok(Kind::StoreAway) => !calls_alone,
             _ => false,
         });
-        disabling.map(Kind::into).collect()
+        disabling.cloned().collect()
     }
 
     /// Returns what everybody is told.
     pub fn told(&self) -> Health {
-        let now = system_time();
-        let Shown { daemon, problems } = self.lock().clone();
-        let worst = problems.iter().map(|(problem, _)| problem.finding.severity);
-        let status = worst.min().map_or("ok", Severity::into);
-        let told = problems.into_iter().map(|(problem, since)| {
-            let finding = problem.finding;
-            Told {
-                kind: <&str>::from(finding.kind).to_owned(),
-                severity: <&str>::from(finding.severity).to_owned(),
-                subject: finding.subject,
-                count: finding.count,
-                since: since.to_string(),
-                lasted_s: now.since(since).as_secs(),
-                cause: finding.cause,
-                remedy: finding.remedy,
-            }
-        });
-        Health {
-            status: status.to_owned(),
-            daemon,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            problems: told.collect(),
-            ..Health::default()
-        }
+        let mut health = self.lock().clone();
+        let worst = health.problems.first();
+        health.status = worst.map_or("ok", |worst| &worst.severity).to_owned();
+        env!("CARGO_PKG_VERSION").clone_into(&mut health.version);
+        report::lasting(health)
     }
 }
 

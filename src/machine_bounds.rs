@@ -23,10 +23,13 @@ const MEMORY_UNKNOWN: usize = 1 << 30;
 
 /// Returns the memory that the service may use, in bytes.
 pub(crate) fn memory() -> usize {
-    let machine = fs::read_to_string("/proc/meminfo").ok();
-    let machine = machine.as_deref().and_then(total_of);
-    let group = fs::read_to_string("/proc/self/cgroup").ok();
-    let group = group.and_then(|text| group_limit(Path::new("/sys/fs/cgroup"), &text));
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .as_deref()
+        .and_then(total_of);
+    let group = fs::read_to_string("/proc/self/cgroup")
+        .ok()
+        .and_then(|text| group_limit(Path::new("/sys/fs/cgroup"), &text));
     [machine, group]
         .into_iter()
         .flatten()

@@ -278,9 +278,10 @@ impl StreamHandler<Input> for Client {
         debug!(self.log, "client disconnected");
         let over = self.session.phase() == Phase::Over;
         if self.lending.is_some() {
-            return match over {
-                true => self.lending_cut(LendEnd::Gone, ctx),
-                false => self.end_lending(ctx),
+            return if over {
+                self.lending_cut(LendEnd::Gone, ctx)
+            } else {
+                self.end_lending(ctx)
             };
         }
         let (Mode::Tunnel(tunnel), false) = (&self.mode, over) else {

@@ -111,12 +111,11 @@ impl ConfigListener {
         self.manager.tell(ReloadConfig(Arc::new(settings)));
         self.active.certificate.set(certificate);
         if changes.is_empty() {
-            match overridden.is_empty() {
-                true => info!(self.log, "configuration is unchanged"),
-                false => {
-                    info!(self.log, "configuration is unchanged: values set over HTTP override it";
+            if overridden.is_empty() {
+                info!(self.log, "configuration is unchanged")
+            } else {
+                info!(self.log, "configuration is unchanged: values set over HTTP override it";
                     "changes" => describe_all(&overridden))
-                }
             }
             return Ok(overridden);
         }
@@ -181,8 +180,10 @@ type Loading = Result<Candidate, ReloadError>;
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     let loaded = read_files(&active, sources).await?;
     let config = loaded.config.clone();
-    let certificate = blocking::run("certificate", move || tls::read(&config)).await;
-    let certificate = certificate.map_err(not_read)?.map_err(Arc::new)?;
+    let certificate = blocking::run("certificate", move || tls::read(&config))
+        .await
+        .map_err(not_read)?
+        .map_err(Arc::new)?;
     let sockets = active.service_sockets.prepare(&loaded.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,

@@ -147,9 +147,10 @@ impl FleetMember {
 
     /// Gives everything back when the daemon is drained, and takes its part again afterwards.
     fn follow_drain(&mut self, ctx: &mut Context<Self>) {
-        let event = match self.options.drain.is_on() {
-            true => Event::Drain,
-            false => Event::Undrain,
+        let event = if self.options.drain.is_on() {
+            Event::Drain
+        } else {
+            Event::Undrain
         };
         self.event(event, ctx);
     }
@@ -296,8 +297,10 @@ impl FleetMember {
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
-        let former = former.into_iter().chain(self.asked.iter().copied());
-        let former = former.collect();
+        let former = former
+            .into_iter()
+            .chain(self.asked.iter().copied())
+            .collect();
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
@@ -465,9 +468,10 @@ impl Handler<Stop> for FleetMember {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
-        let (jobs_max, leave_max) = match msg.now {
-            true => (LEAVE_NOW_JOBS_MAX, LEAVE_NOW_MAX),
-            false => (LEAVE_JOBS_MAX, LEAVE_MAX),
+        let (jobs_max, leave_max) = if msg.now {
+            (LEAVE_NOW_JOBS_MAX, LEAVE_NOW_MAX)
+        } else {
+            (LEAVE_JOBS_MAX, LEAVE_MAX)
         };
         let is_first = self.leaving.replace(jobs_max).is_none();
         ctx.run_later(leave_max, Self::leave_now);

@@ -251,9 +251,10 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
                 Ok(None) | Err(_) => waiting.push_back((since, order)),
             }
         }
-        let wait = match waiting.is_empty() {
-            true => ORDERS_EVERY,
-            false => ORDER_RETRY,
+        let wait = if waiting.is_empty() {
+            ORDERS_EVERY
+        } else {
+            ORDER_RETRY
         };
         tokio::select! {
             changed = told.changed() => {

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use settee_client::{JobGroup, JobSelection, JobsQuery};
+use settee_client::{JobGroup, JobSelection, JobsQuery, Problem};
 
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
 use crate::drain::Drain;
 use crate::health::findings::{self, Counted};
+use crate::health::problems::Problems;
 use crate::messages::config_listener::CompareFiles;
 use crate::messages::proc_manager::GetStatus;
 use crate::metrics::Metrics;
@@ -29,7 +30,6 @@ use crate::query_server::status::DaemonStatus;
 use crate::replicator::DocState;
 use policy::growth::Growth;
 use policy::increases::Increases;
-use policy::problems::{Finding, Problems};
 use policy::schedule::JobState;
 
 /// The shortest time from the end of a look to the next one.
@@ -79,10 +79,10 @@ pub(crate) struct HealthWatcher {
     problems: Problems,
     increases: Increases,
     /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
-    of_files: Option<Finding>,
+    of_files: Option<Problem>,
     growth: Growth,
     /// What was found of the size of the store, which is looked at every [`SIZE_EVERY`].
-    of_growth: Option<Finding>,
+    of_growth: Option<Problem>,
     clock: Clock,
     pid_guard: PidGuard,
 }
@@ -176,15 +176,18 @@ struct Look {
     /// The state of the pools.
     status: DaemonStatus,
     /// What is wrong.
-    found: Vec<Finding>,
+    found: Vec<Problem>,
     /// How long the look at replications took.
     took: Duration,
 }
 
 /// Looks at everything. A manager that is started again has no pools to look at.
 async fn look(options: HealthOptions) -> Look {
-    let status = options.manager.call(GetStatus { pool: None }).await;
-    let status = status.unwrap_or_default();
+    let status = options
+        .manager
+        .call(GetStatus { pool: None })
+        .await
+        .unwrap_or_default();
     let mut found = findings::of_status(&status);
     found.extend(options.drain.is_on().then(findings::of_drain));
     let replications = &options.replications;
@@ -203,8 +206,10 @@ async fn look(options: HealthOptions) -> Look {
         answered = answered.max(took);
     }
     let jobs = jobs.unwrap_or_else(|| Ok(Vec::new()));
-    let error = answer.unwrap_or_else(late).err();
-    let error = error.or(jobs.as_ref().err().cloned());
+    let error = answer
+        .unwrap_or_else(late)
+        .err()
+        .or(jobs.as_ref().err().cloned());
     found.extend(jobs.unwrap_or_default());
     let is_loading = replications.is_loading();
     found.extend(findings::of_store(error.as_deref(), answered, is_loading));
@@ -259,7 +264,7 @@ async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
 ///
 /// # Errors
 /// The store fails.
-async fn of_jobs(replications: &ReplicatorApi, docs: &[DocState]) -> Result<Vec<Finding>, String> {
+async fn of_jobs(replications: &ReplicatorApi, docs: &[DocState]) -> Result<Vec<Problem>, String> {
     let of_jobs = JobState::ALL.into_iter().map(DocState::from);
     let states = of_jobs.chain(docs.iter().copied());
     let query = JobsQuery {

@@ -267,8 +267,12 @@ impl JobSupervisor {
 
     fn orphan(&mut self, ctx: &mut Context<Self>) {
         self.orphaned = true;
-        let runs = self.children.keys().chain(self.waiting.keys());
-        let runs: Vec<_> = runs.copied().collect();
+        let runs: Vec<_> = self
+            .children
+            .keys()
+            .chain(self.waiting.keys())
+            .copied()
+            .collect();
         for run in runs {
             self.terminate(run, ORPHANED_MAX, ctx);
         }
@@ -297,9 +301,10 @@ impl Handler<StartChild> for JobSupervisor {
     fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
         let StartChild(new) = msg;
         // The scheduler is gone.
-        match self.orphaned {
-            true => self.report(new.number, Ok(ExitReason::Shutdown)),
-            false => self.start(new, ctx),
+        if self.orphaned {
+            self.report(new.number, Ok(ExitReason::Shutdown))
+        } else {
+            self.start(new, ctx)
         }
     }
 }

@@ -122,9 +122,10 @@ impl NativeProcess {
             lines.advance(1);
             self.take_line(line, now, ctx);
         }
-        match is_log(&lines) {
-            true => self.break_off("a log line instead of an answer", &lines, ctx),
-            false => self.take_line(lines, now, ctx),
+        if is_log(&lines) {
+            self.break_off("a log line instead of an answer", &lines, ctx)
+        } else {
+            self.take_line(lines, now, ctx)
         }
     }
 }

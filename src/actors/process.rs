@@ -185,12 +185,15 @@ impl<B: Backend> Process<B> {
         if !self.shared.is(ProcFlag::LeftByAnother) {
             return None;
         }
-        let is_reset = match is_ours {
-            true => resets || self.shared.is_left_by_call(),
-            false => prompt.answer_to.awaits_reset(),
+        let is_reset = if is_ours {
+            resets || self.shared.is_left_by_call()
+        } else {
+            prompt.answer_to.awaits_reset()
         };
-        let config = self.shared.take_reset_first();
-        let config = config.filter(|_| was_used && !is_reset)?;
+        let config = self
+            .shared
+            .take_reset_first()
+            .filter(|_| was_used && !is_reset)?;
         self.is_used = !is_ours;
         self.unanswered.add(UnansweredPrompt {
             timeout: self.context.prompt_timeout,
@@ -523,10 +526,10 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let own_timeout = self.prompt_timeout(prompt.token);
         let timeout = prompt.timeout.unwrap_or(own_timeout);
-        let pieces = reset
+        let pieces: Vec<Bytes> = reset
             .into_iter()
-            .chain(prompt.pieces().into_iter().flatten());
-        let pieces: Vec<Bytes> = pieces.collect();
+            .chain(prompt.pieces().into_iter().flatten())
+            .collect();
         let bound = self.shared.prompt_bound();
         let bound = bound.filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);
         self.unanswered.add(UnansweredPrompt {

@@ -30,7 +30,7 @@ use crate::logging::SUMMARY_PERIOD;
 use crate::messages::fleet_member::ServerReach;
 use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
-use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
+use crate::messages::replication_scheduler::{Happening, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::otp::deadline::DeadlineTimer;
 use crate::otp::deferred::Replier;
@@ -39,7 +39,7 @@ use crate::otp::tell::Tell;
 use crate::otp::wall_clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
-    Census, Departure, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,
+    Census, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,
     StopReason, WallTime,
 };
 use replication::crash::Crash;
@@ -264,8 +264,10 @@ impl ReplicationScheduler {
     }
 
     fn start_job(&mut self, id: JobId, run: Run, eased: bool) {
-        let entry = self.entries.get(&id);
-        let entry = entry.expect("SCH-1: a job that is started is registered");
+        let entry = self
+            .entries
+            .get(&id)
+            .expect("SCH-1: a job that is started is registered");
         let mut replication = Arc::clone(&entry.replication);
         let name = entry.name();
         if eased {
@@ -344,7 +346,7 @@ impl ReplicationScheduler {
         }
         let crash = self.crash(reason);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.resolve(&Outcome::Crashed(crash.clone()));
+            entry.resolve(&JobEnd::Crashed(crash.clone()));
         }
         self.tell(id, Happening::Crashed(crash));
     }
@@ -358,29 +360,27 @@ impl ReplicationScheduler {
         }
     }
 
-    fn job_left(&mut self, id: &JobId, how: Departure) {
-        let outcome = match (how, &self.ending) {
-            (Departure::Removed, _) => Outcome::Removed,
-            (Departure::Completed, Some(JobEnd::Normal(completed))) => {
+    fn job_left(&mut self, id: &JobId, how: End) {
+        let end = match how {
+            End::Stopped => JobEnd::Stopped,
+            End::Normal => {
                 info!(self.log, "replication completed"; self.name(id));
-                Outcome::Completed(Arc::clone(completed))
+                let ending = self.ending.clone();
+                ending.expect("SCH-3: a job completes when its run says so")
             }
-            (Departure::Completed, _) => {
-                unreachable!("SCH-3: a job completes when its run says so")
-            }
-            (Departure::Failed(reason), _) => {
+            End::Crashed(reason) | End::Unreachable(reason, _) => {
                 warn!(self.log, "replication without a document failed and is removed";
                       self.name(id), "error" => &*reason.text);
-                Outcome::Crashed(self.crash(&reason))
+                JobEnd::Crashed(self.crash(&reason))
             }
         };
-        self.tell(id, Happening::Ended(outcome.clone()));
+        self.tell(id, Happening::Ended(end.clone()));
         if let Some(mut entry) = self.entries.remove(id) {
             match entry.own_doc() {
                 Some(doc) => self.states.lock().set_job(&doc.id, id, None),
                 None => self.states.lock().note_transient(id),
             }
-            entry.resolve(&outcome);
+            entry.resolve(&end);
         }
     }
 

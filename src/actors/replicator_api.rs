@@ -292,9 +292,10 @@ impl ReplicatorApi {
             let Some(last) = ids.last() else { break };
             (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            let found = match has_store {
-                true => database.store().documents(ids.clone()).await.map(Some),
-                false => Ok(None),
+            let found = if has_store {
+                database.store().documents(ids.clone()).await.map(Some)
+            } else {
+                Ok(None)
             };
             let documents = match found {
                 Ok(Some(found)) => {
@@ -377,8 +378,7 @@ impl ReplicatorApi {
             .iter()
             .filter_map(|row| row.as_ref()?.job.clone())
             .collect();
-        let infos = self.scheduler(GetJobsById { ids }).await?;
-        let mut infos = infos.into_iter();
+        let mut infos = self.scheduler(GetJobsById { ids }).await?.into_iter();
         let known = docs.into_iter().zip(rows).map(|(id, row)| {
             let job = row.as_ref().and_then(|row| row.job.as_ref());
             let info = job.and_then(|_| infos.next().flatten());

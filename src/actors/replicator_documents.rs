@@ -30,9 +30,8 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_api::view;
 use crate::config::Config;
 use crate::config::password::random;
-use crate::messages::replication_scheduler::{
-    Happening, Outcome as JobOutcome, ReplicationEvent, Subscribe,
-};
+use crate::messages::replication_job::JobEnd;
+use crate::messages::replication_scheduler::{Happening, ReplicationEvent, Subscribe};
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -490,7 +489,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                 id: Some(id.to_string()),
                 reason: crash.to_string(),
             },
-            Happening::Ended(JobOutcome::Completed(completed)) => {
+            Happening::Ended(JobEnd::Normal(completed)) => {
                 let event = Event::Completed {
                     doc: doc.clone(),
                     job: id.clone(),

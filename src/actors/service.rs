@@ -119,12 +119,14 @@ impl Service {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
         };
-        let next = Rc::clone(&self.entrance).next(acceptor).into_actor(self);
-        let next = next.map(|(stream, place), service, ctx| {
-            service.accepting = None;
-            service.start_connection(stream, place, ctx);
-            service.accept(ctx);
-        });
+        let next = Rc::clone(&self.entrance)
+            .next(acceptor)
+            .into_actor(self)
+            .map(|(stream, place), service, ctx| {
+                service.accepting = None;
+                service.start_connection(stream, place, ctx);
+                service.accept(ctx);
+            });
         if let Some(before) = self.accepting.replace(ctx.spawn(next)) {
             ctx.cancel_future(before);
         }

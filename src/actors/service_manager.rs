@@ -214,8 +214,9 @@ impl Handler<Stop> for ServiceManager {
         self.stopping = true;
         self.options.services.refuse_waiters();
         self.options.sockets.close();
-        let running = std::mem::take(&mut self.running);
-        let running = running.into_values().map(|s| (s.actor, s.address));
+        let running = std::mem::take(&mut self.running)
+            .into_values()
+            .map(|s| (s.actor, s.address));
         self.leaving.extend(running);
         for (_, service) in &self.leaving {
             service.tell(Stop { now: msg.now });

@@ -24,8 +24,8 @@ pub(super) async fn share(
         return Ok(None);
     };
     let config = Arc::clone(&current.borrow());
-    let has_joined = match is_open {
-        true => match shared_settings::join(&*fleet, &config).await {
+    let has_joined = if is_open {
+        match shared_settings::join(&*fleet, &config).await {
             Ok(are_others) => {
                 if are_others {
                     let sources = sources.clone();
@@ -39,8 +39,9 @@ pub(super) async fn share(
             }
             Err(SharedSettingsError::Store(_)) => false,
             Err(error) => return Err(error.into()),
-        },
-        false => false,
+        }
+    } else {
+        false
     };
     Ok(Some(SharedSettings {
         fleet,

@@ -166,8 +166,10 @@ impl Authority {
         }
         let right = {
             let _place = WaitingPlace::take(&self.waiting, from).ok_or(LoginError::Busy)?;
-            let checking = Arc::clone(&self.checks).acquire_owned().await;
-            let checking = checking.map_err(|_| LoginError::Busy)?;
+            let checking = Arc::clone(&self.checks)
+                .acquire_owned()
+                .await
+                .map_err(|_| LoginError::Busy)?;
             // Others may have failed, or have got it right, in the meantime.
             if memory.is_some_and(|memory| self.is_remembered(&memory)) {
                 return Ok(());
@@ -204,8 +206,10 @@ impl Authority {
             let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {
-                let users = config.users.values();
-                let users = users.filter_map(|user| user.password.as_ref());
+                let users = config
+                    .users
+                    .values()
+                    .filter_map(|user| user.password.as_ref());
                 let known = config.admins.values().chain(users);
                 decoy.spend(&password, hash.as_ref(), known);
             }

@@ -98,10 +98,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let milliseconds = args.timeout.or(told).unwrap_or(COUCHDB_TIMEOUT_MS);
         Duration::from_millis(milliseconds)
     };
-    let attached = attach(&socket, from, &pipes, None, timeout(None));
-    let mut attached = attached.map_err(|error| refusal(&socket, &error))?;
-    let copying = pipes.start();
-    let copying = copying.map_err(|error| CliError::io("a thread", &error))?;
+    let mut attached = attach(&socket, from, &pipes, None, timeout(None))
+        .map_err(|error| refusal(&socket, &error))?;
+    let copying = pipes
+        .start()
+        .map_err(|error| CliError::io("a thread", &error))?;
     let end = loop {
         let end = attached.wait();
         let Some(resume) = end.as_ref().and_then(|end| end.resume.as_ref()) else {

@@ -83,13 +83,12 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     let origin = loaded
         .config
         .origin("replicator", "verify_ssl_certificates");
-    match origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
-        true => {
-            "\n# Other than in CouchDB:\n\
+    if origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
+        "\n# Other than in CouchDB:\n\
              # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
              # connect to servers whose certificate is of no known authority. Name theirs in ssl_trusted_certificates_file.\n"
-        }
-        false => "",
+    } else {
+        ""
     }
 }
 

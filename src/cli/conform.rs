@@ -155,17 +155,15 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         let pool = Pool::start(&config, languages, &log)?;
         let tested = match pool.target(&name) {
             Some(target) => test(args, target).await,
-            None => Err(no_language(&name)),
+            None => {
+                let message = format!("this program has no language '{name}' of its own");
+                let hint = "give the command of a query server after --";
+                Err(CliError::new(Exit::Usage, message, hint))
+            }
         };
         pool.stop().await;
         tested
     })
-}
-
-fn no_language(name: &LanguageName) -> CliError {
-    let message = format!("this program has no language '{name}' of its own");
-    let hint = "give the command of a query server after --";
-    CliError::new(Exit::Usage, message, hint)
 }
 
 async fn test(args: &Args, target: Target) -> Result<(), CliError> {
@@ -238,8 +236,10 @@ impl Args {
 
     /// Returns what is tested, for people: the words of the command, or the language.
     fn tested(&self) -> Vec<String> {
-        let words = self.command.iter();
-        let words = words.map(|word| word.to_string_lossy().into_owned());
+        let words = self
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
         let language = self.language.iter().filter(|_| self.command.is_empty());
         words.chain(language.cloned()).collect()
     }
@@ -279,9 +279,12 @@ impl Args {
         report: &mut Report,
         output: &mut StandardOutput,
     ) -> Result<ControlFlow<()>, CliError> {
-        let mut tell = |text: &str| match self.json {
-            true => Ok(ControlFlow::Continue(())),
-            false => output.write(text),
+        let mut tell = |text: &str| {
+            if self.json {
+                Ok(ControlFlow::Continue(()))
+            } else {
+                output.write(text)
+            }
         };
         let is_given = self.language_of_cases().is_some();
         let headline = headline(report, is_given, !self.cases.is_empty());
@@ -320,8 +323,11 @@ impl Args {
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
         // The cell itself finds those that are written with a folder.
-        let named = self.command.iter().skip(1);
-        let named = named.flat_map(|argument| of_own_file(Path::new(argument)));
+        let named = self
+            .command
+            .iter()
+            .skip(1)
+            .flat_map(|argument| of_own_file(Path::new(argument)));
         let mut paths = paths?;
         paths.extend(named);
         Ok(PoolConfig {
@@ -340,14 +346,18 @@ impl Args {
         let mut hint =
             "nothing was tested; correct the command, or give it more --timeout".to_owned();
         if !self.command.is_empty() && self.sandbox != SandboxMode::Off {
-            let paths = self.section()?.cell.read_paths.unwrap_or_default();
-            let paths: Vec<String> = paths
+            let paths: Vec<String> = self
+                .section()?
+                .cell
+                .read_paths
+                .unwrap_or_default()
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect();
-            let beside = match paths.is_empty() {
-                true => String::new(),
-                false => format!("{}, ", paths.join(", ")),
+            let beside = if paths.is_empty() {
+                String::new()
+            } else {
+                format!("{}, ", paths.join(", "))
             };
             hint.push_str(&format!(
                 ". It runs in a cell (--sandbox {}), where it can read {beside}the folder of its program and /usr: \

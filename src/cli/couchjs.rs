@@ -161,12 +161,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             eprintln!("couchjs: {error}");
             let cause = error.get_ref();
-            ExitCode::from(
-                match cause.is_some_and(|cause| cause.is::<MissingLayer>()) {
-                    true => NO_CELL_STATUS,
-                    false => IO_STATUS,
-                },
-            )
+            ExitCode::from(if cause.is_some_and(|cause| cause.is::<MissingLayer>()) {
+                NO_CELL_STATUS
+            } else {
+                IO_STATUS
+            })
         }
     }
 }

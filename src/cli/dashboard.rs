@@ -56,9 +56,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let url = service.post::<String>("/_dashboard_link", &()).await?;
         Ok((url, service.socket))
     })?;
-    match args.open {
-        false => output::print(&format!("{url}\n")),
-        true => open(&url, &socket),
+    if args.open {
+        open(&url, &socket)
+    } else {
+        output::print(&format!("{url}\n"))
     }
 }
 

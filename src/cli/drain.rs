@@ -52,9 +52,10 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let state = block_on(drain(args))?;
-    output::print(&match args.json {
-        true => json!(state).to_string() + "\n",
-        false => told(&state) + "\n",
+    output::print(&if args.json {
+        json!(state).to_string() + "\n"
+    } else {
+        told(&state) + "\n"
     })?;
     match args.wait {
         Some(seconds) if !state.is_idle() => Err(CliError::new(
@@ -71,9 +72,10 @@ const PATH: &str = "/_drain";
 
 async fn drain(args: &Args) -> Result<DrainState, CliError> {
     let service = Service::at(&args.socket, |_, _| None);
-    let mut state: DrainState = match args.off {
-        true => service.delete(PATH).await?,
-        false => service.put(PATH, &()).await?,
+    let mut state: DrainState = if args.off {
+        service.delete(PATH).await?
+    } else {
+        service.put(PATH, &()).await?
     };
     let wait = Duration::from_secs(args.wait.unwrap_or(0).into());
     let begun = Instant::now();

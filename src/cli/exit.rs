@@ -123,12 +123,11 @@ impl CliError {
 
     /// Writes the error to standard error, each line with the program's name.
     pub fn report(&self) {
-        let text: String = match self.message.contains('\n') {
-            false => format!("settee: {self}\n"),
-            true => {
-                let lines = self.message.lines().chain([self.hint.as_str()]);
-                lines.map(|line| format!("settee: {line}\n")).collect()
-            }
+        let text: String = if self.message.contains('\n') {
+            let lines = self.message.lines().chain([self.hint.as_str()]);
+            lines.map(|line| format!("settee: {line}\n")).collect()
+        } else {
+            format!("settee: {self}\n")
         };
         // Nobody is left to tell when standard error is gone.
         let _ = io::stderr().write_all(text.as_bytes());

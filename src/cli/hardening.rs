@@ -36,8 +36,12 @@ pub(super) fn take_secrets() {
     if threads > 1 {
         return;
     }
-    let names = surroundings.variables.into_iter().map(|(name, _)| name);
-    let names: Vec<OsString> = names.filter(|name| is_secret(name)).collect();
+    let names: Vec<OsString> = surroundings
+        .variables
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| is_secret(name))
+        .collect();
     // SAFETY: this is the only thread, so nobody reads or changes the environment meanwhile, and no
     // reference into it is left: what was read of it was copied.
     unsafe {

@@ -224,8 +224,23 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
 
 /// Prints a job, or all whose names fit a pattern.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
-    let jobs = match is_pattern(name) {
-        false => match service.get(&path(["_scheduler", "jobs", name])).await {
+    let jobs = if is_pattern(name) {
+        let query = JobsQuery {
+            select: JobSelection {
+                patterns: vec![name.to_owned()],
+                states: usual(),
+                ..JobSelection::default()
+            },
+            limit: SHOWN_MAX,
+            ..JobsQuery::default()
+        };
+        #[derive(serde::Deserialize)]
+        struct Page {
+            jobs: Vec<Box<RawValue>>,
+        }
+        service.get::<Page>(&query.path()).await?.jobs
+    } else {
+        match service.get(&path(["_scheduler", "jobs", name])).await {
             Ok(job) => vec![job],
             Err(error) => {
                 // It may be a document without a job.
@@ -237,29 +252,14 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
                     .filter_map(|doc| to_raw_value(doc).ok())
                     .collect()
             }
-        },
-        true => {
-            let query = JobsQuery {
-                select: JobSelection {
-                    patterns: vec![name.to_owned()],
-                    states: usual(),
-                    ..JobSelection::default()
-                },
-                limit: SHOWN_MAX,
-                ..JobsQuery::default()
-            };
-            #[derive(serde::Deserialize)]
-            struct Page {
-                jobs: Vec<Box<RawValue>>,
-            }
-            service.get::<Page>(&query.path()).await?.jobs
         }
     };
     let mut texts = Vec::new();
     for one in &jobs {
-        texts.push(match json {
-            true => format!("{}\n", one.get()),
-            false => job(&service.read("the answer about jobs", one)?),
+        texts.push(if json {
+            format!("{}\n", one.get())
+        } else {
+            job(&service.read("the answer about jobs", one)?)
         });
     }
     output::print(&texts.join(if json { "" } else { "\n" }))

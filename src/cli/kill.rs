@@ -67,9 +67,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let proc = path(["_procs", pool, number]);
         let proc = with_query(&proc, [("now", args.now.to_string())]);
         let killed: Box<RawValue> = service.delete(&proc).await?;
-        Ok(match args.json {
-            true => format!("{}\n", killed.get()),
-            false => told(&service.read("the answer", &killed)?) + "\n",
+        Ok(if args.json {
+            format!("{}\n", killed.get())
+        } else {
+            told(&service.read("the answer", &killed)?) + "\n"
         })
     })?;
     output::print(&text)

@@ -81,9 +81,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             for line in lines.lines() {
                 let read: Line = serde_json::from_str(line).unwrap_or_default();
                 since = read.seq.unwrap_or(since);
-                match args.json {
-                    true => text.push_str(line),
-                    false => text.push_str(&read.shown()),
+                if args.json {
+                    text.push_str(line)
+                } else {
+                    text.push_str(&read.shown())
                 }
                 text.push('\n');
             }

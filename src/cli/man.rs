@@ -78,8 +78,10 @@ fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
-    let help = command.get_after_long_help().map(ToString::to_string);
-    let help = help.unwrap_or_default();
+    let help = command
+        .get_after_long_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let blocks = || help.split("\n\n");
     for block in blocks().filter(|block| heading(block).is_none()) {
         let mut text = Roff::new();

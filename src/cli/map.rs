@@ -122,8 +122,11 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let loaded = args.config.load(languages)?;
     let log_lines = LogLines::default();
     let log = Logger::root(log_lines.clone(), o!());
-    let selector = args.selector.as_deref().map(sources::selector);
-    let selector = selector.transpose()?;
+    let selector = args
+        .selector
+        .as_deref()
+        .map(sources::selector)
+        .transpose()?;
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;
@@ -131,9 +134,10 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     };
     let map = sources::map(map, &args.language)?;
     let is_builtin = is_builtin(args, &loaded.config);
-    let check = match is_builtin {
-        true => syntax::check_module,
-        false => |_: &str| Ok(()),
+    let check = if is_builtin {
+        syntax::check_module
+    } else {
+        |_: &str| Ok(())
     };
     let lib = sources::library(args.lib.as_deref(), check)?;
     let job = Job {
@@ -154,9 +158,10 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     };
     let input = sources::input(&args.input)?;
     let line_max = job.config.server.line_max;
-    let members = match is_builtin && job.config.query_server_config.optimize_functions {
-        true => job.members_read(),
-        false => Members::All,
+    let members = if is_builtin && job.config.query_server_config.optimize_functions {
+        job.members_read()
+    } else {
+        Members::All
     };
     let cutter = view::DocumentCutter::new(line_max)
         .keeping(members)
@@ -179,9 +184,10 @@ impl Args {
 
     /// Returns how errors name the documents.
     fn input_name(&self) -> String {
-        match sources::is_standard_input(&self.input) {
-            true => "standard input".to_owned(),
-            false => self.input.display().to_string(),
+        if sources::is_standard_input(&self.input) {
+            "standard input".to_owned()
+        } else {
+            self.input.display().to_string()
         }
     }
 }

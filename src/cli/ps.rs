@@ -55,9 +55,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let ask = async || {
             let pool = args.pool.iter().map(|pool| ("pool", pool.clone()));
             let procs: Box<RawValue> = service.get(&with_query("/_procs", pool)).await?;
-            Ok(match args.watch.json {
-                true => format!("{}\n", procs.get()),
-                false => table(&service.read("the answer", &procs)?, args.watch.layout()),
+            Ok(if args.watch.json {
+                format!("{}\n", procs.get())
+            } else {
+                table(&service.read("the answer", &procs)?, args.watch.layout())
             })
         };
         args.watch.show(ask).await
@@ -66,9 +67,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 fn table(page: &ProcPage, layout: Layout) -> String {
     let known = count(page.total_rows, "process", "processes");
-    let first = match page.procs.len() < page.total_rows {
-        true => format!(", the first {}", page.procs.len()),
-        false => String::new(),
+    let first = if page.procs.len() < page.total_rows {
+        format!(", the first {}", page.procs.len())
+    } else {
+        String::new()
     };
     let rows = columns(page.procs.iter().map(row), layout);
     let space = if rows.is_empty() { "" } else { "\n" };

@@ -104,11 +104,15 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         ..config.log.clone()
     };
     let access_log = config.log.access_log.as_deref();
-    let access_log = access_log.map(|path| log_file("access_log", path, &calls));
-    let access_log = access_log.transpose()?;
-    let audit_log = config.log.audit.as_deref();
-    let audit_log = audit_log.map(|path| log_file("audit", path, &calls));
-    let audit_log = audit_log.transpose()?;
+    let access_log = access_log
+        .map(|path| log_file("access_log", path, &calls))
+        .transpose()?;
+    let audit_log = config
+        .log
+        .audit
+        .as_deref()
+        .map(|path| log_file("audit", path, &calls))
+        .transpose()?;
     let files: Vec<Reopener> = [Some(&*logging), access_log.as_ref(), audit_log.as_ref()]
         .into_iter()
         .filter_map(|logging| logging?.reopener())

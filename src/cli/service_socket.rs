@@ -50,8 +50,8 @@ impl SocketArgs {
 pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| CliError::no_room(EVENT_LOOP, &watches::named(error)))?;
+        .build()
+        .map_err(|error| CliError::no_room(EVENT_LOOP, &watches::named(error)))?;
     runtime.block_on(work)
 }
 

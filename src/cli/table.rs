@@ -95,9 +95,10 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
     for row in &rows {
         let cells = shown.iter().map(|column| {
             let cell = &row[column.index];
-            let colour = match cell.is_state && layout.is_coloured {
-                true => colour(&cell.value),
-                false => "",
+            let colour = if cell.is_state && layout.is_coloured {
+                colour(&cell.value)
+            } else {
+                ""
             };
             column.line(&cell.value, colour)
         });
@@ -146,23 +147,23 @@ impl Column {
     /// Returns a value as wide as the column.
     fn line(&self, value: &str, colour: &str) -> String {
         let length = value.chars().count();
-        let value = match length > self.width {
-            true => {
-                let kept = value
-                    .chars()
-                    .take(self.width.saturating_sub(CUT_MARK.len()));
-                kept.collect::<String>() + CUT_MARK
-            }
-            false => value.to_owned(),
+        let value = if length > self.width {
+            let kept = value
+                .chars()
+                .take(self.width.saturating_sub(CUT_MARK.len()));
+            kept.collect::<String>() + CUT_MARK
+        } else {
+            value.to_owned()
         };
         let space = " ".repeat(self.width.saturating_sub(length));
         let value = match colour {
             "" => value,
             colour => format!("{colour}{value}{NO_COLOUR}"),
         };
-        match self.is_number {
-            true => space + &value,
-            false => value + &space,
+        if self.is_number {
+            space + &value
+        } else {
+            value + &space
         }
     }
 }

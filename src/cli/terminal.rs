@@ -80,9 +80,10 @@ pub(super) fn frame(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     // The last row is the cursor's.
     let room = rows.saturating_sub(1).max(2);
-    let shown = match lines.len() > room {
-        true => room - 1,
-        false => lines.len(),
+    let shown = if lines.len() > room {
+        room - 1
+    } else {
+        lines.len()
     };
     let mut screen = format!("{CLEAR_SCREEN}{NO_WRAP}");
     for line in &lines[..shown] {

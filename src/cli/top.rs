@@ -81,9 +81,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 ("limit", args.limit.to_string()),
             ];
             let costs: Box<RawValue> = service.get(&with_query("/_functions", query)).await?;
-            Ok(match args.watch.json {
-                true => format!("{}\n", costs.get()),
-                false => table(&service.read("the answer", &costs)?, args.watch.layout()),
+            Ok(if args.watch.json {
+                format!("{}\n", costs.get())
+            } else {
+                table(&service.read("the answer", &costs)?, args.watch.layout())
             })
         };
         args.watch.show(ask).await
@@ -104,9 +105,10 @@ async fn databases(args: &Args) -> Result<(), CliError> {
             Some(before) => by_db::added(costs, before),
             None => costs,
         };
-        Ok(match args.watch.json {
-            true => format!("{}\n", serde_json::json!(costs)),
-            false => by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout()),
+        Ok(if args.watch.json {
+            format!("{}\n", serde_json::json!(costs))
+        } else {
+            by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout())
         })
     };
     args.watch.show(ask).await
@@ -119,18 +121,19 @@ fn table(costs: &CostsPage, layout: Layout) -> String {
 }
 
 fn row(row: &CostsRow) -> Vec<Cell> {
+    let costs = &row.costs;
     vec![
         text("DATABASE", row.db.as_ref()),
         text("DESIGN DOCUMENT", row.ddoc.as_ref()),
         text("FUNCTION", Some(&row.function)),
-        number("CALLS", Some(row.calls)),
-        number("ERRORS", Some(row.errors)),
-        number("KILLS", Some(row.kills)).rank(4),
-        number("RUN", Some(microseconds(row.run_us))),
+        number("CALLS", Some(costs.calls)),
+        number("ERRORS", Some(costs.errors)),
+        number("KILLS", Some(costs.kills)).rank(4),
+        number("RUN", Some(microseconds(costs.run_us))),
         number("P50", Some(microseconds(row.run_p50_us))).rank(2),
         number("P99", Some(microseconds(row.run_p99_us))),
-        number("WAIT", Some(microseconds(row.wait_us))).rank(3),
-        number("CPU", Some(microseconds(row.cpu_us))).rank(1),
-        number("BYTES", Some(row.bytes)).rank(5),
+        number("WAIT", Some(microseconds(costs.wait_us))).rank(3),
+        number("CPU", Some(microseconds(costs.cpu_us))).rank(1),
+        number("BYTES", Some(costs.bytes)).rank(5),
     ]
 }

@@ -46,9 +46,10 @@ impl WatchArgs {
         loop {
             ticks.tick().await;
             let text = ask().await?;
-            let text = match is_screen {
-                true => terminal::frame(&text, terminal::rows()),
-                false => text,
+            let text = if is_screen {
+                terminal::frame(&text, terminal::rows())
+            } else {
+                text
             };
             let shown = output.write(&text)?;
             if !self.watch || shown == ControlFlow::Break(()) {

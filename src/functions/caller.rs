@@ -278,8 +278,10 @@ impl Lease {
         timeout: Option<Duration>,
     ) -> Result<Bytes, PromptError> {
         let loan = self.loan.clone();
-        let answer = self.process.prompt_for(loan, self.token, line, timeout);
-        let answer = answer.await;
+        let answer = self
+            .process
+            .prompt_for(loan, self.token, line, timeout)
+            .await;
         if let Some(loan) = &self.loan {
             loan.call.take(loan.take(), answer.is_err());
         }
@@ -315,9 +317,10 @@ impl Lease {
     /// # Errors
     /// Those of [`Self::reset`].
     pub(crate) async fn ready(&self) -> Result<(), PromptError> {
-        match self.is_ready() {
-            true => Ok(()),
-            false => self.reset().await,
+        if self.is_ready() {
+            Ok(())
+        } else {
+            self.reset().await
         }
     }
 
@@ -368,8 +371,10 @@ impl Lease {
         let count = [reset.is_some(), line.is_some(), fence.is_some()];
         let count = count.into_iter().filter(|is_sent| *is_sent).count();
         let loan = self.loan.clone();
-        let framed = self.process.prompt_framed(loan, self.token, lines, timeout);
-        let framed = framed.await;
+        let framed = self
+            .process
+            .prompt_framed(loan, self.token, lines, timeout)
+            .await;
         if let Some(loan) = &self.loan {
             let failed = !matches!(framed, Ok(Ok(_)));
             (0..count).for_each(|_| loan.call.take(loan.take(), failed));

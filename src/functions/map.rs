@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -37,7 +38,8 @@ impl QueryServers {
         let mut documents = Documents::of(call.docs.iter());
         // Few documents are all checked before anything is done.
         let first = documents.next_batch().map_err(|error| bad_input(&error))?;
-        let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores());
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores);
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let all = Collected {
             text: RefCell::new(vec![b'[']),
@@ -78,10 +80,6 @@ impl QueryServers {
         let processes = Processes::Pool(Rc::clone(&self.caller), from, tenant);
         view::map(&view, &processes, documents, sink, run).await
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Answers in one array.

@@ -52,8 +52,9 @@ impl QueryServers {
         let mut bytes_in_flight = 0;
         for number in 0.. {
             if result.is_ok() {
-                let taken = answer.map_err(FunctionError::from);
-                let taken = taken.and_then(|answer| take(number, answer));
+                let taken = answer
+                    .map_err(FunctionError::from)
+                    .and_then(|answer| take(number, answer));
                 result = taken.map_err(|error| error.at(place(number)));
             }
             while result.is_ok()

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
-use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
-use crate::metrics::function_costs::{CallCost, FunctionCosts, Outcome};
+use crate::messages::tenant_costs::{Costs, TenantCostsPage, TenantCostsQuery};
+use crate::metrics::function_costs::FunctionCosts;
 use crate::metrics::history::CallTally;
 use crate::metrics::tenant_costs::TenantCosts;
 use crate::otp::clock::Clock;
@@ -82,35 +82,31 @@ impl CallRecords {
     pub(crate) fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
         let (call, cost) = (&finished.call, &finished.cost);
         let now = self.clock.now();
-        let spent = CallCost {
-            wait: Duration::from_micros(cost.wait_us + cost.teach_us),
-            run: Duration::from_micros(cost.run_us),
-            cpu: Duration::from_micros(cost.cpu_us.unwrap_or_default()),
+        // What a call was at whose connection was closed is nobody's doing.
+        let has_killed = error.is_some_and(|error| {
+            !error.is_disconnected() && (finished.has_ended_process || error.ended_its_process())
+        });
+        let spent = Costs {
+            calls: 1,
+            errors: error.is_some().into(),
+            kills: has_killed.into(),
+            wait_us: cost.wait_us + cost.teach_us,
+            run_us: cost.run_us,
+            cpu_us: cost.cpu_us.unwrap_or_default(),
             bytes: finished.bytes(),
         };
-        let outcome = match error {
-            None => Outcome::Value,
-            // What it was at is nobody's doing.
-            Some(error) if error.is_disconnected() => Outcome::Error,
-            Some(error) if finished.has_ended_process || error.ended_its_process() => {
-                Outcome::Killed
-            }
-            Some(_) => Outcome::Error,
-        };
-        self.costs
-            .borrow_mut()
-            .note(&call.subject, &spent, outcome, now);
+        self.costs.borrow_mut().note(&call.subject, spent, now);
         let db = call.subject.db.as_ref();
-        self.tenants.borrow_mut().note(db, &spent, outcome);
+        self.tenants.borrow_mut().note(db, spent);
         self.tally
             .borrow_mut()
-            .note(finished.pool.as_ref(), outcome != Outcome::Value);
+            .note(finished.pool.as_ref(), error.is_some());
         let name = error.map(|error| &*error.name);
         if let Some(access) = &self.access {
             info!(call.log(access), "function call"; finished, "error" => name);
         }
         let limit = self.config.borrow().log.slow_log_timeout;
-        if limit.is_zero() || spent.wait + spent.run < limit {
+        if limit.is_zero() || Duration::from_micros(spent.wait_us + spent.run_us) < limit {
             return;
         }
         if let Some(suppressed) = self.slow.borrow_mut().admit(now) {

@@ -99,12 +99,19 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
         let functions = functions(&call.with.funs)?;
-        let sources = call.with.funs.iter().map(String::as_str).enumerate();
-        let sources = sources.filter(|(_, fun)| !fun.starts_with('_'));
+        let sources = call
+            .with
+            .funs
+            .iter()
+            .map(String::as_str)
+            .enumerate()
+            .filter(|(_, fun)| !fun.starts_with('_'));
         let (places, sources): (Vec<usize>, Vec<&str>) = sources.unzip();
         self.run_functions(places);
-        let of_sources = self.reduce_sources(&call.with, &sources, &call.rows);
-        let mut of_sources = of_sources.await?.into_iter();
+        let mut of_sources = self
+            .reduce_sources(&call.with, &sources, &call.rows)
+            .await?
+            .into_iter();
         let context = self.context(&functions, &call.with).await?;
         let mut results = Results::of(&call.with);
         for function in functions {

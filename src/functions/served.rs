@@ -85,9 +85,10 @@ impl BegunCall {
 impl Drop for BegunCall {
     fn drop(&mut self) {
         if self.records.is_some() {
-            let error = match std::thread::panicking() {
-                true => ErrorReply::internal(),
-                false => ErrorReply::disconnected(),
+            let error = if std::thread::panicking() {
+                ErrorReply::internal()
+            } else {
+                ErrorReply::disconnected()
             };
             self.finish(Some(&error));
         }
@@ -97,8 +98,7 @@ impl Drop for BegunCall {
 impl QueryServers {
     /// Begins a call. What the returned client does is done for it.
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, BegunCall) {
-        let request_id = options.request_id.clone();
-        let request_id = request_id.unwrap_or_else(RequestId::made);
+        let request_id = options.request_id.clone().unwrap_or_else(RequestId::made);
         let call = Call::new(
             request_id,
             self.caller.who(),
@@ -126,9 +126,10 @@ impl QueryServers {
     pub(crate) async fn serve(&self, request: FunctionRequest) -> Served {
         let FunctionRequest { call, options } = request;
         let (servers, begun) = self.begin(call.subject(), &options);
-        let value = match is_long(options.argument_bytes) {
-            true => servers.perform_aside(call).await,
-            false => servers.perform(call).await,
+        let value = if is_long(options.argument_bytes) {
+            servers.perform_aside(call).await
+        } else {
+            servers.perform(call).await
         };
         let value = value.map_err(ErrorReply::from);
         begun.call.count_value(value.as_ref().map_or(0, Bytes::len));

@@ -1,16 +1,17 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
-//! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
-//!           [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`] and [`of_differences`] at the fleet,
-//!           [`of_drain`] at what an operator has ordered, [`of_files`] at the files of the configuration,
-//!           [`of_increases`] at what was counted lately.
-//! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
+//! SUMMARY   [`Kind`] is the table of troubles. [`of_status`] looks at pools and services, [`of_jobs`] at replications,
+//!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`]
+//!           and [`of_differences`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_files`] at the files
+//!           of the configuration, [`of_increases`] at what was counted lately.
+//! PROMISES  Each problem says what to do: a command, a key, or the page that tells more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use settee_client::JobGroup;
+use settee_client::{JobGroup, Problem};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::config::reload::{Change, Effect};
 use crate::health::report::Report;
@@ -20,7 +21,6 @@ use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
 use policy::exchange::Exchanges;
 use policy::growth::GROWN_WITHIN;
 use policy::increases::{Increases, WITHIN};
-use policy::problems::{Finding, Kind, Severity};
 use policy::time::Timestamp;
 use replication::endpoint::SlowServer;
 
@@ -49,92 +49,168 @@ const NAMES_MAX: usize = 5;
 /// The states of jobs and documents that have failed.
 const FAILED: [&str; 3] = ["crashing", "error", "failed"];
 
+/// How bad a problem is: something does not do what it is for.
+pub(crate) const CRITICAL: &str = "critical";
+
+/// How bad a problem is: something is out of the ordinary, and somebody should look at it.
+pub(crate) const WARNING: &str = "warning";
+
+/// What kind of trouble.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Kind {
+    /// Processes of a pool cannot be started.
+    PoolFailing,
+    /// Processes of no pool can be started, and none is there.
+    NoPoolWorks,
+    /// Processes of a pool end by themselves again and again.
+    PoolDying,
+    /// Calls have waited long for a process of a pool.
+    PoolCrowded,
+    /// Most calls of a pool start a process in place of another database's.
+    PoolExchanging,
+    /// The cell of a pool cannot be made.
+    CellBroken,
+    /// The cell of a pool lacks layers.
+    CellIncomplete,
+    /// A service accepts no connections.
+    ServiceClosed,
+    /// Replications fail for one reason.
+    ReplicationsFailing,
+    /// Replications that run have more to do and do not come on.
+    ReplicationsStalled,
+    /// A server of replications takes long to answer.
+    ServerSlow,
+    /// Targets refuse documents.
+    DocumentsRefused,
+    /// The store of replications cannot be used.
+    StoreAway,
+    /// The store of replications refuses writes.
+    StoreRefusing,
+    /// The store of replications takes long to answer.
+    StoreSlow,
+    /// The store of replications grows.
+    StoreGrowing,
+    /// Replications are still being read from the store.
+    StillLoading,
+    /// A daemon of the fleet is gone.
+    DaemonGone,
+    /// A part of the daemon fails and is started again and again.
+    ActorFailing,
+    /// Records of the log are lost.
+    RecordsDropped,
+    /// The daemon is drained.
+    Drained,
+    /// The files of the configuration say something else than what is in force.
+    SettingsDiffer,
+    /// Daemons of a fleet have other versions, or settings that are meant to be the same.
+    DaemonsDiffer,
+}
+
+impl Kind {
+    /// Returns how bad a trouble of this kind is unless a look says otherwise, and for how many seconds it lasts before
+    /// it is a problem.
+    const fn row(self) -> (&'static str, u64) {
+        match self {
+            Self::NoPoolWorks | Self::CellBroken | Self::StoreAway | Self::StoreRefusing => {
+                (CRITICAL, 0)
+            }
+            Self::ServiceClosed | Self::PoolCrowded => (WARNING, 5),
+            // One answer that is late is none.
+            Self::StoreSlow => (WARNING, 10),
+            // It may have had a burst to do.
+            Self::ServerSlow => (WARNING, 30),
+            // New databases start processes for a while, and a daemon that was restarted is back by then.
+            Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
+            // Somebody edits them, or upgrades daemon by daemon.
+            Self::SettingsDiffer | Self::DaemonsDiffer => (WARNING, 10 * 60),
+            _ => (WARNING, 0),
+        }
+    }
+
+    /// How long a trouble of this kind lasts before it is a problem.
+    pub const fn delay(self) -> Duration {
+        Duration::from_secs(self.row().1)
+    }
+
+    /// Returns one that a look has found, which concerns so many of those that the kind speaks of.
+    pub fn found(
+        self,
+        subject: &str,
+        count: u64,
+        cause: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            kind: <&str>::from(self).to_owned(),
+            severity: self.row().0.to_owned(),
+            subject: subject.to_owned(),
+            count,
+            cause: cause.into(),
+            remedy: remedy.into(),
+            ..Problem::default()
+        }
+    }
+}
+
+/// Makes a problem critical if this is so.
+fn critical_if(is_critical: bool, mut problem: Problem) -> Problem {
+    if is_critical {
+        CRITICAL.clone_into(&mut problem.severity);
+    }
+    problem
+}
+
 /// Looks at pools and services.
-pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Finding> {
+pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     let pools = status.pools.iter().flat_map(of_pool);
     let services = status.services.iter().filter_map(of_service);
     let none = of_all_pools(&status.pools);
     none.into_iter().chain(pools).chain(services).collect()
 }
 
-fn of_all_pools(pools: &[PoolStatus]) -> Option<Finding> {
+fn of_all_pools(pools: &[PoolStatus]) -> Option<Problem> {
     let is_dead = |pool: &PoolStatus| {
         let cell = pool.sandbox.as_ref();
         let cannot_start = pool.failure.is_some() || cell.is_some_and(|cell| cell.error.is_some());
         cannot_start && pool.used + pool.free == 0
     };
-    (!pools.is_empty() && pools.iter().all(is_dead)).then(|| Finding {
-        kind: Kind::NoPoolWorks,
-        severity: Severity::Critical,
-        subject: "pools".to_owned(),
-        count: pools.len() as u64,
-        cause: "processes of no pool can be started, and none is there".to_owned(),
-        remedy: "mend what is told of each pool; GET /_up answers 503 meanwhile".to_owned(),
-    })
+    let cause = "processes of no pool can be started, and none is there";
+    let remedy = "mend what is told of each pool; GET /_up answers 503 meanwhile";
+    (!pools.is_empty() && pools.iter().all(is_dead))
+        .then(|| Kind::NoPoolWorks.found("pools", pools.len() as u64, cause, remedy))
 }
 
-fn of_pool(pool: &PoolStatus) -> Vec<Finding> {
+fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
     let name = &pool.name;
-    let finding = |kind, severity, count, cause: String, remedy: String| Finding {
-        kind,
-        severity,
-        subject: name.clone(),
-        count,
-        cause,
-        remedy,
-    };
     let mut found = Vec::new();
     if let Some(failure) = &pool.failure {
-        let severity = match pool.used + pool.free {
-            0 => Severity::Critical,
-            _ => Severity::Warning,
-        };
         let cause = format!("its processes cannot be started: {failure}");
         let remedy = format!("mend its command, then: settee pool unthrottle {name}");
-        let waiting = pool.waiting.into();
-        found.push(finding(Kind::PoolFailing, severity, waiting, cause, remedy));
-    }
-    if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS && pool.failure.is_none() {
-        let seconds = pool.longest_wait_ms / 1000;
+        let failing = Kind::PoolFailing.found(name, pool.waiting.into(), cause, remedy);
+        found.push(critical_if(pool.used + pool.free == 0, failing));
+    } else if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS {
         let cause = format!(
-            "{} wait for one of its {} processes, the first for {seconds} s",
-            pool.waiting, pool.hard_limit
+            "{} wait for one of its {} processes, the first for {} s",
+            pool.waiting,
+            pool.hard_limit,
+            pool.longest_wait_ms / 1000
         );
-        let remedy = crowded(name);
-        let waiting = pool.waiting.into();
-        found.push(finding(
-            Kind::PoolCrowded,
-            Severity::Warning,
-            waiting,
-            cause,
-            remedy,
-        ));
+        found.push(Kind::PoolCrowded.found(name, pool.waiting.into(), cause, crowded(name)));
     }
     let Some(sandbox) = &pool.sandbox else {
         return found;
     };
     if let Some(error) = &sandbox.error {
         let cause = format!("the cell of its processes cannot be made: {error}");
-        let remedy = "settee check-config --sandbox".to_owned();
-        found.push(finding(
-            Kind::CellBroken,
-            Severity::Critical,
-            1,
-            cause,
-            remedy,
-        ));
+        found.push(Kind::CellBroken.found(name, 1, cause, "settee check-config --sandbox"));
     } else if !sandbox.missing.is_empty() {
         let layers: Vec<&str> = sandbox.missing.keys().map(String::as_str).collect();
         let cause = format!("the cell of its processes lacks {}", layers.join(", "));
-        let remedy = "settee check-config --sandbox says why; docs/cells.md what to do".to_owned();
-        let count = layers.len() as u64;
-        found.push(finding(
-            Kind::CellIncomplete,
-            Severity::Warning,
-            count,
-            cause,
-            remedy,
-        ));
+        let remedy = "settee check-config --sandbox says why; docs/cells.md what to do";
+        found.push(Kind::CellIncomplete.found(name, layers.len() as u64, cause, remedy));
     }
     found
 }
@@ -146,125 +222,83 @@ fn crowded(pool: &str) -> String {
     )
 }
 
-fn of_service(service: &ServiceStatus) -> Option<Finding> {
-    let (severity, cause, remedy) = match service.closed.as_deref()? {
+fn of_service(service: &ServiceStatus) -> Option<Problem> {
+    let ServiceStatus { name, pool, .. } = service;
+    let closed = service.closed.as_deref()?;
+    let (cause, remedy) = match closed {
         "at_limit" => (
-            Severity::Warning,
-            format!("all processes of its pool {} are lent", service.pool),
-            format!(
-                "raise max of [pools.{}], or shorten session_timeout of the service",
-                service.pool
-            ),
+            format!("all processes of its pool {pool} are lent"),
+            format!("raise max of [pools.{pool}], or shorten session_timeout of the service"),
         ),
         "throttled" => (
-            Severity::Critical,
-            format!("processes of its pool {} cannot be started", service.pool),
-            format!(
-                "mend the command of the pool, then: settee pool unthrottle {}",
-                service.pool
-            ),
+            format!("processes of its pool {pool} cannot be started"),
+            format!("mend the command of the pool, then: settee pool unthrottle {pool}"),
         ),
         "no_pool" => (
-            Severity::Critical,
-            format!("there is no pool named '{}'", service.pool),
-            format!(
-                "add the pool, or name another one in [services.{}]",
-                service.name
-            ),
+            format!("there is no pool named '{pool}'"),
+            format!("add the pool, or name another one in [services.{name}]"),
         ),
         "accept_failed" => (
-            Severity::Critical,
             "the system has no descriptor or memory for another connection".to_owned(),
             "raise LimitNOFILE= of the unit, or find what holds them".to_owned(),
         ),
         _ => return None,
     };
-    Some(Finding {
-        kind: Kind::ServiceClosed,
-        severity,
-        subject: service.name.clone(),
-        count: service.connections,
-        cause,
-        remedy,
-    })
+    let found = Kind::ServiceClosed.found(name, service.connections, cause, remedy);
+    Some(critical_if(closed != "at_limit", found))
 }
 
 /// Looks at replications, of which there are so many, by the reasons for which they do not run.
-pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Finding> {
+pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
     let failing = |group: &JobGroup| -> u64 {
         let states = group.states.iter();
         let failed = states.filter(|(state, _)| FAILED.contains(&state.as_str()));
         failed.map(|(_, count)| *count as u64).sum()
     };
     let all: u64 = groups.iter().map(failing).sum();
-    let severity = match all.saturating_mul(CRITICAL_PART) >= total {
-        true => Severity::Critical,
-        false => Severity::Warning,
-    };
-    let failing = groups.iter().map(|group| (group, failing(group)));
-    let failing = failing.filter(|(_, count)| *count > 0);
+    let is_critical = all.saturating_mul(CRITICAL_PART) >= total;
+    let failing = groups
+        .iter()
+        .map(|group| (group, failing(group)))
+        .filter(|(_, count)| *count > 0);
     failing
         .map(|(group, count)| {
             let reason = group.reason.as_deref().unwrap_or("no reason is known");
             let example = &group.example;
-            Finding {
-                kind: Kind::ReplicationsFailing,
-                severity,
-                subject: reason.to_owned(),
-                count,
-                cause: format!("{count} of {total} replications fail with '{reason}', {example} among them"),
-                remedy: format!(
-                    "settee jobs show {example} says more; once it is mended: settee jobs restart --reason '{reason}'"
-                ),
-            }
+            let cause = format!("{count} of {total} replications fail with '{reason}', {example} among them");
+            let remedy = format!(
+                "settee jobs show {example} says more; once it is mended: settee jobs restart --reason '{reason}'"
+            );
+            critical_if(is_critical, Kind::ReplicationsFailing.found(reason, count, cause, remedy))
         })
         .collect()
 }
 
 /// Looks at the store: whether it fails, how long it took to answer, whether replications are still read from it.
-pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) -> Vec<Finding> {
-    let of = |kind, severity, cause: String, remedy: &str| Finding {
-        kind,
-        severity,
-        subject: "store".to_owned(),
-        count: 1,
-        cause,
-        remedy: remedy.to_owned(),
-    };
+pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) -> Vec<Problem> {
+    let of = |kind: Kind, cause: String, remedy: &str| kind.found("store", 1, cause, remedy);
     let away = error.map(|error| {
         let cause = format!("replications cannot be read from the store: {error}");
-        of(
-            Kind::StoreAway,
-            Severity::Critical,
-            cause,
-            "look at [store] path or url; docs/operations.md",
-        )
+        let remedy = "look at [store] path or url; docs/operations.md";
+        of(Kind::StoreAway, cause, remedy)
     });
     let is_slow = error.is_none() && took >= SLOW_ANSWER;
     let slow = is_slow.then(|| {
         let cause = format!("it took {:.1} s to answer", took.as_secs_f64());
-        of(
-            Kind::StoreSlow,
-            Severity::Warning,
-            cause,
-            "look at the store's disk or database, and at the load of this machine",
-        )
+        let remedy = "look at the store's disk or database, and at the load of this machine";
+        of(Kind::StoreSlow, cause, remedy)
     });
     let loading = is_loading.then(|| {
         let cause = "replications are still being read from the store".to_owned();
-        of(
-            Kind::StillLoading,
-            Severity::Warning,
-            cause,
-            "wait; if it takes minutes, look at the store's disk or database",
-        )
+        let remedy = "wait; if it takes minutes, look at the store's disk or database";
+        of(Kind::StillLoading, cause, remedy)
     });
     away.into_iter().chain(slow).chain(loading).collect()
 }
 
 /// Looks at the size of the documents in the store, in bytes: what they take, and what they took when they were smallest
 /// lately.
-pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Finding {
+pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     let mebibytes = |bytes: u64| bytes >> 20;
     let minutes = GROWN_WITHIN.as_secs() / 60;
     let cause = format!(
@@ -273,11 +307,11 @@ pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Finding {
         mebibytes(smallest)
     );
     let remedy = "GET /_replicator says how many there are, deleted ones too: find who writes them in the audit; deleted ones are kept for [replicator] deleted_kept_for";
-    warning(Kind::StoreGrowing, "store", 1, cause, remedy.to_owned())
+    Kind::StoreGrowing.found("store", 1, cause, remedy)
 }
 
 /// Looks at the daemons of a fleet, as `/_fleet` has them.
-pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
+pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let rows: Vec<&Value> = fleet["daemons"].as_array().into_iter().flatten().collect();
     let address = |row: &Value| row["address"].as_str().unwrap_or_default().to_owned();
     let lives = |row: &Value| row["lease_left_s"].as_u64().unwrap_or(0) > 0;
@@ -285,50 +319,40 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         .iter()
         .filter(|row| !lives(row) && row["leaving"] != true);
     // One that was started again has another row.
-    let gone = gone.filter(|row| {
-        let same = rows.iter().filter(|other| address(other) == address(row));
-        !same.into_iter().any(|other| lives(other))
-    });
-    let gone = gone.map(|row| Finding {
-        kind: Kind::DaemonGone,
-        severity: Severity::Warning,
-        subject: address(row),
-        count: row["documents"].as_u64().unwrap_or(0),
-        cause: "its lease is over: it is lost, hangs, or cannot reach the database".to_owned(),
-        remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
-    });
+    let gone = gone
+        .filter(|row| {
+            let same = rows.iter().filter(|other| address(other) == address(row));
+            !same.into_iter().any(|other| lives(other))
+        })
+        .map(|row| {
+            let count = row["documents"].as_u64().unwrap_or(0);
+            let cause = "its lease is over: it is lost, hangs, or cannot reach the database";
+            let remedy = "look at its machine; others take its part (docs/fleet.md)";
+            Kind::DaemonGone.found(&address(row), count, cause, remedy)
+        });
     let living: Vec<_> = rows.iter().filter(|row| lives(row)).collect();
     let nobody = !living.is_empty() && living.iter().all(|row| row["leaving"] == true);
-    let nobody = nobody.then(|| Finding {
-        kind: Kind::Drained,
-        severity: Severity::Critical,
-        subject: "fleet".to_owned(),
-        count: living.len() as u64,
-        cause: "every daemon of the fleet is drained or stopping, so no replication runs"
-            .to_owned(),
-        remedy: "settee drain --off at one of them, or start another".to_owned(),
+    let nobody = nobody.then(|| {
+        let cause = "every daemon of the fleet is drained or stopping, so no replication runs";
+        let remedy = "settee drain --off at one of them, or start another";
+        critical_if(
+            true,
+            Kind::Drained.found("fleet", living.len() as u64, cause, remedy),
+        )
     });
     gone.chain(nobody).collect()
 }
 
 /// Compares this daemon of a fleet with the others. Settings are compared with daemons of the same version: another one may
 /// have other keys.
-pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Finding> {
+pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     let version = &own.health.version;
     let of_version = |report: &&Report| report.health.version == *version;
     let other: Vec<&Report> = others.iter().filter(|one| !of_version(one)).collect();
     let same: Vec<&Report> = others.iter().filter(of_version).collect();
     let of = |subject: &str, differing: &[&Report], cause: String, remedy: &str| {
         let count = differing.len() as u64;
-        (count > 0).then(|| {
-            warning(
-                Kind::DaemonsDiffer,
-                subject,
-                count,
-                cause,
-                remedy.to_owned(),
-            )
-        })
+        (count > 0).then(|| Kind::DaemonsDiffer.found(subject, count, cause, remedy))
     };
     let named = |report: &Report| format!("{} has {}", report.health.daemon, report.health.version);
     let cause = format!(
@@ -336,11 +360,17 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Finding> {
         names(&other, named)
     );
     let remedy = "finish the upgrade, or take it back: docs/operations.md, Upgrade";
-    let mut found: Vec<Finding> = of("versions", &other, cause, remedy).into_iter().collect();
-    let told = same.iter().filter(|report| !report.settings.is_empty());
-    let told: Vec<&Report> = told.copied().collect();
-    let sections = told.iter().flat_map(|report| report.settings.keys());
-    let sections: BTreeSet<&String> = sections.chain(own.settings.keys()).collect();
+    let mut found: Vec<Problem> = of("versions", &other, cause, remedy).into_iter().collect();
+    let told: Vec<&Report> = same
+        .iter()
+        .filter(|report| !report.settings.is_empty())
+        .copied()
+        .collect();
+    let sections: BTreeSet<&String> = told
+        .iter()
+        .flat_map(|report| report.settings.keys())
+        .chain(own.settings.keys())
+        .collect();
     for section in sections {
         let differs = |report: &&&Report| report.settings.get(section) != own.settings.get(section);
         let differing: Vec<&Report> = told.iter().filter(differs).copied().collect();
@@ -367,19 +397,18 @@ fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
 }
 
 /// What is told while the daemon is drained, lest somebody forgets it.
-pub(crate) fn of_drain() -> Finding {
-    Finding {
-        kind: Kind::Drained,
-        severity: Severity::Warning,
-        subject: "daemon".to_owned(),
-        count: 1,
-        cause: "an operator has drained it: it takes no calls and runs no replications".to_owned(),
-        remedy: "settee drain --off has it take work again".to_owned(),
-    }
+pub(crate) fn of_drain() -> Problem {
+    let cause = "an operator has drained it: it takes no calls and runs no replications";
+    Kind::Drained.found(
+        "daemon",
+        1,
+        cause,
+        "settee drain --off has it take work again",
+    )
 }
 
 /// Looks at replications that run: those that do not come on, and the servers that keep them waiting.
-pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Finding> {
+pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Problem> {
     let slow = troubles.slow.iter();
     let slow = slow.map(|(slow, jobs)| of_slow(slow, *jobs));
     of_stalled(&troubles.stalled)
@@ -388,43 +417,33 @@ pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Finding> {
         .collect()
 }
 
-fn of_slow(slow: &SlowServer, jobs: u64) -> Finding {
+fn of_slow(slow: &SlowServer, jobs: u64) -> Problem {
     let SlowServer { server, average } = slow;
     let seconds = average.as_secs_f64();
     let cause = format!(
         "its answers took {seconds:.1} s on average lately; {jobs} replications run with it"
     );
     let remedy = "look at the load of that server, and at the way to it";
-    warning(Kind::ServerSlow, server, jobs, cause, remedy.to_owned())
+    Kind::ServerSlow.found(server, jobs, cause, remedy)
 }
 
-fn of_stalled(stalled: &Stalled) -> Option<Finding> {
+fn of_stalled(stalled: &Stalled) -> Option<Problem> {
     let Stalled { count, example } = stalled;
     let minutes = STALLED_AFTER.as_secs() / 60;
-    (*count > 0).then(|| Finding {
-        kind: Kind::ReplicationsStalled,
-        severity: Severity::Warning,
-        subject: "replications".to_owned(),
-        count: *count,
-        cause: format!(
-            "{count} that run have more to replicate and have not come on for {minutes} minutes, {example} among them"
-        ),
-        remedy: format!(
-            "settee jobs show {example} says how far it is; settee jobs restart {example} begins a new run"
-        ),
-    })
+    let cause = format!(
+        "{count} that run have more to replicate and have not come on for {minutes} minutes, {example} among them"
+    );
+    let remedy = format!(
+        "settee jobs show {example} says how far it is; settee jobs restart {example} begins a new run"
+    );
+    (*count > 0).then(|| Kind::ReplicationsStalled.found("replications", *count, cause, remedy))
 }
 
 /// Looks at what a reload would change, or why there can be none. What was set while the daemon runs is meant to differ.
 /// A mistake in the files is not quoted, for more people read this than may read them.
-pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Finding> {
-    let of = |count, cause: String, remedy: &str| Finding {
-        kind: Kind::SettingsDiffer,
-        severity: Severity::Warning,
-        subject: "configuration".to_owned(),
-        count,
-        cause,
-        remedy: remedy.to_owned(),
+pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Problem> {
+    let of = |count, cause: String, remedy: &str| {
+        Kind::SettingsDiffer.found("configuration", count, cause, remedy)
     };
     let Ok(changes) = planned else {
         let cause = "its files have mistakes: neither a reload nor a restart can use them";
@@ -467,7 +486,7 @@ pub(crate) fn of_increases(
     now: Timestamp,
     status: &DaemonStatus,
     counted: Counted,
-) -> Vec<Finding> {
+) -> Vec<Problem> {
     let mut found = Vec::new();
     for pool in &status.pools {
         let note = |counter, count| increases.note(now, counter, &pool.name, count);
@@ -487,7 +506,7 @@ pub(crate) fn of_increases(
 fn of_pool_lately(
     pool: &PoolStatus,
     mut note: impl FnMut(&'static str, u64) -> u64,
-) -> Vec<Finding> {
+) -> Vec<Problem> {
     let seconds = WITHIN.as_secs();
     let PoolStatus { name, totals, .. } = pool;
     let died = note("died", totals.died);
@@ -503,18 +522,12 @@ fn of_pool_lately(
         let cause = format!(
             "{unserved} calls got none of its {limit} processes in time within {seconds} s"
         );
-        found.push(warning(
-            Kind::PoolCrowded,
-            name,
-            unserved,
-            cause,
-            crowded(name),
-        ));
+        found.push(Kind::PoolCrowded.found(name, unserved, cause, crowded(name)));
     }
     if died >= DEATHS_MAX {
         let cause = format!("{died} of its processes ended by themselves within {seconds} s");
-        let remedy = "the log says how each ended; settee conform tries the command".to_owned();
-        found.push(warning(Kind::PoolDying, name, died, cause, remedy));
+        let remedy = "the log says how each ended; settee conform tries the command";
+        found.push(Kind::PoolDying.found(name, died, cause, remedy));
     }
     if exchanges.are_too_many() {
         let Exchanges {
@@ -525,25 +538,24 @@ fn of_pool_lately(
         );
         let remedy =
             format!("raise max of [pools.{name}], or see docs/tuning.md, Databases and reuse");
-        found.push(warning(Kind::PoolExchanging, name, replaced, cause, remedy));
+        found.push(Kind::PoolExchanging.found(name, replaced, cause, remedy));
     }
     found
 }
 
-fn of_restarts(actor: &str, restarts: u64) -> Finding {
+fn of_restarts(actor: &str, restarts: u64) -> Problem {
     let seconds = WITHIN.as_secs();
     let cause = format!("it failed {restarts} times within {seconds} s, and was started again");
     let remedy =
-        "the log says why at 'child ended'; unless the machine is short of something, report it"
-            .to_owned();
-    warning(Kind::ActorFailing, actor, restarts, cause, remedy)
+        "the log says why at 'child ended'; unless the machine is short of something, report it";
+    Kind::ActorFailing.found(actor, restarts, cause, remedy)
 }
 
 /// As [`of_pool_lately`], of what the daemon counts.
 fn of_daemon_lately(
     counted: Counted,
     mut note: impl FnMut(&'static str, u64) -> u64,
-) -> Vec<Finding> {
+) -> Vec<Problem> {
     let seconds = WITHIN.as_secs();
     let mut found = Vec::new();
     let refused = note("refused", counted.refused);
@@ -555,40 +567,21 @@ fn of_daemon_lately(
         let remedy = format!(
             "settee jobs refused {last} says why; the log names all: document was not replicated"
         );
-        let kind = Kind::DocumentsRefused;
-        found.push(warning(kind, "replications", refused, cause, remedy));
+        found.push(Kind::DocumentsRefused.found("replications", refused, cause, remedy));
     }
     let unwritten = note("unwritten", counted.unwritten);
     if unwritten > 0 {
         let (last, remedy) = counted.unwritten_last;
-        found.push(Finding {
-            kind: Kind::StoreRefusing,
-            severity: Severity::Critical,
-            subject: "store".to_owned(),
-            count: unwritten,
-            cause: format!("{unwritten} writes were refused within {seconds} s: {last}"),
-            remedy: remedy.to_owned(),
-        });
+        let cause = format!("{unwritten} writes were refused within {seconds} s: {last}");
+        found.push(Kind::StoreRefusing.found("store", unwritten, cause, remedy));
     }
     let dropped = note("dropped", counted.dropped);
     if dropped > 0 {
         let cause = format!("{dropped} records came too fast and were lost within {seconds} s");
         let remedy = "find what is logged so often, or raise [log] level; docs/logging.md";
-        let kind = Kind::RecordsDropped;
-        found.push(warning(kind, "log", dropped, cause, remedy.to_owned()));
+        found.push(Kind::RecordsDropped.found("log", dropped, cause, remedy));
     }
     found
-}
-
-fn warning(kind: Kind, subject: &str, count: u64, cause: String, remedy: String) -> Finding {
-    Finding {
-        kind,
-        severity: Severity::Warning,
-        subject: subject.to_owned(),
-        count,
-        cause,
-        remedy,
-    }
 }
 
 #[cfg(test)]

@@ -37,12 +37,14 @@ impl Report {
         self.health.omitted = problems.len() as u64;
         let mut room = REPORT_BYTES_MAX.saturating_sub(text(&self).len());
         problems.iter_mut().for_each(|problem| problem.lasted_s = 0);
-        let fitting = problems.iter().take_while(|problem| {
-            let left = room.checked_sub(text(problem).len() + ",".len());
-            room = left.unwrap_or(0);
-            left.is_some()
-        });
-        let fitting = fitting.count();
+        let fitting = problems
+            .iter()
+            .take_while(|problem| {
+                let left = room.checked_sub(text(problem).len() + ",".len());
+                room = left.unwrap_or(0);
+                left.is_some()
+            })
+            .count();
         self.health.omitted -= fitting as u64;
         problems.truncate(fitting);
         self.health.problems = problems;
@@ -56,14 +58,20 @@ impl Report {
 
     /// Returns what it says is wrong, so long after it was written.
     pub fn health(&self, age: Duration) -> Health {
-        let (mut health, now) = (self.health.clone(), system_time());
-        for problem in &mut health.problems {
-            let since = WallTime::parse(&problem.since);
-            problem.lasted_s = since.map_or(0, |since| now.since(since).as_secs());
-        }
+        let mut health = lasting(self.health.clone());
         health.age_s = Some(age.as_secs());
         health
     }
+}
+
+/// Says of each problem how long it has lasted.
+pub(crate) fn lasting(mut health: Health) -> Health {
+    let now = system_time();
+    for problem in &mut health.problems {
+        let since = WallTime::parse(&problem.since);
+        problem.lasted_s = since.map_or(0, |since| now.since(since).as_secs());
+    }
+    health
 }
 
 fn text(value: &impl Serialize) -> String {

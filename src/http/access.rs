@@ -127,9 +127,10 @@ impl Visitor {
 
     /// Refuses a visitor who has not logged in, whether or not the path exists.
     pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
-        match self.is_known() {
-            true => Ok(()),
-            false => Err(Refusal::unauthorized("Authentication required.")),
+        if self.is_known() {
+            Ok(())
+        } else {
+            Err(Refusal::unauthorized("Authentication required."))
         }
     }
 }
@@ -194,8 +195,9 @@ pub(super) async fn admit(
 fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
     let headers = head.headers.get_all(header::COOKIE);
     let texts = headers.filter_map(|value| value.to_str().ok());
-    let cookies = texts.flat_map(|text| text.split(';').map(str::trim));
-    let mut cookies = cookies.filter_map(|cookie| Cookie::parse_encoded(cookie).ok());
+    let mut cookies = texts
+        .flat_map(|text| text.split(';').map(str::trim))
+        .filter_map(|cookie| Cookie::parse_encoded(cookie).ok());
     let cookie = cookies.find(|cookie| cookie.name() == COOKIE)?;
     shared.authority.session(cookie.value())
 }
@@ -277,9 +279,11 @@ fn basic(credentials: &str) -> Result<(String, String), Refusal> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(unusable());
     }
-    let decoded = BASE64.decode(encoded.trim().as_bytes()).ok();
-    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-    let decoded = decoded.ok_or_else(unusable)?;
+    let decoded = BASE64
+        .decode(encoded.trim().as_bytes())
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(unusable)?;
     let (name, password) = decoded.split_once(':').ok_or_else(unusable)?;
     Ok((name.to_owned(), password.to_owned()))
 }

@@ -184,8 +184,9 @@ async fn read_at_most(
         Some(_) => limit,
         None => limit.min(UNKNOWN_BYTES_MAX),
     };
-    let announced = text(request, header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
-    let announced: usize = announced.unwrap_or(0);
+    let announced: usize = text(request, header::CONTENT_LENGTH)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
     let too_large = || {
         let key = (limit == shared.config.borrow().server.body_max).then_some("body_max");
         Refusal::too_large("the body", limit, key)

@@ -60,9 +60,10 @@ impl File {
             IfNoneMatch::Any => true,
             IfNoneMatch::Items(tags) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
         });
-        let mut response = match is_known {
-            true => HttpResponse::NotModified(),
-            false => HttpResponse::Ok(),
+        let mut response = if is_known {
+            HttpResponse::NotModified()
+        } else {
+            HttpResponse::Ok()
         };
         response
             .insert_header((header::CACHE_CONTROL, "no-cache"))
@@ -115,9 +116,10 @@ pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
         return Err(Refusal::not_found(reason));
     };
     let page = format!("http://{}/_dashboard", reachable(address));
-    Ok(answer::ok(&match shared.authority.is_open() {
-        true => page,
-        false => format!("{page}#token={}", shared.authority.issue_token()),
+    Ok(answer::ok(&if shared.authority.is_open() {
+        page
+    } else {
+        format!("{page}#token={}", shared.authority.issue_token())
     }))
 }
 

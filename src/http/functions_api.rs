@@ -34,8 +34,8 @@ pub(super) async fn costs(
 pub(super) async fn tenants(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let db = params.get("db").map(str::to_owned);
-    let query = TenantCostsQuery::of(params.get("sort"), params.count("limit")?, db);
-    let query = query.map_err(query_parse_error)?;
+    let query = TenantCostsQuery::of(params.get("sort"), params.count("limit")?, db)
+        .map_err(query_parse_error)?;
     let page = shared.pool.run(Tenants(query), user.principal()).await?;
     Ok(answer::ok(&page))
 }

@@ -228,9 +228,10 @@ impl<S> Guarded<S> {
     }
 
     fn check_closed(&self) -> io::Result<()> {
-        match self.connection.conduct().is_closed() {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
+        if self.connection.conduct().is_closed() {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        } else {
+            Ok(())
         }
     }
 

@@ -55,8 +55,10 @@ async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
         limits: Rights::all().limits(),
         who: None,
     };
-    let pools = status.pools.iter();
-    let pools = pools.map(|pool| ((&*pool.name).into(), reading_of(pool, shared)));
+    let pools = status
+        .pools
+        .iter()
+        .map(|pool| ((&*pool.name).into(), reading_of(pool, shared)));
     Ok(Reading {
         at: unix_now(),
         pools: pools.collect(),

@@ -58,9 +58,10 @@ pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
 /// `GET /_health`, with `?fleet=true` of all daemons.
 pub(super) async fn health(params: Params, shared: Data<HttpContext>) -> Answer {
     let own = shared.metrics.health().told();
-    Ok(match params.boolean("fleet", false)? {
-        true => answer::ok(&shared.replications.fleet_health(own).await),
-        false => answer::ok(&own),
+    Ok(if params.boolean("fleet", false)? {
+        answer::ok(&shared.replications.fleet_health(own).await)
+    } else {
+        answer::ok(&own)
     })
 }
 

@@ -52,8 +52,7 @@ impl Lines {
             buffer,
             is_over,
         };
-        let line = lines.next_line("the first line").await?;
-        let line = line.unwrap_or_default();
+        let line = lines.next_line("the first line").await?.unwrap_or_default();
         let text = std::str::from_utf8(&line)
             .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
         let parsed = text.and_then(|text| parse(text).map_err(Into::into));
@@ -135,9 +134,10 @@ pub(super) fn recorded(
     answers: &mpsc::Sender<Bytes>,
     is_cut: &AtomicBool,
 ) -> ErrorReply {
-    match answers.is_closed() || is_cut.load(Ordering::Relaxed) {
-        true => ErrorReply::disconnected(),
-        false => error,
+    if answers.is_closed() || is_cut.load(Ordering::Relaxed) {
+        ErrorReply::disconnected()
+    } else {
+        error
     }
 }
 

@@ -34,11 +34,11 @@ impl Outgoing {
     /// Wraps the body of an answer.
     pub(super) fn new(body: BoxBody, exchange: Exchange, account: Option<Account>) -> Self {
         let is_whole = matches!(body.size(), BodySize::Sized(_));
-        let content = match is_whole {
-            true => body
-                .try_into_bytes()
-                .map_or_else(Content::Stream, Content::Whole),
-            false => Content::Stream(body),
+        let content = if is_whole {
+            body.try_into_bytes()
+                .map_or_else(Content::Stream, Content::Whole)
+        } else {
+            Content::Stream(body)
         };
         if let Content::Stream(_) = content {
             exchange.set_stream();

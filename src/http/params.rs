@@ -120,8 +120,9 @@ impl Params {
         default: Duration,
         max: Duration,
     ) -> Result<Duration, Refusal> {
-        let given = self.count(name)?;
-        let given = given.map(|time| Duration::from_millis(time as u64));
+        let given = self
+            .count(name)?
+            .map(|time| Duration::from_millis(time as u64));
         Ok(given.unwrap_or(default).min(max))
     }
 }

@@ -33,12 +33,6 @@ use policy::pool::RemoveMode;
 /// The parameter that asks for what would change, and changes nothing.
 const DRY_RUN: &str = "dry_run";
 
-/// Returns the right that settings of a pool take, if it is another than the operation's: an operator may not say who
-/// runs commands.
-fn right_to_set<'a>(mut keys: impl Iterator<Item = &'a String>) -> Option<Right> {
-    keys.any(|key| key == CALLERS).then_some(Right::Administer)
-}
-
 impl From<PoolError> for Refusal {
     fn from(error: PoolError) -> Self {
         ErrorReply::from(error).into()
@@ -120,8 +114,9 @@ pub(super) async fn put(
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
         })?,
     };
-    if let Some(right) = right_to_set(settings.keys()) {
-        user.needs(right)?;
+    // An operator may not say who runs commands.
+    if settings.contains_key(CALLERS) {
+        user.needs(Right::Administer)?;
     }
     // A body may repeat the name.
     let named = settings.remove("name");
@@ -167,9 +162,10 @@ pub(super) async fn put(
     order.is("add_pool");
     let changes = shared.manager.call(AddPool(wanted)).await??;
     order.did(Done::of_pool(&changes));
-    let code = match dry_run {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
+    let code = if dry_run {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
     };
     Ok(changed(code, &name, &changes))
 }
@@ -229,8 +225,9 @@ async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let mut pools = shared.manager.call(GetStatus { pool }).await?.pools;
     // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
-    match pools.is_empty() {
-        true => Err(PoolError::NotFound(name).into()),
-        false => Ok(pools.swap_remove(staying.unwrap_or_default())),
+    if pools.is_empty() {
+        Err(PoolError::NotFound(name).into())
+    } else {
+        Ok(pools.swap_remove(staying.unwrap_or_default()))
     }
 }

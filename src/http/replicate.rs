@@ -71,9 +71,10 @@ fn asked(body: &Value) -> Value {
 /// Adds `ok` as the first member of an object. The other members keep their text, because of sequence numbers.
 fn done(object: &str) -> Bytes {
     let members = object.trim().trim_start_matches('{').trim_start();
-    let text = match members.starts_with('}') {
-        true => "{\"ok\":true}\n".to_owned(),
-        false => format!("{{\"ok\":true,{members}\n"),
+    let text = if members.starts_with('}') {
+        "{\"ok\":true}\n".to_owned()
+    } else {
+        format!("{{\"ok\":true,{members}\n")
     };
     text.into()
 }

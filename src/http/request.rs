@@ -36,8 +36,10 @@ pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
     let is_whole = path.split('%').skip(1).all(is_escape);
-    let decoded = percent_decode_str(path).decode_utf8();
-    let decoded = decoded.ok().filter(|_| is_whole);
+    let decoded = percent_decode_str(path)
+        .decode_utf8()
+        .ok()
+        .filter(|_| is_whole);
     decoded.ok_or_else(|| Refusal::bad_request("the path is wrongly encoded"))
 }
 

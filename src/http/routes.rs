@@ -207,8 +207,9 @@ fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder
 
 /// Makes the record of an order that is answered.
 fn finish(order: &PendingOrder, response: &HttpResponse) {
-    let refusal = response.error();
-    let refusal = refusal.and_then(|error| error.as_error::<Refusal>());
+    let refusal = response
+        .error()
+        .and_then(|error| error.as_error::<Refusal>());
     let code = response.status().as_u16().to_string();
     let code = (!response.status().is_success()).then_some(&*code);
     order.finish(refusal.and_then(Refusal::name).or(code));
@@ -226,8 +227,7 @@ fn resource(path: &str, routes: &[Route]) -> Resource {
     allowed.dedup();
     let allowed = allowed.join(",");
     let other = move || ready(Answer::Err(Refusal::method_not_allowed(&allowed)));
-    let resource = web::resource([path.to_owned(), format!("{path}/")]);
-    let resource = resource.default_service(to(other));
+    let resource = web::resource([path.to_owned(), format!("{path}/")]).default_service(to(other));
     let routes = routes.iter().map(|route| guarded(*route));
     routes.fold(resource, Resource::route)
 }

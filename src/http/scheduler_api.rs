@@ -40,9 +40,10 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
 /// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
 fn right_to_list(states: &[DocState]) -> Right {
     let is_of_jobs = |state: &DocState| JobState::ALL.iter().any(|job| job.name() == state.name());
-    match states.iter().all(is_of_jobs) {
-        true => Right::Look,
-        false => Right::Inspect,
+    if states.iter().all(is_of_jobs) {
+        Right::Look
+    } else {
+        Right::Inspect
     }
 }
 
@@ -75,7 +76,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
     let query = JobsQuery {
         select: JobSelection {
             patterns: params.all("match").map(str::to_owned).collect(),
-            states: named(states),
+            states: states.iter().map(|state| state.name().to_owned()).collect(),
             source: text("source"),
             target: text("target"),
             reason: text("reason"),
@@ -107,8 +108,10 @@ pub(super) async fn bulk(
     }
     let whose = whose(&user, Who::AllOrOwn(right_to_order(order.order)))?;
     let person = person(&user);
-    let ordered = shared.replications.order_jobs(&order, &whose, &person);
-    let ordered = ordered.await?;
+    let ordered = shared
+        .replications
+        .order_jobs(&order, &whose, &person)
+        .await?;
     pending.did(Done::of_jobs(&order, &ordered));
     Ok(answer::ok(&ordered))
 }
@@ -259,19 +262,12 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
         Some(age) => listing.with("age_s", age),
         None => listing,
     };
-    let listing = match shared.replications.is_loading() {
-        true => listing.with("loading", true),
-        false => listing,
+    let listing = if shared.replications.is_loading() {
+        listing.with("loading", true)
+    } else {
+        listing
     };
     Ok(answer::ok(&listing))
-}
-
-/// Returns the names of states, as a selection has them.
-fn named(states: Vec<DocState>) -> Vec<String> {
-    states
-        .into_iter()
-        .map(|state| state.name().to_owned())
-        .collect()
 }
 
 /// Reads names of states; `more` may be asked for as well.
@@ -289,8 +285,11 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
             reason,
         ))
     };
-    let words = text.split(',').map(|word| word.trim().to_ascii_lowercase());
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    let words: Vec<String> = text
+        .split(',')
+        .map(|word| word.trim().to_ascii_lowercase())
+        .filter(|word| !word.is_empty())
+        .collect();
     if words.is_empty() {
         return refuse(format!("States must be one or more of {choice}"));
     }
@@ -301,12 +300,13 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
             None => unknown.push(word),
         }
     }
-    match unknown.is_empty() {
-        true => Ok(found),
-        false => refuse(format!(
+    if unknown.is_empty() {
+        Ok(found)
+    } else {
+        refuse(format!(
             "Unknown states {}. Choose from: {choice}",
             unknown.join(",")
-        )),
+        ))
     }
 }
 

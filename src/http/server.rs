@@ -205,9 +205,10 @@ impl Handler<Stop> for HttpServer {
         let connections = Arc::clone(&running.connections);
         ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
             // Who was let in is about to ask, and is answered.
-            let wait = match connections.are_open() {
-                true => LAST_REQUESTS_MAX,
-                false => Duration::ZERO,
+            let wait = if connections.are_open() {
+                LAST_REQUESTS_MAX
+            } else {
+                Duration::ZERO
             };
             ctx.run_later(wait, move |_, _| drop(handle.stop(true)));
         });
@@ -304,8 +305,7 @@ impl Listening {
         let app = App::new()
             .app_data(web::Data::from(Arc::clone(&self.shared)))
             .configure(routes::routes)
-            .wrap(from_fn(entrance::serve));
-        let app = app
+            .wrap(from_fn(entrance::serve))
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
         let shared = Arc::clone(&self.shared);

@@ -37,9 +37,10 @@ impl fmt::Write for Within {
         let fits = &more[..more.floor_char_boundary(self.left)];
         self.text.push_str(fits);
         self.left -= fits.len();
-        match fits.len() == more.len() {
-            true => Ok(()),
-            false => Err(fmt::Error),
+        if fits.len() == more.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
         }
     }
 }

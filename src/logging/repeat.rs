@@ -73,9 +73,10 @@ impl BurstLimiter {
             };
         }
         let is_written = self.written < BURST_RECORDS_MAX;
-        match is_written {
-            true => self.written += 1,
-            false => self.counted += 1,
+        if is_written {
+            self.written += 1
+        } else {
+            self.counted += 1
         }
         is_written
     }

@@ -160,7 +160,10 @@ impl<'a> Call<'a> {
             CallName::GetProc => Self::get_proc(arguments)?,
             CallName::Prompt => Self::prompt(arguments)?,
             CallName::RetProc => Self::ret_proc(arguments)?,
-            CallName::SetTimeout => Self::set_timeout(arguments)?,
+            CallName::SetTimeout => Self::SetTimeout {
+                proc: proc_token(arguments)?,
+                timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
+            },
             CallName::Cancel => Self::Cancel {
                 request: arguments
                     .get("request")
@@ -168,7 +171,10 @@ impl<'a> Call<'a> {
                     .get(),
             },
             CallName::Attach => Self::attach(arguments)?,
-            CallName::Auth => Self::auth(arguments)?,
+            CallName::Auth => Self::Auth {
+                name: arguments.string("name")?,
+                password: arguments.string("password")?,
+            },
             CallName::MapDocs => function(FunctionName::MapDocs)?,
             CallName::Reduce => function(FunctionName::Reduce)?,
             CallName::Rereduce => function(FunctionName::Rereduce)?,
@@ -211,13 +217,6 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn set_timeout(arguments: &Arguments<'a>) -> Parsed<Self> {
-        Ok(Self::SetTimeout {
-            proc: proc_token(arguments)?,
-            timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
-        })
-    }
-
     fn attach(arguments: &Arguments<'a>) -> Parsed<Self> {
         let names = ["lang", "pool", "group"];
         if names.iter().all(|name| arguments.get(name).is_none()) {
@@ -227,13 +226,6 @@ impl<'a> Call<'a> {
             want: want(arguments, false)?,
             end: arguments.flag("end")?,
             descriptors: arguments.flag("descriptors")?,
-        })
-    }
-
-    fn auth(arguments: &Arguments<'a>) -> Parsed<Self> {
-        Ok(Self::Auth {
-            name: arguments.string("name")?,
-            password: arguments.string("password")?,
         })
     }
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantNames};
 
+use super::tenant_costs::Costs;
+
 /// How far back is looked.
 #[derive(
     Clone,
@@ -93,38 +95,35 @@ pub(crate) struct CostsPage {
     pub(crate) functions: Vec<CostsRow>,
 }
 
-/// A function with what its calls cost together. Times are in microseconds.
+/// A function with what its calls cost together, the quantiles of their times, and how much time it may have taken before it
+/// was kept, in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsRow {
     pub(crate) db: Option<String>,
     pub(crate) ddoc: Option<String>,
     pub(crate) function: String,
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
-    pub(crate) kills: u64,
-    pub(crate) wait_us: u64,
-    pub(crate) run_us: u64,
+    #[serde(flatten)]
+    pub(crate) costs: Costs,
     pub(crate) run_p50_us: u64,
     pub(crate) run_p99_us: u64,
-    pub(crate) cpu_us: u64,
-    pub(crate) bytes: u64,
     pub(crate) uncertain_us: u64,
 }
 
 impl CostsRow {
     /// Returns what rows are sorted by.
     pub(crate) fn sort_key(&self, by: SortBy) -> [u64; 3] {
+        let costs = &self.costs;
         let number = match by {
-            SortBy::Trouble => return [self.kills, self.errors, self.run_us],
-            SortBy::Run => self.run_us,
+            SortBy::Trouble => return [costs.kills, costs.errors, costs.run_us],
+            SortBy::Run => costs.run_us,
             SortBy::P50 => self.run_p50_us,
             SortBy::P99 => self.run_p99_us,
-            SortBy::Wait => self.wait_us,
-            SortBy::Cpu => self.cpu_us,
-            SortBy::Calls => self.calls,
-            SortBy::Errors => self.errors,
-            SortBy::Kills => self.kills,
-            SortBy::Bytes => self.bytes,
+            SortBy::Wait => costs.wait_us,
+            SortBy::Cpu => costs.cpu_us,
+            SortBy::Calls => costs.calls,
+            SortBy::Errors => costs.errors,
+            SortBy::Kills => costs.kills,
+            SortBy::Bytes => costs.bytes,
         };
         [number, 0, 0]
     }

@@ -24,8 +24,10 @@ impl FromStr for ProcToken {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let numbers = text.split('.').map(|part| part.parse().map_err(drop));
-        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+        let numbers: Vec<u64> = text
+            .split('.')
+            .map(|part| part.parse().map_err(drop))
+            .collect::<Result<_, _>>()?;
         let [pool, number, token] = numbers[..] else {
             return Err(());
         };

@@ -145,14 +145,14 @@ pub struct JobProgress {
     pub own_feed: Option<Arc<str>>,
 }
 
-/// How a run ended.
+/// How a run ended, or the whole job.
 #[derive(Clone, Debug)]
 pub enum JobEnd {
     /// Everything is replicated.
     Normal(Arc<Completed>),
-    /// It was told to stop, and tried to leave a checkpoint.
+    /// The run was told to stop, and tried to leave a checkpoint; the job was removed, or replaced.
     Stopped,
-    /// It could not go on.
+    /// It could not go on. A job with a document is tried again; one without is gone.
     Crashed(Crash),
 }
 

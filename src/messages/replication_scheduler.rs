@@ -12,7 +12,7 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use tokio::sync::oneshot;
 
-use crate::messages::replication_job::{Completed, JobProgress};
+use crate::messages::replication_job::{JobEnd, JobProgress};
 use crate::replicator::selection::JobFacts;
 use crate::replicator::{CheckpointGuard, JobOrder};
 use policy::schedule::{
@@ -47,7 +47,7 @@ pub struct AddJob {
     /// The latest documents that were not replicated in its past, the latest last.
     pub refused: Vec<Arc<RefusedDoc>>,
     /// Who waits for its end, also if it was there already. May be dropped at any time.
-    pub waiter: Option<oneshot::Sender<Outcome>>,
+    pub waiter: Option<oneshot::Sender<JobEnd>>,
 }
 
 impl AddJob {
@@ -333,16 +333,5 @@ pub(crate) enum Happening {
     /// A run crashed; the job will be tried again (`error`).
     Crashed(Crash),
     /// The job ended, and is gone.
-    Ended(Outcome),
-}
-
-/// How a job ended, or, to whoever waits for it, how a run of it did.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// Everything is replicated.
-    Completed(Arc<Completed>),
-    /// It crashed. A job with a document is tried again; one without is gone.
-    Crashed(Crash),
-    /// It was removed, or replaced.
-    Removed,
+    Ended(JobEnd),
 }

@@ -1,5 +1,7 @@
 //! The question what each database has cost, and its answer.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantNames};
 
@@ -59,11 +61,18 @@ pub(crate) struct TenantCostsPage {
     pub(crate) tenants: Vec<TenantCost>,
 }
 
-/// What the calls of one database have cost together. Times are in microseconds.
+/// What the calls of one database have cost together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCost {
     /// None: calls without one. `_other`: all that have no row.
     pub(crate) db: Option<String>,
+    #[serde(flatten)]
+    pub(crate) costs: Costs,
+}
+
+/// What calls have cost together. Times are in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Costs {
     pub(crate) calls: u64,
     pub(crate) errors: u64,
     /// Calls whose processes ended over them.
@@ -78,7 +87,19 @@ pub(crate) struct TenantCost {
     pub(crate) bytes: u64,
 }
 
-impl TenantCost {
+impl AddAssign for Costs {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.kills += other.kills;
+        self.wait_us += other.wait_us;
+        self.run_us += other.run_us;
+        self.cpu_us += other.cpu_us;
+        self.bytes += other.bytes;
+    }
+}
+
+impl Costs {
     /// Returns what rows are sorted by.
     pub(crate) fn sort_key(&self, by: TenantSort) -> u64 {
         match by {
@@ -95,7 +116,6 @@ impl TenantCost {
     /// Returns what was added since it was `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
-            db: self.db.clone(),
             calls: self.calls.saturating_sub(before.calls),
             errors: self.errors.saturating_sub(before.errors),
             kills: self.kills.saturating_sub(before.kills),

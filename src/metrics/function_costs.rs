@@ -15,80 +15,36 @@ use rustc_hash::FxHashMap;
 
 use super::Times;
 use crate::messages::function_costs::{CostsPage, CostsQuery, CostsRow, Period};
+use crate::messages::tenant_costs::Costs;
 use crate::query_server::call::Subject;
 use policy::time::Timestamp;
 
 /// How many functions are kept of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 
-/// Returns how long half a period is.
-const fn half_of(period: Period) -> Duration {
-    Duration::from_secs(match period {
-        Period::Minute => 30,
-        Period::Hour => 1_800,
-    })
-}
-
-/// What one call cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallCost {
-    /// Until it had a process that knew its design document.
-    pub(crate) wait: Duration,
-    /// From then on.
-    pub(crate) run: Duration,
-    /// On processors, as far as the system tells.
-    pub(crate) cpu: Duration,
-    /// Of its arguments and its value.
-    pub(crate) bytes: u64,
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Value,
-    Error,
-    /// With an error that ended its process.
-    Killed,
-}
-
 /// What the calls of one function cost together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionCost {
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
-    /// Calls whose processes ended over them.
-    pub(crate) kills: u64,
-    pub(crate) wait: Duration,
+    pub(crate) costs: Costs,
     pub(crate) run: Times,
     /// The longest run.
     pub(crate) run_max: Duration,
-    pub(crate) cpu: Duration,
-    pub(crate) bytes: u64,
     /// How much it may have taken before it was kept, at most; not counted above.
     pub(crate) uncertain: Duration,
 }
 
 impl FunctionCost {
-    fn note(&mut self, cost: &CallCost, outcome: Outcome) {
-        self.calls += 1;
-        self.errors += u64::from(outcome != Outcome::Value);
-        self.kills += u64::from(outcome == Outcome::Killed);
-        self.wait += cost.wait;
-        self.run.observe(cost.run);
-        self.run_max = self.run_max.max(cost.run);
-        self.cpu += cost.cpu;
-        self.bytes += cost.bytes;
+    fn note(&mut self, call: Costs) {
+        let run = Duration::from_micros(call.run_us);
+        self.costs += call;
+        self.run.observe(run);
+        self.run_max = self.run_max.max(run);
     }
 
     fn merge(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.errors += other.errors;
-        self.kills += other.kills;
-        self.wait += other.wait;
+        self.costs += other.costs;
         self.run.merge(&other.run);
         self.run_max = self.run_max.max(other.run_max);
-        self.cpu += other.cpu;
-        self.bytes += other.bytes;
         self.uncertain += other.uncertain;
     }
 
@@ -108,13 +64,13 @@ struct Half {
 }
 
 impl Half {
-    fn note(&mut self, function: &Subject, cost: &CallCost, outcome: Outcome) {
+    fn note(&mut self, function: &Subject, call: Costs) {
         let place = match self.places.get(function) {
             Some(place) => *place,
             None => self.make_room(function.clone()),
         };
         let total = &mut self.costs[place];
-        total.note(cost, outcome);
+        total.note(call);
         self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
     }
 
@@ -154,8 +110,12 @@ struct Halves {
 
 impl Halves {
     fn new(period: Period, begun: Timestamp) -> Self {
+        let seconds = match period {
+            Period::Minute => 30,
+            Period::Hour => 1_800,
+        };
         Self {
-            half: half_of(period),
+            half: Duration::from_secs(seconds),
             begun,
             running: Half::default(),
             before: None,
@@ -171,9 +131,10 @@ impl Halves {
         let ended = std::mem::take(&mut self.running);
         let is_recent = over < self.half * 2;
         self.before = is_recent.then_some(ended);
-        self.begun = match is_recent {
-            true => self.begun + self.half,
-            false => now,
+        self.begun = if is_recent {
+            self.begun + self.half
+        } else {
+            now
         };
     }
 
@@ -215,20 +176,14 @@ fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
         db: text(&subject.db),
         ddoc: text(&subject.ddoc),
         function: subject.function.clone(),
-        calls: cost.calls,
-        errors: cost.errors,
-        kills: cost.kills,
-        wait_us: micros(cost.wait),
-        run_us: micros(cost.run.sum()),
+        costs: cost.costs,
         run_p50_us: quantile(0.5),
         run_p99_us: quantile(0.99),
-        cpu_us: micros(cost.cpu),
-        bytes: cost.bytes,
         uncertain_us: micros(cost.uncertain),
     }
 }
 
-pub(super) fn micros(time: Duration) -> u64 {
+fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -248,16 +203,10 @@ impl FunctionCosts {
     }
 
     /// Takes a call that is over.
-    pub(crate) fn note(
-        &mut self,
-        function: &Subject,
-        cost: &CallCost,
-        outcome: Outcome,
-        now: Timestamp,
-    ) {
+    pub(crate) fn note(&mut self, function: &Subject, call: Costs, now: Timestamp) {
         for halves in [&mut self.minute, &mut self.hour] {
             halves.advance(now);
-            halves.running.note(function, cost, outcome);
+            halves.running.note(function, call);
         }
     }
 
@@ -295,11 +244,12 @@ mod tests {
         }
     }
 
-    fn took(milliseconds: u64) -> CallCost {
-        CallCost {
-            run: Duration::from_millis(milliseconds),
+    fn took(milliseconds: u64) -> Costs {
+        Costs {
+            calls: 1,
+            run_us: 1000 * milliseconds,
             bytes: 10,
-            ..CallCost::default()
+            ..Costs::default()
         }
     }
 
@@ -315,11 +265,24 @@ mod tests {
     fn calls_of_a_function_are_added_up_by_how_they_ended() {
         let now = Timestamp::ZERO;
         let mut costs = FunctionCosts::new(now);
-        for outcome in [Outcome::Value, Outcome::Error, Outcome::Killed] {
-            costs.note(&subject("f"), &took(20), outcome, now);
+        for (errors, kills) in [(0, 0), (1, 0), (1, 1)] {
+            let call = Costs {
+                errors,
+                kills,
+                ..took(20)
+            };
+            costs.note(&subject("f"), call, now);
         }
         let f = named(&costs.of(Period::Hour, now), "f").unwrap();
-        assert_eq!((f.calls, f.errors, f.kills, f.bytes), (3, 2, 1, 30));
+        let Costs {
+            calls,
+            errors,
+            kills,
+            bytes,
+            run_us,
+            ..
+        } = f.costs;
+        assert_eq!((calls, errors, kills, bytes, run_us), (3, 2, 1, 30, 60_000));
         assert_eq!(f.run.sum(), Duration::from_millis(60));
     }
 
@@ -331,7 +294,7 @@ mod tests {
         for number in 0..2 * FUNCTIONS_MAX {
             let function = format!("{number}{long}");
             let subject = Subject::new(Some(&long), Some(&long), &function);
-            costs.note(&subject, &took(1), Outcome::Value, now);
+            costs.note(&subject, took(1), now);
         }
         let functions = costs.of(Period::Hour, now).functions;
         let bytes: usize = functions.iter().map(|(subject, _)| subject.bytes()).sum();
@@ -342,7 +305,7 @@ mod tests {
     #[test]
     fn no_quantile_is_longer_than_the_longest_run() {
         let mut cost = FunctionCost::default();
-        cost.note(&took(3_000), Outcome::Value);
+        cost.note(took(3_000));
         let row = row(&subject("f"), &cost);
         assert!(
             (1_000_000..=3_000_000).contains(&row.run_p50_us),
@@ -357,21 +320,22 @@ mod tests {
         let begun = Timestamp::ZERO;
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut costs = FunctionCosts::new(begun);
-        costs.note(&subject("f"), &took(1), Outcome::Value, after(29));
+        costs.note(&subject("f"), took(1), after(29));
         for (at, covered, calls) in [(29, 29, 1), (31, 31, 1), (59, 59, 1), (60, 30, 0)] {
             let minute = costs.of(Period::Minute, after(at));
             assert_eq!(minute.covered, Duration::from_secs(covered), "after {at} s");
-            let found = named(&minute, "f").map_or(0, |cost| cost.calls);
+            let found = named(&minute, "f").map_or(0, |cost| cost.costs.calls);
             assert_eq!(found, calls, "after {at} s");
         }
         // Nothing is told of long ago as if it was now.
-        costs.note(&subject("f"), &took(1), Outcome::Value, after(61));
+        costs.note(&subject("f"), took(1), after(61));
         let minute = costs.of(Period::Minute, after(200));
         assert!(minute.functions.is_empty());
         assert_eq!(minute.covered, Duration::ZERO);
         assert_eq!(
             named(&costs.of(Period::Hour, after(200)), "f")
                 .unwrap()
+                .costs
                 .calls,
             2
         );
@@ -386,12 +350,12 @@ mod tests {
                 0 => "expensive".to_owned(),
                 _ => format!("f{number}"),
             };
-            costs.note(&subject(&function), &took(1), Outcome::Value, now);
+            costs.note(&subject(&function), took(1), now);
         }
         let minute = costs.of(Period::Minute, now);
         assert_eq!(minute.functions.len(), FUNCTIONS_MAX);
         let expensive = named(&minute, "expensive").unwrap();
-        assert_eq!(expensive.calls, 5 * FUNCTIONS_MAX as u64);
+        assert_eq!(expensive.costs.calls, 5 * FUNCTIONS_MAX as u64);
         assert_eq!(expensive.uncertain, Duration::ZERO);
         // What left is told as the uncertainty of what came: all time is there.
         let all: Duration = minute.functions.iter().map(|(_, cost)| cost.weight()).sum();

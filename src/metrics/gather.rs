@@ -23,12 +23,12 @@ use super::snapshot::{Snapshot, Value};
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
+use crate::health::findings::{CRITICAL, Kind, WARNING};
 use crate::otp::wall_clock::system_time;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use child::cell::layers::Layer;
 use policy::invariants::Invariant;
-use policy::problems::{Kind, Severity};
 
 type Named<T> = [(Arc<str>, Arc<T>)];
 
@@ -78,10 +78,7 @@ impl<'a> Rows<'a> {
 
     /// Returns the row of a name.
     fn of_name<'n>(&self, name: &'n str) -> &'n str {
-        match self.0.contains(name) {
-            true => name,
-            false => REST,
-        }
+        if self.0.contains(name) { name } else { REST }
     }
 
     /// Counts the names that have none.
@@ -101,8 +98,11 @@ fn left_out(
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
     // A language has a row from its first process on: without a row for the rest, all that count have one.
-    let spoken = status.pools.iter().map(|pool| &*pool.language);
-    let spoken = spoken.filter(|_| languages.0.contains(REST));
+    let spoken = status
+        .pools
+        .iter()
+        .map(|pool| &*pool.language)
+        .filter(|_| languages.0.contains(REST));
     for (label, count) in [
         ("pool", pools.count_others(names)),
         ("language", languages.count_others(spoken)),
@@ -289,10 +289,13 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
     let problems = inner.health.counts();
     for kind in Kind::VARIANTS {
-        for severity in Severity::VARIANTS {
-            let count = problems.get(&(*kind, *severity)).copied();
-            let labels = [kind.into(), severity.into()];
-            to.add("settee_problems", &labels, count.unwrap_or(0));
+        for severity in [CRITICAL, WARNING] {
+            let kind: &str = kind.into();
+            let count = problems
+                .get(&(kind.to_owned(), severity.to_owned()))
+                .copied()
+                .unwrap_or(0);
+            to.add("settee_problems", &[kind, severity], count);
         }
     }
     let dropped = inner.log_dropped();

@@ -198,7 +198,10 @@ impl History {
         for sample in &self.samples {
             let numbers = match pool {
                 None => sample.all,
-                Some(name) => sample.of_pool(name),
+                Some(name) => {
+                    let found = sample.pools.iter().find(|(known, _)| **known == *name);
+                    found.map_or_else(Numbers::default, |(_, numbers)| *numbers)
+                }
             };
             series.at.push(sample.at);
             series.calls.push(numbers.calls.calls);
@@ -239,11 +242,6 @@ impl Sample {
             pending: now.pending,
             pools: pools.into(),
         }
-    }
-
-    fn of_pool(&self, name: &str) -> Numbers {
-        let found = self.pools.iter().find(|(known, _)| **known == *name);
-        found.map_or_else(Numbers::default, |(_, numbers)| *numbers)
     }
 }
 

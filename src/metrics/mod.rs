@@ -188,8 +188,11 @@ impl Metrics {
 
     /// Returns the services that are there, in the order of their names.
     pub(crate) fn service_states(&self) -> Vec<Arc<ServiceState>> {
-        let states = self.lock_service_states();
-        let mut states: Vec<_> = states.iter().filter_map(Weak::upgrade).collect();
+        let mut states: Vec<_> = self
+            .lock_service_states()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
         states.sort_by(|one, other| one.name().cmp(other.name()));
         states
     }

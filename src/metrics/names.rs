@@ -74,8 +74,10 @@ impl<T> Names<T> {
     /// Returns all rows with what they are called, in the order of the names.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let rows = self.lock();
-        let named = rows.named.iter();
-        let named = named.map(|(name, row)| (Arc::clone(name), Arc::clone(row)));
+        let named = rows
+            .named
+            .iter()
+            .map(|(name, row)| (Arc::clone(name), Arc::clone(row)));
         let rest = rows
             .rest
             .as_ref()
@@ -93,8 +95,9 @@ impl<T: Absorb> Rows<T> {
     /// Ends the row of a name that nobody uses any more. Returns false if all are in use.
     fn make_room(&mut self) -> bool {
         let mut rows = self.named.iter();
-        let unused = rows.find(|(_, row)| Arc::strong_count(row) == 1);
-        let unused = unused.map(|(name, _)| Arc::clone(name));
+        let unused = rows
+            .find(|(_, row)| Arc::strong_count(row) == 1)
+            .map(|(name, _)| Arc::clone(name));
         let Some(gone) = unused.and_then(|name| self.named.remove(&name)) else {
             return false;
         };

@@ -78,29 +78,6 @@ pub(super) enum Slow {
     Prompt,
 }
 
-/// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 19] = [
-    (StopReason::Idle, "idle"),
-    (StopReason::Stale, "stale"),
-    (StopReason::Reaped, "reaped"),
-    (StopReason::OverLimit, "over_limit"),
-    (StopReason::Failed, "failed"),
-    (StopReason::Broken, "broken"),
-    (StopReason::TeachFailed, "teach_failed"),
-    (StopReason::ResetFailed, "reset_failed"),
-    (StopReason::ForgetFailed, "forget_failed"),
-    (StopReason::Uses, "uses"),
-    (StopReason::Age, "age"),
-    (StopReason::Memory, "memory"),
-    (StopReason::MemoryHard, "memory_hard"),
-    (StopReason::Culled, "culled"),
-    (StopReason::ClientCrashed, "client_crashed"),
-    (StopReason::TenantGone, "tenant_gone"),
-    (StopReason::Stress, "stress"),
-    (StopReason::Removed, "removed"),
-    (StopReason::Shutdown, "shutdown"),
-];
-
 /// The numbers of one pool. They have a place from the first that is counted: a pool that nobody uses takes
 /// none.
 #[derive(Debug, Default)]
@@ -142,13 +119,9 @@ metrics! {
         /// (said its client), broken (in mid-work), teach_failed, reset_failed, forget_failed, uses, age, memory,
         /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
         counter("settee.pool_stops", "settee_pool_stops_total").labels(&["pool", "reason"])
-            => stops: Stops;
+            => stops: CountersBy<StopReason>;
     }
 }
-
-/// Processes that were told to stop, by reason.
-#[derive(Debug, Default)]
-struct Stops([Counter; STOP_REASONS.len()]);
 
 /// How many system calls are counted by name; more are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
@@ -174,21 +147,6 @@ impl RefusedCalls {
         let mut counts = known.clone();
         counts.entry(OTHER.into()).or_default();
         counts
-    }
-}
-
-impl Counted for Stops {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
-        for ((_, reason), count) in STOP_REASONS.iter().zip(&self.0) {
-            each(&[reason], count.get().into());
-        }
-    }
-}
-
-impl Absorb for Stops {
-    fn absorb(&self, gone: &Self) {
-        let stops = self.0.iter().zip(&gone.0);
-        stops.for_each(|(stops, gone)| stops.absorb(gone));
     }
 }
 
@@ -286,6 +244,6 @@ impl PoolMetrics {
 
     /// Counts a process that was told to stop.
     pub fn stopped(&self, why: StopReason) {
-        self.count().stops.0[why as usize].one();
+        self.count().stops.one(why);
     }
 }

@@ -63,8 +63,9 @@ fn write_times(text: &mut String, definition: &Definition, labels: &[Label<'_>],
             line(text, format_args!("{name}{labels} {value}"));
         }
     } else {
-        let bounds = times.cumulative();
-        let bounds = bounds.map(|(bound, count)| (bound.to_string(), count));
+        let bounds = times
+            .cumulative()
+            .map(|(bound, count)| (bound.to_string(), count));
         for (bound, count) in bounds.chain([("+Inf".to_owned(), times.count())]) {
             let labels = set(&[labels, &[("le", &bound)]].concat());
             line(text, format_args!("{name}_bucket{labels} {count}"));

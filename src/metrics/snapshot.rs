@@ -34,8 +34,10 @@ impl Snapshot {
 
     /// Adds a sample of a metric that is in the list: the values of its labels, and its own.
     pub(super) fn add(&mut self, prometheus: &str, labels: &[&str], value: impl Into<Value>) {
-        let place = PLACES.get(prometheus).copied();
-        let place = place.expect("metrics: every metric that is counted is declared");
+        let place = PLACES
+            .get(prometheus)
+            .copied()
+            .expect("metrics: every metric that is counted is declared");
         self.families[place].samples.push(Sample {
             labels: labels.iter().map(ToString::to_string).collect(),
             value: value.into(),

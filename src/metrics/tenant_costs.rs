@@ -12,8 +12,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::function_costs::{CallCost, Outcome, micros};
-use crate::messages::tenant_costs::{TenantCost, TenantCostsPage, TenantCostsQuery};
+use crate::messages::tenant_costs::{Costs, TenantCost, TenantCostsPage, TenantCostsQuery};
 use crate::otp::wall_clock::system_time;
 use policy::schedule::WallTime;
 
@@ -55,29 +54,20 @@ impl TenantCosts {
     }
 
     /// Takes a call that is over.
-    pub(crate) fn note(&mut self, db: Option<&Arc<str>>, cost: &CallCost, outcome: Outcome) {
-        let row = self.row(db);
-        row.calls += 1;
-        row.errors += u64::from(outcome != Outcome::Value);
-        row.kills += u64::from(outcome == Outcome::Killed);
-        row.wait_us += micros(cost.wait);
-        row.run_us += micros(cost.run);
-        row.cpu_us += micros(cost.cpu);
-        row.bytes += cost.bytes;
-    }
-
-    fn row(&mut self, db: Option<&Arc<str>>) -> &mut TenantCost {
+    pub(crate) fn note(&mut self, db: Option<&Arc<str>>, call: Costs) {
         let key = db.cloned();
         let has_room = self.rows.len() < TENANTS_MAX
             && key.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX);
-        let key = match has_room || self.rows.contains_key(&key) {
-            true => key,
-            false => Some(OTHER.into()),
+        let key = if has_room || self.rows.contains_key(&key) {
+            key
+        } else {
+            Some(OTHER.into())
         };
-        self.rows.entry(key).or_insert_with_key(|db| TenantCost {
+        let row = self.rows.entry(key).or_insert_with_key(|db| TenantCost {
             db: db.as_deref().map(str::to_owned),
             ..TenantCost::default()
-        })
+        });
+        row.costs += call;
     }
 
     /// Returns databases as they are asked for.
@@ -85,7 +75,7 @@ impl TenantCosts {
         let rows = self.rows.values();
         let wanted = rows.filter(|row| query.db.is_none() || row.db == query.db);
         let mut tenants: Vec<&TenantCost> = wanted.collect();
-        tenants.sort_by_key(|row| (Reverse(row.sort_key(query.sort)), &row.db));
+        tenants.sort_by_key(|row| (Reverse(row.costs.sort_key(query.sort)), &row.db));
         let total_rows = tenants.len();
         tenants.truncate(query.limit.unwrap_or(usize::MAX));
         TenantCostsPage {
@@ -137,17 +127,17 @@ impl TenantCosts {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::messages::tenant_costs::TenantSort;
 
-    fn cost() -> CallCost {
-        CallCost {
-            wait: Duration::from_micros(1),
-            run: Duration::from_micros(20),
-            cpu: Duration::from_micros(300),
+    fn cost() -> Costs {
+        Costs {
+            calls: 1,
+            wait_us: 1,
+            run_us: 20,
+            cpu_us: 300,
             bytes: 4_000,
+            ..Costs::default()
         }
     }
 
@@ -160,26 +150,33 @@ mod tests {
     fn each_call_counts_in_the_row_of_its_database_and_survives_a_restart() {
         let begun = WallTime::from_micros(1_000_000);
         let mut costs = TenantCosts::new(begun);
-        for outcome in [Outcome::Value, Outcome::Error, Outcome::Killed] {
-            costs.note(Some(&"shop".into()), &cost(), outcome);
+        for (errors, kills) in [(0, 0), (1, 0), (1, 1)] {
+            let call = Costs {
+                errors,
+                kills,
+                ..cost()
+            };
+            costs.note(Some(&"shop".into()), call);
         }
-        costs.note(None, &cost(), Outcome::Value);
+        costs.note(None, cost());
         let shop = TenantCost {
             db: Some("shop".to_owned()),
-            calls: 3,
-            errors: 2,
-            kills: 1,
-            wait_us: 3,
-            run_us: 60,
-            cpu_us: 900,
-            bytes: 12_000,
+            costs: Costs {
+                calls: 3,
+                errors: 2,
+                kills: 1,
+                wait_us: 3,
+                run_us: 60,
+                cpu_us: 900,
+                bytes: 12_000,
+            },
         };
         let kept = costs.lines();
         let mut later = TenantCosts::read(&kept).unwrap();
         assert_eq!(all(&later), all(&costs));
         assert_eq!(all(&later)[0], shop);
         assert_eq!(all(&later)[1].db, None);
-        later.note(Some(&"shop".into()), &cost(), Outcome::Value);
+        later.note(Some(&"shop".into()), cost());
         let page = later.page(&TenantCostsQuery {
             sort: TenantSort::Run,
             limit: Some(1),
@@ -187,7 +184,7 @@ mod tests {
         });
         assert_eq!((page.total_rows, page.tenants.len()), (2, 1));
         assert_eq!(page.since, begun.to_string());
-        let added = page.tenants[0].since(&shop);
+        let added = page.tenants[0].costs.since(&shop.costs);
         assert_eq!((added.calls, added.run_us, added.bytes), (1, 20, 4_000));
     }
 
@@ -195,14 +192,17 @@ mod tests {
     fn databases_without_room_count_together() {
         let mut costs = TenantCosts::new(WallTime::from_micros(0));
         let long: Arc<str> = "x".repeat(NAME_BYTES_MAX + 1).into();
-        costs.note(Some(&long), &cost(), Outcome::Value);
+        costs.note(Some(&long), cost());
         for number in 0..TENANTS_MAX + 5 {
             let name: Arc<str> = format!("db{number}").into();
-            costs.note(Some(&name), &cost(), Outcome::Value);
+            costs.note(Some(&name), cost());
         }
         let rows = all(&costs);
         assert_eq!(rows.len(), TENANTS_MAX);
-        assert_eq!((rows[0].db.as_deref(), rows[0].calls), (Some(OTHER), 7));
+        assert_eq!(
+            (rows[0].db.as_deref(), rows[0].costs.calls),
+            (Some(OTHER), 7)
+        );
         assert!(TenantCosts::read(&costs.lines()).is_ok());
     }
 

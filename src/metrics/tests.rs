@@ -222,13 +222,6 @@ fn the_numbers_of_this_process_are_what_the_system_tells() {
 }
 
 #[test]
-fn stop_reasons_are_listed_in_their_order() {
-    for (at, (reason, _)) in pool::STOP_REASONS.iter().enumerate() {
-        assert_eq!(*reason as usize, at);
-    }
-}
-
-#[test]
 fn counting_from_several_threads_loses_nothing() {
     let metrics = Metrics::new();
     let language = metrics.language("python");

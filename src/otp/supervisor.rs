@@ -277,8 +277,11 @@ fn last_running(children: &mut [Child]) -> &mut [Child] {
     let Some(last) = children.iter().rposition(|child| child.running.is_some()) else {
         return &mut [];
     };
-    let beside = children[..=last].iter().rev();
-    let beside = beside.take_while(|child| child.spec.is_beside).count();
+    let beside = children[..=last]
+        .iter()
+        .rev()
+        .take_while(|child| child.spec.is_beside)
+        .count();
     &mut children[last.saturating_sub(beside)..=last]
 }
 

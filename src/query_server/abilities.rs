@@ -109,9 +109,12 @@ impl Abilities {
 
     /// Exactly these are there.
     pub fn declared(present: &[Ability]) -> Self {
-        let finding = |ability| match present.contains(&ability) {
-            true => Finding::Present,
-            false => Finding::Absent("it says so itself".into()),
+        let finding = |ability| {
+            if present.contains(&ability) {
+                Finding::Present
+            } else {
+                Finding::Absent("it says so itself".into())
+            }
         };
         Self::with(|ability| Some(finding(ability)), None)
     }

@@ -430,9 +430,10 @@ impl Loan {
         }
         if let Some(mut telling) = self.telling() {
             let is_room = telling.bytes + telling.current.bytes() < UNTAKEN_BYTES_MAX;
-            match is_room {
-                true => telling.current.add(entry),
-                false => telling.current.logs_dropped += 1,
+            if is_room {
+                telling.current.add(entry)
+            } else {
+                telling.current.logs_dropped += 1
             }
         }
     }
@@ -484,9 +485,10 @@ impl Loan {
             return;
         };
         let cpu = process.cpu_time().zip(self.cpu_before);
-        let memory = match self.call.reports {
-            true => process.memory_peak(pid, MEMORY_INTERVAL),
-            false => None,
+        let memory = if self.call.reports {
+            process.memory_peak(pid, MEMORY_INTERVAL)
+        } else {
+            None
         };
         let mut progress = self.call.progress();
         if let Some((after, before)) = cpu {

@@ -10,9 +10,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{CellConfig, Config, PoolConfig, Surroundings};
+use crate::config::{Config, PoolConfig, Surroundings};
+use child::cell::CellSpec;
 use child::cell::terms::CellTerms;
-use child::cell::{CellSpec, UserIds};
 
 /// Variables that every command gets as the service has them.
 const PASSED_ON: [&str; 3] = ["PATH", "LANG", "TZ"];
@@ -76,15 +76,17 @@ impl Cells {
         let Some(known) = &self.0 else {
             return CellTerms::default();
         };
-        let cell = known.config.cell(section);
+        let (spec, env) = known.config.cell(section);
         CellTerms {
-            environment: known.environment(&cell.env),
-            spec: known.spec(cell),
+            environment: known.environment(&env),
+            spec: CellSpec {
+                hidden_paths: known.hidden_paths.clone(),
+                refused_ports: known.refused_ports.clone(),
+                ..spec
+            },
         }
     }
-}
 
-impl Cells {
     /// Returns a pool's section with the keys of cells as they hold.
     pub(crate) fn in_force(&self, section: PoolConfig) -> PoolConfig {
         match &self.0 {
@@ -95,22 +97,6 @@ impl Cells {
 }
 
 impl Known {
-    fn spec(&self, cell: CellConfig) -> CellSpec {
-        CellSpec {
-            mode: cell.sandbox,
-            user: cell.user.map(|(uid, gid)| UserIds { uid, gid }),
-            user_range: self.config.query_server_config.user_range,
-            read_paths: cell.read_paths,
-            hidden_paths: self.hidden_paths.clone(),
-            network: cell.network,
-            refused_ports: self.refused_ports.clone(),
-            system_calls: cell.system_calls_allowed,
-            memory_max: cell.memory_max,
-            processes_max: cell.processes_max,
-            cpu_max: cell.cpu_max,
-        }
-    }
-
     /// Returns what is passed on, and what `env` adds or replaces.
     fn environment(&self, env: &[String]) -> Vec<(String, String)> {
         let is_passed_on =

@@ -168,9 +168,10 @@ impl ChildLog {
             return;
         }
         let recently = |before| now.since(before) < REPORT_INTERVAL;
-        let wait = match self.reported.get().is_some_and(recently) {
-            true => REPORT_INTERVAL,
-            false => LINES_PERIOD,
+        let wait = if self.reported.get().is_some_and(recently) {
+            REPORT_INTERVAL
+        } else {
+            LINES_PERIOD
         };
         let itself = Rc::downgrade(self);
         // Ends after this time.

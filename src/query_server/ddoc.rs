@@ -76,8 +76,9 @@ impl Ddoc {
 
 fn text(value: Option<&RawValue>, name: &'static str) -> Result<String, BadDdoc> {
     let text = value.and_then(|value| serde_json::from_str(value.get()).ok());
-    let text = text.filter(|text: &String| !text.is_empty());
-    let text = text.ok_or(BadDdoc::Member(name))?;
+    let text = text
+        .filter(|text: &String| !text.is_empty())
+        .ok_or(BadDdoc::Member(name))?;
     check_name(name, &text, NAME_BYTES_MAX).map_err(BadDdoc::TooLong)?;
     Ok(text)
 }

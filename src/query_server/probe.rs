@@ -176,8 +176,9 @@ async fn ask(
     command: &CommandSpec,
     spawner: &Spawner,
 ) -> Result<Outcome, String> {
-    let child = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await;
-    let mut child = child.map_err(|error| error.to_string())?;
+    let mut child = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX)
+        .await
+        .map_err(|error| error.to_string())?;
     let send = |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n"));
     send(&child, &json!(["reset", {}]));
     match answer(&mut child, &json!(true)).await? {

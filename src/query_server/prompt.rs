@@ -236,13 +236,15 @@ pub(crate) fn forget(config: &str) -> Bytes {
 /// it asks every query server to tell errors in its log.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
-    let asked = [
+    let asked: Vec<String> = [
         (TEXT_REASONS, is_javascript),
         (CONSOLE, is_javascript),
         (REPORT, report),
-    ];
-    let asked = asked.into_iter().filter(|(_, is_asked)| *is_asked);
-    let asked: Vec<String> = asked.map(|(name, _)| format!("\"{name}\":true")).collect();
+    ]
+    .into_iter()
+    .filter(|(_, is_asked)| *is_asked)
+    .map(|(name, _)| format!("\"{name}\":true"))
+    .collect();
     match config.trim_end().strip_suffix('}') {
         Some(members) if !asked.is_empty() => {
             let comma = if members == "{" { "" } else { "," };

@@ -82,9 +82,10 @@ impl ExitReport {
     /// Returns how it ended and what it said last, in words that follow its name.
     pub(crate) fn told(&self) -> String {
         let exit = self.exit.as_deref().unwrap_or("ended");
-        match self.stderr.is_empty() {
-            true => exit.to_owned(),
-            false => format!("{exit}; its last words: {}", self.stderr.join(" | ")),
+        if self.stderr.is_empty() {
+            exit.to_owned()
+        } else {
+            format!("{exit}; its last words: {}", self.stderr.join(" | "))
         }
     }
 }
@@ -166,12 +167,13 @@ fn timeout_text(
     tenant_key: Option<&str>,
 ) -> String {
     let (limit, phase) = (timeout.as_millis(), command.phase());
-    let (what, end) = match command.runs_functions() {
-        true => (
+    let (what, end) = if command.runs_functions() {
+        (
             "the function",
             "its process was killed: it is slow, or never ends",
-        ),
-        false => ("the query server", "was killed"),
+        )
+    } else {
+        ("the query server", "was killed")
     };
     let mut text = format!("{what} did not answer within {limit} ms and {end} ({phase}; ");
     match tenant_key {

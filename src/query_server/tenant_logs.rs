@@ -249,8 +249,11 @@ impl LogPage {
 /// `{"lines": [LINE, ..], "last": N}`.
 impl Serialize for LogPage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let lines = self.texts().map(RawValue::from_string);
-        let lines: Vec<_> = lines.collect::<Result<_, _>>().map_err(S::Error::custom)?;
+        let lines: Vec<_> = self
+            .texts()
+            .map(RawValue::from_string)
+            .collect::<Result<_, _>>()
+            .map_err(S::Error::custom)?;
         let mut page = to.serialize_struct("LogPage", 2)?;
         page.serialize_field("lines", &lines)?;
         page.serialize_field("last", &self.last)?;
@@ -305,8 +308,12 @@ impl TenantLogs {
             _ if since + 1 < row.first => (row.first, Some(Some(row.first - since - 1))),
             _ => (since + 1, None),
         };
-        let lines = row.lines.range((from - row.first) as usize..);
-        let lines: Vec<Bytes> = lines.take(PAGE_LINES_MAX).cloned().collect();
+        let lines: Vec<Bytes> = row
+            .lines
+            .range((from - row.first) as usize..)
+            .take(PAGE_LINES_MAX)
+            .cloned()
+            .collect();
         LogPage {
             lost,
             last: from + lines.len() as u64 - 1,

@@ -85,8 +85,12 @@ impl ReportedError {
         };
         let others = [path, self.doc.as_ref(), self.module.as_ref()];
         let shown = [self.source_line.as_ref(), self.caret.as_ref()];
-        let texts = others.into_iter().chain(shown).flatten();
-        let texts = texts.chain([&self.name, &self.message]).chain(&self.stack);
+        let texts = others
+            .into_iter()
+            .chain(shown)
+            .flatten()
+            .chain([&self.name, &self.message])
+            .chain(&self.stack);
         texts.map(String::len).sum()
     }
 }

@@ -91,20 +91,23 @@ pub(crate) fn kind_of(id: &str) -> Result<DocKind, DocumentError> {
         return illegal("Document id is too long");
     }
     if let Some(rest) = id.strip_prefix("_design/") {
-        return match rest.is_empty() {
-            true => illegal("Illegal document id `_design/`"),
-            false => Ok(DocKind::Design),
+        return if rest.is_empty() {
+            illegal("Illegal document id `_design/`")
+        } else {
+            Ok(DocKind::Design)
         };
     }
     if let Some(rest) = id.strip_prefix("_local/") {
-        return match rest.is_empty() {
-            true => illegal("Illegal document id `_local/`"),
-            false => Ok(DocKind::Local),
+        return if rest.is_empty() {
+            illegal("Illegal document id `_local/`")
+        } else {
+            Ok(DocKind::Local)
         };
     }
-    match id.starts_with('_') {
-        true => illegal("Only reserved document ids may start with underscore."),
-        false => Ok(DocKind::Replication),
+    if id.starts_with('_') {
+        illegal("Only reserved document ids may start with underscore.")
+    } else {
+        Ok(DocKind::Replication)
     }
 }
 
@@ -171,13 +174,14 @@ impl Incoming {
             kind_of(id)?;
         }
         let rev = text("_rev", invalid_rev())?;
-        let deleted = members
+        let deleted: bool = members
             .remove("_deleted")
-            .map_or("false".to_owned(), |raw| raw.get().to_owned());
-        let deleted: bool = deleted.parse().map_err(|_| {
-            let text = "`_deleted` must be a boolean";
-            DocumentError::Special(text.to_owned())
-        })?;
+            .map_or("false".to_owned(), |raw| raw.get().to_owned())
+            .parse()
+            .map_err(|_| {
+                let text = "`_deleted` must be a boolean";
+                DocumentError::Special(text.to_owned())
+            })?;
         members.retain(|name, text| match name {
             "_attachments" => text.get() != "{}",
             name => !IGNORED_MEMBERS.contains(&name),

@@ -42,14 +42,19 @@ impl Kept {
         let Some(restarted) = self.restarted else {
             return past;
         };
-        let later = past.history.iter().filter(|entry| entry.at > restarted);
-        let later: Vec<HistoryEntry> = later.cloned().collect();
-        match later.is_empty() {
-            true => Earlier::default(),
-            false => Earlier {
+        let later: Vec<HistoryEntry> = past
+            .history
+            .iter()
+            .filter(|entry| entry.at > restarted)
+            .cloned()
+            .collect();
+        if later.is_empty() {
+            Earlier::default()
+        } else {
+            Earlier {
                 history: History::of(later),
                 not_before: past.not_before,
-            },
+            }
         }
     }
 

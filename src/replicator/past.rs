@@ -43,8 +43,13 @@ pub(crate) struct Past {
 
 /// Returns the text of a past.
 pub(crate) fn text(asked: &str, past: &Past) -> String {
-    let history = past.earlier.history.iter().take(ENTRIES_MAX).map(written);
-    let history: Vec<Value> = history.collect();
+    let history: Vec<Value> = past
+        .earlier
+        .history
+        .iter()
+        .take(ENTRIES_MAX)
+        .map(written)
+        .collect();
     let not_before = past.earlier.not_before.as_micros();
     let mut value = json!({"asked": asked, "not_before": not_before, "history": history});
     if !past.refused.is_empty() {
@@ -90,8 +95,11 @@ pub(crate) fn read(text: &str, asked: &str) -> Past {
     if value["asked"] != asked {
         return Past::default();
     }
-    let refused = value["refused"].as_array().into_iter().flatten();
-    let refused = refused.take(REFUSED_MAX);
+    let refused = value["refused"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .take(REFUSED_MAX);
     Past {
         earlier: earlier(&value).unwrap_or_default(),
         refused: refused
@@ -103,8 +111,11 @@ pub(crate) fn read(text: &str, asked: &str) -> Past {
 fn earlier(value: &Value) -> Option<Earlier> {
     // Equal reasons, as they are as a rule, are kept once.
     let mut last: Option<Arc<Reason>> = None;
-    let entries = value["history"].as_array()?.iter().take(ENTRIES_MAX);
-    let entries = entries.map(|value| entry(value, &mut last));
+    let entries = value["history"]
+        .as_array()?
+        .iter()
+        .take(ENTRIES_MAX)
+        .map(|value| entry(value, &mut last));
     Some(Earlier {
         history: History::of(entries.collect::<Option<Vec<_>>>()?),
         not_before: WallTime::from_micros(value["not_before"].as_u64()?),

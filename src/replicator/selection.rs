@@ -6,7 +6,7 @@
 //!           request holds.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use settee_client::{JobGroup, JobSelection};
@@ -53,17 +53,12 @@ impl JobFacts<'_> {
 /// A selection that was checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// Names without `*` and `?`.
-    names: BTreeSet<String>,
-    patterns: Vec<String>,
+    /// What was asked for, but for states and for names without `*` and `?`.
+    asked: JobSelection,
+    /// Names without `*` and `?`, and whether a job had them so far.
+    names: BTreeMap<String, bool>,
     states: Option<Vec<JobState>>,
     doc_states: Vec<DocState>,
-    source: Option<String>,
-    target: Option<String>,
-    reason: Option<String>,
-    daemon: Option<String>,
-    /// Names that no job had so far.
-    missing: BTreeSet<String>,
 }
 
 impl Selection {
@@ -72,46 +67,40 @@ impl Selection {
     /// # Errors
     /// What is wrong with it, in words.
     pub fn new(asked: &JobSelection) -> Result<Self, String> {
-        let (patterns, names): (Vec<_>, Vec<_>) = asked
+        let mut asked = asked.clone();
+        let names = asked
             .patterns
-            .iter()
-            .cloned()
-            .partition(|text| is_pattern(text));
-        if patterns.len() > PATTERNS_MAX {
+            .extract_if(.., |text| !is_pattern(text))
+            .map(|name| (name, false))
+            .collect();
+        if asked.patterns.len() > PATTERNS_MAX {
             return Err(format!("at most {PATTERNS_MAX} patterns may have * or ?"));
         }
         let sides = [&asked.source, &asked.target, &asked.reason, &asked.daemon];
-        let is_long = |text: &String| text.len() > PATTERN_BYTES_MAX;
-        if patterns.iter().any(is_long) || sides.into_iter().flatten().any(is_long) {
+        let longest = sides.into_iter().flatten().chain(&asked.patterns);
+        if longest.map(String::len).max() > Some(PATTERN_BYTES_MAX) {
             return Err(format!(
                 "a pattern may have at most {PATTERN_BYTES_MAX} bytes"
             ));
         }
-        let mut listed = Vec::with_capacity(asked.states.len());
-        for name in &asked.states {
-            let state = DocState::of_name(name).ok_or_else(|| {
+        let state = |name: String| {
+            DocState::of_name(&name).ok_or_else(|| {
                 let known = DocState::names();
                 format!("{name:?} is no state: choose from {known}")
-            });
-            listed.push(state?);
-        }
-        let of_jobs: Vec<JobState> = listed.iter().filter_map(|state| state.of_job()).collect();
+            })
+        };
+        let listed = asked.states.drain(..).map(state);
+        let mut doc_states = listed.collect::<Result<Vec<_>, _>>()?;
         let states = JobState::ALL
             .into_iter()
-            .filter(|one| of_jobs.contains(one));
-        let states = states.collect();
-        listed.retain(|state| state.of_job().is_none());
-        let names: BTreeSet<String> = names.into_iter().collect();
+            .filter(|one| doc_states.contains(&(*one).into()));
+        let states = (!doc_states.is_empty()).then(|| states.collect());
+        doc_states.retain(|state| state.of_job().is_none());
         Ok(Self {
-            doc_states: listed,
-            missing: names.clone(),
+            asked,
             names,
-            patterns,
-            states: (!asked.states.is_empty()).then_some(states),
-            source: asked.source.clone(),
-            target: asked.target.clone(),
-            reason: asked.reason.clone(),
-            daemon: asked.daemon.clone(),
+            states,
+            doc_states,
         })
     }
 
@@ -136,26 +125,19 @@ impl Selection {
 
     /// Returns whether only states of jobs are asked for.
     pub fn is_of_states(&self) -> bool {
-        let sides = [&self.source, &self.target, &self.reason, &self.daemon];
-        self.doc_states.is_empty()
-            && self.names.is_empty()
-            && self.patterns.is_empty()
-            && sides.iter().all(|side| side.is_none())
+        self.doc_states.is_empty() && self.names.is_empty() && self.asked.is_empty()
     }
 
     /// Returns whether a job fits, but for its state; remembers that its names are known.
     pub fn fits(&mut self, job: &JobFacts<'_>) -> bool {
-        if !self.names.is_empty() || !self.patterns.is_empty() {
-            let names = [Some(job.id), job.doc];
-            let mut is_named = false;
-            for name in names.into_iter().flatten() {
-                is_named |= self.names.contains(name);
-                is_named |= self.patterns.iter().any(|pattern| fits(pattern, name));
-                self.missing.remove(name);
+        let Self { asked, names, .. } = self;
+        let patterns = &asked.patterns;
+        let mut is_named = names.is_empty() && patterns.is_empty();
+        for name in [Some(job.id), job.doc].into_iter().flatten() {
+            if let Some(is_known) = names.get_mut(name) {
+                (*is_known, is_named) = (true, true);
             }
-            if !is_named {
-                return false;
-            }
+            is_named |= patterns.iter().any(|pattern| fits(pattern, name));
         }
         let fits_url = |pattern: &Option<String>, url: &str| {
             let Some(pattern) = pattern else { return true };
@@ -165,16 +147,18 @@ impl Selection {
             let Some(pattern) = pattern else { return true };
             text.is_some_and(|text| fits(pattern, text))
         };
-        fits_url(&self.source, job.source)
-            && fits_url(&self.target, job.target)
-            && (fits_some(&self.reason, job.reason)
-                || fits_some(&self.reason, job.reason.map(reason_group)))
-            && fits_some(&self.daemon, job.daemon)
+        is_named
+            && fits_url(&asked.source, job.source)
+            && fits_url(&asked.target, job.target)
+            && (fits_some(&asked.reason, job.reason)
+                || fits_some(&asked.reason, job.reason.map(reason_group)))
+            && fits_some(&asked.daemon, job.daemon)
     }
 
     /// Returns the names that no job had.
     pub fn into_missing(self) -> Vec<String> {
-        self.missing.into_iter().collect()
+        let missing = self.names.into_iter().filter(|(_, is_known)| !is_known);
+        missing.map(|(name, _)| name).collect()
     }
 }
 
@@ -239,12 +223,14 @@ impl Groups {
         self.total += 1;
         *self.states.entry(job.state.name()).or_default() += 1;
         let reason = job.reason.map(reason_group);
-        let group = self.groups.entry(reason.map(Box::from));
-        let group = group.or_insert_with(|| JobGroup {
-            reason: reason.map(str::to_owned),
-            example: job.name().to_owned(),
-            ..JobGroup::default()
-        });
+        let group = self
+            .groups
+            .entry(reason.map(Box::from))
+            .or_insert_with(|| JobGroup {
+                reason: reason.map(str::to_owned),
+                example: job.name().to_owned(),
+                ..JobGroup::default()
+            });
         group.count += 1;
         let name = job.state.name().to_owned();
         *group.states.entry(name).or_default() += 1;

@@ -101,9 +101,10 @@ pub(crate) fn already_started(job: &ReplicationId, doc: &str, other: &DocRef) ->
 
 /// Returns why a document has failed as lists have it: equal for equal causes, and not too long.
 pub(crate) fn listed_reason(reason: &str) -> String {
-    match reason.contains(ALREADY_STARTED) {
-        true => TAKEN.to_owned(),
-        false => reason.chars().take(REASON_CHARS_MAX).collect(),
+    if reason.contains(ALREADY_STARTED) {
+        TAKEN.to_owned()
+    } else {
+        reason.chars().take(REASON_CHARS_MAX).collect()
     }
 }
 

@@ -300,15 +300,17 @@ impl DocTable {
     fn page_of(&self, page: &Page, classes: Classes) -> PageOfIds {
         let start = page.start.as_ref().map(String::as_str);
         let end = page.end.as_ref().map(String::as_str);
-        let (lower, upper) = match page.descending {
-            false => (start, end),
-            true => (end, start),
+        let (lower, upper) = if page.descending {
+            (end, start)
+        } else {
+            (start, end)
         };
         let total = self.names.count(Classes::ALL, Section::ALL);
         let section = Section { lower, upper };
-        let (lower, upper) = match page.descending {
-            false => (Bound::Unbounded, other_side(start)),
-            true => (other_side(start), Bound::Unbounded),
+        let (lower, upper) = if page.descending {
+            (other_side(start), Bound::Unbounded)
+        } else {
+            (Bound::Unbounded, other_side(start))
         };
         let before = match start {
             Bound::Unbounded => 0,

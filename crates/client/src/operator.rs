@@ -49,8 +49,8 @@ pub fn path<const N: usize>(parts: [&str; N]) -> String {
 /// Returns a path with these parameters.
 pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let encoded = |text: &str| utf8_percent_encode(text, AS_IT_IS).to_string();
-    let query = query.into_iter();
     let query: Vec<String> = query
+        .into_iter()
         .map(|(name, value)| format!("{name}={}", encoded(&value)))
         .collect();
     format!("{path}?{}", query.join("&"))
@@ -172,9 +172,10 @@ async fn send_on(
     let response = response.map_err(|error| broken(&error))?;
     let status = response.status();
     let answer = Pieces(response.into_body());
-    match status.is_success() {
-        true => Ok(answer),
-        false => Err(refusal(status, &answer.rest().await?)),
+    if status.is_success() {
+        Ok(answer)
+    } else {
+        Err(refusal(status, &answer.rest().await?))
     }
 }
 

@@ -16,8 +16,8 @@ use super::section::{Declared, section};
 use super::services::ServiceAddress;
 use super::types::Config;
 use super::value::{self, Kind};
-use child::cell::SandboxMode;
 use child::cell::subordinate::accounts;
+use child::cell::{CellSpec, SandboxMode, UserIds};
 use policy::pool::Reuse;
 use settee_client::operator_socket;
 
@@ -97,44 +97,31 @@ impl CellKeys {
     }
 }
 
-/// What the cells of a pool are to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellConfig {
-    pub sandbox: SandboxMode,
-    /// The numbers of the user whom commands run as, and of its group; `None` is one for each cell.
-    pub user: Option<(u32, u32)>,
-    pub read_paths: Vec<PathBuf>,
-    /// `NAME=VALUE`, or `NAME` for the service's own value.
-    pub env: Vec<String>,
-    pub network: bool,
-    /// By name.
-    pub system_calls_allowed: Vec<String>,
-    /// In bytes; 0 is no limit.
-    pub memory_max: u64,
-    /// 0 is no limit.
-    pub processes_max: u32,
-    /// In percent of one core; 0 is no limit.
-    pub cpu_max: u32,
-}
-
 impl Config {
-    /// Returns what the cells of a pool with this section are to be.
-    pub fn cell(&self, pool: &PoolConfig) -> CellConfig {
-        let keys = pool.cell.over(&self.query_server_config.cell);
-        let keys = keys.over(&CellKeys::declared());
-        let user = keys.user.unwrap_or_default();
-        let known = self.user_ids.get(&user).copied();
-        CellConfig {
-            sandbox: keys.sandbox.unwrap_or(SandboxMode::Strict),
-            user: (!user.is_empty()).then(|| known.unwrap_or(NOBODY)),
+    /// Returns what the cells of a pool with this section let in, but for the service's own files and ports, and what its
+    /// commands find in their environment: `NAME=VALUE`, or `NAME` for the service's own value.
+    pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
+        let keys = pool
+            .cell
+            .over(&self.query_server_config.cell)
+            .over(&CellKeys::declared());
+        let user = keys.user.filter(|name| !name.is_empty()).map(|name| {
+            let (uid, gid) = self.user_ids.get(&name).copied().unwrap_or(NOBODY);
+            UserIds { uid, gid }
+        });
+        let spec = CellSpec {
+            mode: keys.sandbox.unwrap_or(SandboxMode::Strict),
+            user,
+            user_range: self.query_server_config.user_range,
             read_paths: keys.read_paths.unwrap_or_default(),
-            env: keys.env.unwrap_or_default(),
             network: keys.network.unwrap_or_default(),
-            system_calls_allowed: keys.system_calls_allowed.unwrap_or_default(),
+            system_calls: keys.system_calls_allowed.unwrap_or_default(),
             memory_max: keys.memory_max.unwrap_or_default(),
             processes_max: keys.processes_max.unwrap_or_default(),
             cpu_max: keys.cpu_max.unwrap_or_default(),
-        }
+            ..CellSpec::default()
+        };
+        (spec, keys.env.unwrap_or_default())
     }
 
     /// Returns a pool's section with every key of cells as it holds, but for `reuse`, which its language may
@@ -161,16 +148,20 @@ impl Config {
         ];
         let all = files.chain(store).chain(sockets);
         let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
-        let keys = [&self.replicator.key_file, &self.ssl.key_file].into_iter();
-        let keys = keys.flatten().cloned();
-        let keys = keys.map(|key| ("the key of the certificate", key));
+        let keys = [&self.replicator.key_file, &self.ssl.key_file]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .map(|key| ("the key of the certificate", key));
         let mut places: Vec<_> = places.chain(keys).collect();
         // What is reached through a link has two names.
-        let real = places.iter().filter_map(|(what, place)| {
-            let real = place.canonicalize().ok()?;
-            (real != *place).then_some((*what, real))
-        });
-        let real: Vec<_> = real.collect();
+        let real: Vec<_> = places
+            .iter()
+            .filter_map(|(what, place)| {
+                let real = place.canonicalize().ok()?;
+                (real != *place).then_some((*what, real))
+            })
+            .collect();
         places.extend(real);
         places
     }
@@ -193,8 +184,11 @@ impl Config {
             .pools
             .values()
             .filter_map(|pool| pool.cell.user.as_ref());
-        let named = of_pools.chain(self.query_server_config.cell.user.as_ref());
-        let named: Vec<String> = named.filter(|name| !name.is_empty()).cloned().collect();
+        let named: Vec<String> = of_pools
+            .chain(self.query_server_config.cell.user.as_ref())
+            .filter(|name| !name.is_empty())
+            .cloned()
+            .collect();
         if named.is_empty() {
             return;
         }
@@ -249,12 +243,12 @@ mod tests {
         pool.cell.sandbox = Some(SandboxMode::Strict);
         pool.cell.network = Some(false);
         pool.cell.env = Some(Vec::new());
-        let cell = config.cell(&pool);
-        assert_eq!(cell.sandbox, SandboxMode::Strict);
-        assert!(!cell.network && cell.env.is_empty());
+        let (cell, env) = config.cell(&pool);
+        assert_eq!(cell.mode, SandboxMode::Strict);
+        assert!(!cell.network && env.is_empty());
         assert_eq!((cell.memory_max, cell.processes_max), (7 << 20, 64));
-        let cell = config.cell(&PoolConfig::default());
-        assert_eq!(cell.sandbox, SandboxMode::Standard);
+        let (cell, _) = config.cell(&PoolConfig::default());
+        assert_eq!(cell.mode, SandboxMode::Standard);
         assert!(cell.network && cell.user.is_none());
     }
 
@@ -267,7 +261,9 @@ mod tests {
         assert_eq!(user_ids(users, "bob"), None);
         let mut config = Config::default();
         config.query_server_config.cell.user = Some("bob".into());
-        assert_eq!(config.cell(&PoolConfig::default()).user, Some(NOBODY));
+        let (uid, gid) = NOBODY;
+        let (cell, _) = config.cell(&PoolConfig::default());
+        assert_eq!(cell.user, Some(UserIds { uid, gid }));
     }
 
     #[test]

@@ -121,10 +121,7 @@ impl Section {
 
     /// Returns its keys, those of cells included.
     pub fn rows(&self) -> impl Iterator<Item = &'static Key> + use<> {
-        let of_cells: &[Key] = match self.has_cells {
-            true => CellKeys::KEYS,
-            false => &[],
-        };
+        let of_cells: &[Key] = if self.has_cells { CellKeys::KEYS } else { &[] };
         self.keys.iter().chain(of_cells)
     }
 }

@@ -180,9 +180,10 @@ impl Source for Layer {
         for ((section, key), (value, _)) in &self.values {
             // The sections of a family are tables in one, and shares a table of the replicator.
             let (outer, inner) = section.split_once('.').unwrap_or((section, key));
-            match section == outer {
-                true => all[outer][key] = value.clone(),
-                false => all[outer][inner][key] = value.clone(),
+            if section == outer {
+                all[outer][key] = value.clone()
+            } else {
+                all[outer][inner][key] = value.clone()
             }
         }
         Map::deserialize(all).map_err(|error| config::ConfigError::Message(error.to_string()))

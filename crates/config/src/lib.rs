@@ -50,7 +50,7 @@ mod value;
 
 pub use child::cell::SandboxMode;
 
-pub use cells::{CellConfig, CellKeys};
+pub use cells::CellKeys;
 pub use load::{Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
 pub use pages::{default_file, key_table};

@@ -121,13 +121,14 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let service_user = sources.surroundings.user_id;
     let service_user = sources.is_for_service.then_some(service_user);
     problems.extend(validate::check(&config, service_user));
-    match problems.is_empty() {
-        true => Ok(Loaded {
+    if problems.is_empty() {
+        Ok(Loaded {
             config,
             notices,
             overridden,
-        }),
-        false => Err(ConfigError { problems }),
+        })
+    } else {
+        Err(ConfigError { problems })
     }
 }
 
@@ -209,12 +210,11 @@ fn files_of(sources: &Sources, notices: &mut Vec<Notice>) -> Vec<PathBuf> {
 fn read_file(path: &Path) -> Layer {
     let extension = path.extension();
     let is_toml = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-    let text = match is_toml || is_ini(path) {
-        true => read_text(path),
-        false => {
-            let what = "a configuration file's name ends in .toml or .ini";
-            Err(Problem::new(path.display(), what, "rename the file"))
-        }
+    let text = if is_toml || is_ini(path) {
+        read_text(path)
+    } else {
+        let what = "a configuration file's name ends in .toml or .ini";
+        Err(Problem::new(path.display(), what, "rename the file"))
     };
     match text {
         Ok(text) if is_toml => toml_file::read(path, &text, false),

@@ -676,6 +676,6 @@ fn a_system_call_that_there_is_not_is_told_with_its_place() {
                     system calls of this machine's processor, as a list or with commas";
     assert_eq!(problems, [expected]);
     let loaded = Fixture::new().file("a.toml", names).load();
-    let cell = loaded.config.cell(&PoolConfig::default());
-    assert_eq!(cell.system_calls_allowed, ["flock", "inotify_init1"]);
+    let (cell, _) = loaded.config.cell(&PoolConfig::default());
+    assert_eq!(cell.system_calls, ["flock", "inotify_init1"]);
 }

@@ -83,11 +83,12 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
         let remedy = format!("did you mean [{family}.{}]?", name.escape_debug());
         return problem(what, remedy);
     }
-    match ini && slip(section, &sections).is_none() {
-        true => NameVerdict::Notice(format!(
+    if ini && slip(section, &sections).is_none() {
+        NameVerdict::Notice(format!(
             "[{shown}] is another part of CouchDB's and was passed over"
-        )),
-        false => problem(what, suggestion(section, &sections)),
+        ))
+    } else {
+        problem(what, suggestion(section, &sections))
     }
 }
 
@@ -168,23 +169,25 @@ fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     let name = language_name(key);
     if name == MANGO {
         let what = format!("[{NATIVE_QUERY_SERVERS}] {key}, Mango, is always on");
-        return Err(match Kind::Boolean.read(raw) == Ok(true.into()) {
-            true => NameVerdict::Notice(format!("{what}; the key has no effect")),
-            false => problem(what, "leave the key out"),
+        return Err(if Kind::Boolean.read(raw) == Ok(true.into()) {
+            NameVerdict::Notice(format!("{what}; the key has no effect"))
+        } else {
+            problem(what, "leave the key out")
         });
     }
     if NATIVE_LANGUAGES.contains(&name.as_str()) {
         return Ok(name);
     }
     let is_off = *raw == Raw::Unset || *raw == Raw::Text("false".to_owned());
-    Err(match entry.origin.is_ini() && is_off {
-        true => NameVerdict::Notice(format!(
+    Err(if entry.origin.is_ini() && is_off {
+        NameVerdict::Notice(format!(
             "[{NATIVE_QUERY_SERVERS}] {name} is off and not known here"
-        )),
-        false => problem(
+        ))
+    } else {
+        problem(
             format!("there is no in-process language {key:?}"),
             suggestion(&name, NATIVE_LANGUAGES),
-        ),
+        )
     })
 }
 

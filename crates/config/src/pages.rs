@@ -121,10 +121,7 @@ pub fn key_table(section: &Section) -> String {
             text if text.is_empty() => text,
             text => format!(" {text}"),
         };
-        let restart = match key.runtime {
-            true => "",
-            false => " Takes a restart.",
-        };
+        let restart = if key.runtime { "" } else { " Takes a restart." };
         let (name, sentence) = (key.name, key.sentence());
         let _ = writeln!(table, "| `{name}` |{default} | {sentence}{restart} |");
     }
@@ -139,10 +136,7 @@ impl Key {
 
     /// Returns when a change takes effect.
     fn change(&self) -> &'static str {
-        match self.runtime {
-            true => "now",
-            false => "start",
-        }
+        if self.runtime { "now" } else { "start" }
     }
 }
 

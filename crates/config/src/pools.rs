@@ -117,7 +117,10 @@ impl PoolConfig {
         for (key, value) in settings {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
             if let Some(why) = keys::refused_over_http(SAMPLE, key) {
-                return Err(only_in_files(key, why));
+                return Err(Fault::new(
+                    format!("'{key}' comes from files and the environment only, for {why}"),
+                    "set it in [pools.NAME] of a file, and reload the configuration",
+                ));
             }
             patched[key] = match raw(value) {
                 Raw::Unset => defaults[key].clone(),
@@ -169,13 +172,6 @@ fn raw(given: &Value) -> Raw {
 /// Says what to do about a size of a pool that all pools together may not have.
 pub fn above_ceiling(key: &str) -> String {
     format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
-}
-
-fn only_in_files(key: &str, why: &str) -> Fault {
-    Fault::new(
-        format!("'{key}' comes from files and the environment only, for {why}"),
-        "set it in [pools.NAME] of a file, and reload the configuration",
-    )
 }
 
 fn unknown(key: &str) -> Fault {

@@ -106,9 +106,10 @@ fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Chan
         key: named.key.clone(),
         old: old.map(Setting::shown),
         new: new.map(Setting::shown),
-        effect: match at_run_time {
-            true => Effect::Reload,
-            false => Effect::Restart,
+        effect: if at_run_time {
+            Effect::Reload
+        } else {
+            Effect::Restart
         },
     }
 }

@@ -114,8 +114,10 @@ impl ServiceTerms {
     /// Returns the section of a pool as the services make it.
     #[must_use]
     pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
-        let delay = self.throttle_delay.or(pool.throttle_delay);
-        let delay = delay.unwrap_or(THROTTLE_DELAY);
+        let delay = self
+            .throttle_delay
+            .or(pool.throttle_delay)
+            .unwrap_or(THROTTLE_DELAY);
         pool.stress |= self.stress;
         pool.throttle_delay = Some(delay);
         pool.throttle_delay_max = pool.throttle_delay_max.max(delay);
@@ -198,9 +200,10 @@ impl FromStr for ServiceAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix(UNIX) {
-            return match path.starts_with('/') && !path.contains('\0') {
-                true => Ok(Self::Unix(path.into())),
-                false => Err("the path of a Unix socket is absolute"),
+            return if path.starts_with('/') && !path.contains('\0') {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err("the path of a Unix socket is absolute")
             };
         }
         let address: Result<SocketAddr, _> = match text.strip_prefix(LOCALHOST) {

@@ -107,9 +107,10 @@ impl Setting {
 /// Returns a key of a TOML file.
 fn bare_or_quoted(key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    match !key.is_empty() && key.chars().all(bare) {
-        true => key.to_owned(),
-        false => quoted(key),
+    if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else {
+        quoted(key)
     }
 }
 

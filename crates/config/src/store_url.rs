@@ -65,8 +65,10 @@ impl StoreUrl {
     /// What is wrong with it, without its text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let schemes = ["postgres://", "postgresql://"];
-        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
-        let rest = rest.ok_or("the URL does not begin with postgres://")?;
+        let rest = schemes
+            .iter()
+            .find_map(|scheme| text.strip_prefix(scheme))
+            .ok_or("the URL does not begin with postgres://")?;
         if text.contains(|c: char| c.is_control() || c == ' ' || c == '#') {
             return Err(
                 "the URL has a blank, a control character or #: write % and two hexadecimal digits"
@@ -125,14 +127,15 @@ impl StoreUrl {
     /// Returns the URL with its password, and without what says how connections are protected.
     pub fn without_ssl(&self) -> String {
         let (base, _) = self.parts();
-        let others = self.parameters();
-        let others = others.filter(|(name, _)| !matches!(*name, "sslmode" | "sslrootcert"));
-        let others: Vec<_> = others
+        let others: Vec<_> = self
+            .parameters()
+            .filter(|(name, _)| !matches!(*name, "sslmode" | "sslrootcert"))
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        match others.is_empty() {
-            true => base.to_owned(),
-            false => format!("{base}?{}", others.join("&")),
+        if others.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", others.join("&"))
         }
     }
 
@@ -173,8 +176,9 @@ impl fmt::Display for StoreUrl {
             None => rest.to_owned(),
         };
         write!(f, "{scheme}://{shown}")?;
-        let said = ["host", "port", "dbname"].into_iter();
-        let said = said.filter_map(|name| Some(format!("{name}={}", self.parameter(name)?)));
+        let said = ["host", "port", "dbname"]
+            .into_iter()
+            .filter_map(|name| Some(format!("{name}={}", self.parameter(name)?)));
         match said.collect::<Vec<_>>().join("&") {
             said if said.is_empty() => Ok(()),
             said => write!(f, "?{said}"),

@@ -19,12 +19,15 @@ use super::value::Raw;
 pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     let mut layer = Layer::default();
     let line_ends: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
-    let origin = |offset: usize| match built_in {
-        true => Origin::Default,
-        false => Origin::File {
-            path: path.to_owned(),
-            line: line_ends.partition_point(|end| *end < offset) + 1,
-        },
+    let origin = |offset: usize| {
+        if built_in {
+            Origin::Default
+        } else {
+            Origin::File {
+                path: path.to_owned(),
+                line: line_ends.partition_point(|end| *end < offset) + 1,
+            }
+        }
     };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {

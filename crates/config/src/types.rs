@@ -390,8 +390,8 @@ impl Config {
             ("[server] http", self.server.http),
             ("[ssl] port", self.ssl.address()),
             ("[ssl] tcp", self.ssl.tcp),
-        ];
-        let own = own.into_iter();
+        ]
+        .into_iter();
         own.filter_map(|(key, address)| Some((key, address?)))
             .collect()
     }

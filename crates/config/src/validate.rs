@@ -144,9 +144,10 @@ impl Rules<'_> {
         // Who may enter the folder of the socket could open what else stands there.
         let folder = store.file().and_then(Path::parent);
         if server.shares_socket() && folder.is_some() && server.socket.parent() == folder {
-            let key = match server.socket_group.is_empty() {
-                true => "socket_mode",
-                false => "socket_group",
+            let key = if server.socket_group.is_empty() {
+                "socket_mode"
+            } else {
+                "socket_group"
             };
             let what =
                 format!("{key} lets others into the folder of the socket, where the store is too");

@@ -29,8 +29,10 @@ pub fn junit(report: &Report) -> String {
 }
 
 fn suite(report: &Report, ability: &Ability) -> String {
-    let cases = report.cases.iter();
-    let cases = cases.filter(|case| case.ability == ability.name);
+    let cases = report
+        .cases
+        .iter()
+        .filter(|case| case.ability == ability.name);
     let totals = totals(ability.counts, 0, time(cases.clone()));
     let (name, cases) = (escaped(&ability.name), cases.map(case).collect::<String>());
     format!("<testsuite name=\"{name}\" {totals}>\n{cases}</testsuite>\n")

@@ -77,8 +77,11 @@ pub(crate) async fn play(
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
         Err(_) => {
-            let expected = case.steps.get(at.get()).map(expectation);
-            let expected = expected.unwrap_or_else(|| "its end after that of its input".into());
+            let expected = case
+                .steps
+                .get(at.get())
+                .map(expectation)
+                .unwrap_or_else(|| "its end after that of its input".into());
             let got = format!("nothing within {} s", time.as_secs_f64());
             Failure::new(&expected, got, Kind::Silence)
         }
@@ -101,9 +104,10 @@ impl Failure {
 
     /// A line that does not fit, and the first difference.
     fn line(step: &Step, line: &str, difference: String, peer: &impl Peer) -> Self {
-        let kind = match peer.is_error(line) {
-            true => Kind::Error,
-            false => Kind::Line,
+        let kind = if peer.is_error(line) {
+            Kind::Error
+        } else {
+            Kind::Line
         };
         Self {
             problem: difference,

@@ -156,8 +156,12 @@ impl Report {
 
     /// Returns how many cases passed, and of which abilities all did.
     fn badge(&self) -> String {
-        let able = self.abilities.iter().filter(|it| it.verdict == "able");
-        let able: Vec<&str> = able.map(|it| it.name.as_str()).collect();
+        let able: Vec<&str> = self
+            .abilities
+            .iter()
+            .filter(|it| it.verdict == "able")
+            .map(|it| it.name.as_str())
+            .collect();
         let (passed, all) = (self.counts.passed, self.counts.all());
         let badge = format!("conform: {passed} of {all} cases, {}", able.join(" "));
         badge.trim_end_matches(", ").to_owned()

@@ -26,9 +26,10 @@ pub(super) fn members(json: &str, names: &[&str]) -> Value {
     for (name, value) in Members::of(json) {
         let name = unescape(name);
         if names.contains(&&*name) {
-            let value = match value.len() > TREE_BYTES_MAX {
-                true => Value::Bool(true),
-                false => serde_json::from_str(value).unwrap_or_default(),
+            let value = if value.len() > TREE_BYTES_MAX {
+                Value::Bool(true)
+            } else {
+                serde_json::from_str(value).unwrap_or_default()
             };
             found.insert(name.into_owned(), value);
         }

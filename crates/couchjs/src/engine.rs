@@ -187,8 +187,11 @@ impl Engine {
             return realm.compile(source);
         }
         let inside = |failure: Failure| failure.inside(|| format!("compiling {}", excerpt(source)));
-        let copies = self.shared.memory.take(source.len() * SOURCE_COPIES);
-        let copies = copies.map_err(inside)?;
+        let copies = self
+            .shared
+            .memory
+            .take(source.len() * SOURCE_COPIES)
+            .map_err(inside)?;
         self.begin();
         let function = realm.compile(source);
         drop(copies);

@@ -259,9 +259,10 @@ impl<'js> Thrown<'_, 'js> {
         let message = self.member("message").text();
         if name.text().as_deref() == Some("InternalError") {
             let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
-            return match ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
-                true => Failure::out_of_memory(),
-                false => Failure::fatal("InternalError", &message),
+            return if ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
+                Failure::out_of_memory()
+            } else {
+                Failure::fatal("InternalError", &message)
             };
         }
         let (error, reason) = (self.member("error"), self.member("reason"));
@@ -272,9 +273,10 @@ impl<'js> Thrown<'_, 'js> {
             let unreadable = "the function threw an object whose members cannot be read";
             return Failure::type_error(message.as_deref().unwrap_or(unreadable));
         }
-        let json = match self.object.is_function() {
-            true => None,
-            false => self.json(self.object.as_value().clone()),
+        let json = if self.object.is_function() {
+            None
+        } else {
+            self.json(self.object.as_value().clone())
         };
         let stack = self.member("stack");
         let words = match (message, &json) {
@@ -299,15 +301,17 @@ impl<'js> Thrown<'_, 'js> {
     /// The error that a function named itself.
     fn named(&self, name: &Member<'js>, reason: Member<'js>) -> Failure {
         let Some(name) = name.text() else {
-            let whole = self.json(self.object.as_value().clone());
-            let whole = whole.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+            let whole = self
+                .json(self.object.as_value().clone())
+                .unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
             return unnamed(&whole, &quote(&whole));
         };
         match (reason.text(), reason) {
             (Some(text), _) => Failure::error(&name, &text),
             (None, Member::Is(value)) if !value.is_undefined() => {
-                let json = self.json(value.clone());
-                let json = json.unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
+                let json = self
+                    .json(value.clone())
+                    .unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
                 Failure::error(&name, &json).with_couchdb_reason(&json)
             }
             _ => Failure::error(&name, "the function gave no reason"),

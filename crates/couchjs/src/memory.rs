@@ -108,9 +108,10 @@ impl Account {
     /// # Errors
     /// [`Failure::OutOfMemory`].
     pub(super) fn take(self: &Rc<Self>, bytes: usize) -> Result<Held, Failure> {
-        match bytes <= self.left() {
-            true => Ok(self.count(bytes)),
-            false => Err(Failure::out_of_memory()),
+        if bytes <= self.left() {
+            Ok(self.count(bytes))
+        } else {
+            Err(Failure::out_of_memory())
         }
     }
 

@@ -62,9 +62,10 @@ impl Source {
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
             // What stands in the piece itself is where it was inserted.
             let inside = column.saturating_sub(piece.column).min(piece.bytes);
-            match inside == piece.bytes {
-                true => inserted += piece.bytes,
-                false => column -= inside,
+            if inside == piece.bytes {
+                inserted += piece.bytes
+            } else {
+                column -= inside
             }
         }
         column = column.saturating_sub(inserted).max(1);
@@ -135,9 +136,10 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
             return rest.take();
         };
         let (line, after) = text.split_at(end);
-        let length = match after.starts_with("\r\n") {
-            true => 2,
-            false => after.chars().next().map_or(0, char::len_utf8),
+        let length = if after.starts_with("\r\n") {
+            2
+        } else {
+            after.chars().next().map_or(0, char::len_utf8)
         };
         rest = Some(&after[length..]);
         Some(line)

@@ -272,23 +272,25 @@ impl Realm {
     pub(super) fn new(engine: &Engine) -> Result<Self, Failure> {
         let context = engine.data_realm()?;
         let shared = Rc::clone(&engine.shared);
-        let tools = context.with(|ctx| {
-            let host = Object::new(ctx.clone())?;
-            let log = Rc::clone(&shared);
-            let log = move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
-            host.set("log", Func::from(log))?;
-            let raised = Native(Rc::clone(&shared), Shared::raised);
-            host.set("raised", Function::new(ctx.clone(), raised)?)?;
-            let full = Rc::clone(&shared);
-            host.set("full", Func::from(move || full.memory.was_exhausted()))?;
-            host.set("packed", Func::from(writing::packed))?;
-            let returned = Native(Rc::clone(&shared), Shared::returned);
-            host.set("returned", Function::new(ctx.clone(), returned)?)?;
-            let helpers: Function<'_> = shared.helpers.run(&ctx)?;
-            let tools: Object<'_> = helpers.call((host,))?;
-            Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
-        });
-        let tools = tools.map_err(|_| Failure::out_of_memory())?;
+        let tools = context
+            .with(|ctx| {
+                let host = Object::new(ctx.clone())?;
+                let log = Rc::clone(&shared);
+                let log =
+                    move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
+                host.set("log", Func::from(log))?;
+                let raised = Native(Rc::clone(&shared), Shared::raised);
+                host.set("raised", Function::new(ctx.clone(), raised)?)?;
+                let full = Rc::clone(&shared);
+                host.set("full", Func::from(move || full.memory.was_exhausted()))?;
+                host.set("packed", Func::from(writing::packed))?;
+                let returned = Native(Rc::clone(&shared), Shared::returned);
+                host.set("returned", Function::new(ctx.clone(), returned)?)?;
+                let helpers: Function<'_> = shared.helpers.run(&ctx)?;
+                let tools: Object<'_> = helpers.call((host,))?;
+                Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
+            })
+            .map_err(|_| Failure::out_of_memory())?;
         Ok(Realm {
             tools,
             context,
@@ -370,9 +372,10 @@ impl Realm {
 
     /// Gives the function a console, if the last `reset` asked for one.
     fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
-        match self.shared.console.get() {
-            true => tools.get::<_, Function<'_>>("addConsole")?.call(()),
-            false => Ok(()),
+        if self.shared.console.get() {
+            tools.get::<_, Function<'_>>("addConsole")?.call(())
+        } else {
+            Ok(())
         }
     }
 
@@ -418,10 +421,11 @@ impl Realm {
                     "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
                      that functions may take; register fewer, or raise [sandbox] javascript_memory_max in the configuration"
                 );
-                let [name, reason] = match types.text_reasons.get() {
-                    true => [OUT_OF_MEMORY, &reason],
-                    false => COUCHDB_OUT_OF_MEMORY,
-                };
+                let [name, reason] = if types.text_reasons.get() {
+[OUT_OF_MEMORY, &reason]
+} else {
+COUCHDB_OUT_OF_MEMORY
+};
                 let error = format!("[\"fatal\",{},{}]", quote(name), quote(reason));
                 match ctx.json_parse(error) {
                     Ok(error) => ctx.throw(error),
@@ -473,9 +477,10 @@ impl Realm {
                 let failure = Failure::thrown(&ctx, &error);
                 self.shared
                     .note_raised(&ctx, &error, &failure, Some(source));
-                Err(match failure.is_out_of_memory(&self.shared) {
-                    true => failure.inside(|| format!("compiling {}", excerpt(source))),
-                    false => compilation_error(&text_of(&ctx, &error), source),
+                Err(if failure.is_out_of_memory(&self.shared) {
+                    failure.inside(|| format!("compiling {}", excerpt(source)))
+                } else {
+                    compilation_error(&text_of(&ctx, &error), source)
                 })
             }
             Err(error) => Err(Failure::of(&ctx, &error)),
@@ -527,9 +532,10 @@ fn evaluate_as<'js>(
     file: String,
 ) -> rquickjs::Result<Value<'js>> {
     let text = text.to_cstring()?;
-    match text.len() < LONG_BYTES && !text.contains('\0') {
-        true => evaluate(&ctx, &text, &file),
-        false => Ok(Value::new_undefined(ctx)),
+    if text.len() < LONG_BYTES && !text.contains('\0') {
+        evaluate(&ctx, &text, &file)
+    } else {
+        Ok(Value::new_undefined(ctx))
     }
 }
 

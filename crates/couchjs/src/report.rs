@@ -355,9 +355,10 @@ impl Shared {
     /// Logs a warning of the server's own.
     pub(super) fn warn(&self, text: &str) {
         let text = json!(text).to_string();
-        match self.report.is_wanted() {
-            true => self.log_with(&text, &json!({"level": "warning"})),
-            false => self.log_json(&text),
+        if self.report.is_wanted() {
+            self.log_with(&text, &json!({"level": "warning"}))
+        } else {
+            self.log_json(&text)
         }
     }
 }

@@ -104,14 +104,13 @@ impl<'s> Results<'s> {
         let Some(values) = part.as_array() else {
             return self.add_text(ctx, part, 0);
         };
-        let is_written = match self.are_long() {
-            false => write_rows(values, columns, &mut self.text),
-            true => {
-                let mut rows = String::new();
-                let is_written = write_rows(values, columns, &mut rows);
-                self.push(&rows)?;
-                is_written
-            }
+        let is_written = if self.are_long() {
+            let mut rows = String::new();
+            let is_written = write_rows(values, columns, &mut rows);
+            self.push(&rows)?;
+            is_written
+        } else {
+            write_rows(values, columns, &mut self.text)
         };
         if is_written {
             return self.check();
@@ -122,9 +121,10 @@ impl<'s> Results<'s> {
 
     /// Puts a comma where something stands before.
     fn separate(&mut self) -> rquickjs::Result<()> {
-        match self.text.ends_with('[') {
-            true => Ok(()),
-            false => self.push(","),
+        if self.text.ends_with('[') {
+            Ok(())
+        } else {
+            self.push(",")
         }
     }
 
@@ -179,9 +179,10 @@ impl<'s> Results<'s> {
     /// Counts the memory of the text.
     fn check(&mut self) -> rquickjs::Result<()> {
         let bytes = self.text.len();
-        match bytes <= self.bytes_max() && self.held.try_set(bytes) {
-            true => Ok(()),
-            false => Err(rquickjs::Error::Allocation),
+        if bytes <= self.bytes_max() && self.held.try_set(bytes) {
+            Ok(())
+        } else {
+            Err(rquickjs::Error::Allocation)
         }
     }
 

@@ -234,9 +234,10 @@ impl Server {
         let is_forgotten = self.shared.runtimes() == prepared().count()
             && self.shared.memory.holds_only(bytes)
             && !self.shared.memory.was_exhausted();
-        match is_forgotten {
-            true => Ok(()),
-            false => Err(Failure::error("not_forgotten", NOT_FORGOTTEN)),
+        if is_forgotten {
+            Ok(())
+        } else {
+            Err(Failure::error("not_forgotten", NOT_FORGOTTEN))
         }
     }
 
@@ -268,13 +269,13 @@ impl Server {
         }
         let (results, held) = results.finish()?;
         let input = utf16_len(line).saturating_sub(sources_units);
-        let context: Option<Cow<'_, str>> =
-            command
-                .argument(2)
-                .map(|json| match json.len() <= TREE_BYTES_MAX {
-                    true => unquote(json).unwrap_or(json.into()),
-                    false => excerpt(json).into(),
-                });
+        let context: Option<Cow<'_, str>> = command.argument(2).map(|json| {
+            if json.len() <= TREE_BYTES_MAX {
+                unquote(json).unwrap_or(json.into())
+            } else {
+                excerpt(json).into()
+            }
+        });
         match self
             .limit
             .judge(input, utf16_len(&results), context.as_deref())

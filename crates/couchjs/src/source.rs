@@ -38,9 +38,10 @@ const SEMICOLON_EXPECTED: &str = "expecting ';'";
 /// The source with the function that it begins with as an expression.
 pub(super) fn begun(source: &str) -> Cow<'_, str> {
     let start = source.len() - skip_space(source).len();
-    match is_anonymous(&source[start..]) {
-        true => Cow::Owned([&source[..start], EXPRESSION, &source[start..]].concat()),
-        false => Cow::Borrowed(source),
+    if is_anonymous(&source[start..]) {
+        Cow::Owned([&source[..start], EXPRESSION, &source[start..]].concat())
+    } else {
+        Cow::Borrowed(source)
     }
 }
 

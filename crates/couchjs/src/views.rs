@@ -229,9 +229,10 @@ impl Views {
         let function = &reducer.function;
         let (runner, texts) = match reduced {
             Reduced::Pairs { pairs, .. } => {
-                let keys = match reducer.ignores_keys {
-                    true => "[]",
-                    false => &pairs.keys,
+                let keys = if reducer.ignores_keys {
+                    "[]"
+                } else {
+                    &pairs.keys
                 };
                 ("lists", vec![keys, &pairs.values])
             }
@@ -239,11 +240,13 @@ impl Views {
             Reduced::Results(results) => ("rereduce", vec![*results]),
         };
         self.engine.begin();
-        let arguments = texts.into_iter().map(|text| {
-            let context = &function.realm.context;
-            self.engine.argument(context, Some(text))
-        });
-        let arguments: Result<Vec<_>, _> = arguments.collect();
+        let arguments: Result<Vec<_>, _> = texts
+            .into_iter()
+            .map(|text| {
+                let context = &function.realm.context;
+                self.engine.argument(context, Some(text))
+            })
+            .collect();
         let done = arguments.and_then(|arguments| {
             function.realm.with(|ctx| {
                 let values = arguments.into_iter().map(|argument| argument.value(ctx));

@@ -97,9 +97,10 @@ impl Writer<'_> {
             }
             let value: Value<'_> = values.get(index).ok()?;
             // The options of an indexed field may be left out.
-            match column == 2 && value.is_undefined() {
-                true => self.text.push_str("{}"),
-                false => self.value(&value, 1)?,
+            if column == 2 && value.is_undefined() {
+                self.text.push_str("{}")
+            } else {
+                self.value(&value, 1)?
             }
             if column + 1 == columns && columns > 1 {
                 self.text.push(']');
@@ -134,10 +135,9 @@ impl Writer<'_> {
         match value.type_of() {
             // In a list, undefined is null.
             Type::Null | Type::Undefined => self.text.push_str("null"),
-            Type::Bool => self.text.push_str(match value.as_bool()? {
-                true => "true",
-                false => "false",
-            }),
+            Type::Bool => self
+                .text
+                .push_str(if value.as_bool()? { "true" } else { "false" }),
             Type::Int => write!(self.text, "{}", value.as_int()?).ok()?,
             Type::Float => self.number(value)?,
             Type::String => {
@@ -183,16 +183,21 @@ impl Writer<'_> {
         } else {
             TIES_FROM
         };
-        match (1e-6..end).contains(&number.abs()) {
-            true => write!(self.text, "{number}").ok(),
-            false => self.ask(value),
+        if (1e-6..end).contains(&number.abs()) {
+            write!(self.text, "{number}").ok()
+        } else {
+            self.ask(value)
         }
     }
 
     /// Has the engine write this value.
     fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
-        let text = value.ctx().json_stringify(value.clone());
-        let text = text.ok()??.to_cstring().ok()?;
+        let text = value
+            .ctx()
+            .json_stringify(value.clone())
+            .ok()??
+            .to_cstring()
+            .ok()?;
         self.check_room(text.len())?;
         self.text.push_str(text.as_str());
         Some(())

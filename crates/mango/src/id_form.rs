@@ -121,8 +121,7 @@ fn joined(join: Join, parts: Value, negated: bool) -> Result<Value, String> {
     let Value::Array(parts) = parts else {
         return Ok(single(join.id_name(), parts));
     };
-    let parts = parts.into_iter();
-    let parts = parts.map(|part| push_negations(part, negated));
+    let parts = parts.into_iter().map(|part| push_negations(part, negated));
     Ok(single(join.id_name(), parts.collect::<Result<_, _>>()?))
 }
 

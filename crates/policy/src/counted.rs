@@ -125,8 +125,9 @@ impl Block {
             let rows = self.rows[range.clone()].iter();
             return rows.filter(|row| classes.has(row.class)).count();
         }
-        let counts = (0..).zip(self.counts);
-        let counts = counts.filter(|(class, _)| classes.has(*class));
+        let counts = (0..)
+            .zip(self.counts)
+            .filter(|(class, _)| classes.has(*class));
         counts.map(|(_, count)| count).sum()
     }
 }
@@ -217,9 +218,10 @@ impl CountedNames {
         let mut names = Vec::new();
         let mut blocks = self.blocks[self.blocks_of(section)].iter();
         while names.len() < limit
-            && let Some(block) = match descending {
-                false => blocks.next(),
-                true => blocks.next_back(),
+            && let Some(block) = if descending {
+                blocks.next_back()
+            } else {
+                blocks.next()
             }
         {
             let range = block.range(section);
@@ -229,12 +231,14 @@ impl CountedNames {
                 continue;
             }
             let rows = block.rows[range].iter();
-            let chosen = rows.filter(|row| classes.has(row.class));
-            let chosen = chosen.map(|row| Arc::clone(&row.name));
+            let chosen = rows
+                .filter(|row| classes.has(row.class))
+                .map(|row| Arc::clone(&row.name));
             let room = limit - names.len();
-            match descending {
-                false => names.extend(chosen.skip(skip).take(room)),
-                true => names.extend(chosen.rev().skip(skip).take(room)),
+            if descending {
+                names.extend(chosen.rev().skip(skip).take(room))
+            } else {
+                names.extend(chosen.skip(skip).take(room))
             }
             skip = 0;
         }

@@ -14,6 +14,5 @@ pub mod listening;
 pub mod ownership;
 pub mod pool;
 pub mod pressure;
-pub mod problems;
 pub mod schedule;
 pub mod time;

@@ -50,11 +50,13 @@ pub async fn open_endpoint(
 /// Requires that the database lets this user in.
 async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, Crash> {
     let url = || endpoint.url().to_owned();
-    let reply = endpoint.request(request).await;
-    let reply = reply.map_err(|failed| match failed.cause {
-        Cause::UnknownHost => Crash::Nxdomain(url()),
-        _ => failed.into(),
-    })?;
+    let reply = endpoint
+        .request(request)
+        .await
+        .map_err(|failed| match failed.cause {
+            Cause::UnknownHost => Crash::Nxdomain(url()),
+            _ => failed.into(),
+        })?;
     match reply.status {
         StatusCode::UNAUTHORIZED => Err(Crash::Unauthorized(url())),
         StatusCode::FORBIDDEN => Err(Crash::Forbidden(url())),

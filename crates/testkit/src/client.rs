@@ -228,8 +228,10 @@ impl TestClient {
     }
 
     async fn returns_as(&mut self, status: ReturnStatus) -> bool {
-        let lease = self.lease.take();
-        let lease = lease.unwrap_or_else(|| panic!("{} holds no process", self.name));
+        let lease = self
+            .lease
+            .take()
+            .unwrap_or_else(|| panic!("{} holds no process", self.name));
         lease.ret_proc(status).await
     }
 

@@ -122,9 +122,10 @@ impl Holding {
         });
         let request = self.lease.borrow().as_ref().map(|lease| {
             let Lease { process, token, .. } = lease;
-            match ticket.is_tunnel() {
-                true => process.prompt_verbatim(*token, line, timeout),
-                false => process.prompt_for(loan.clone(), *token, line, timeout),
+            if ticket.is_tunnel() {
+                process.prompt_verbatim(*token, line, timeout)
+            } else {
+                process.prompt_for(loan.clone(), *token, line, timeout)
             }
         });
         match request {

@@ -156,8 +156,10 @@ impl Session {
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
-        let certified = stream.certified().map(str::to_owned);
-        let certified = certified.filter(|name| services.authority.knows(name));
+        let certified = stream
+            .certified()
+            .map(str::to_owned)
+            .filter(|name| services.authority.knows(name));
         let session = Rc::new(Self {
             pace: Pace::new(terms.write_timeout),
             terms,
@@ -231,9 +233,10 @@ impl Session {
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
-        match self.is_admitted() {
-            true => self.terms.line_bytes_max,
-            false => self.terms.line_bytes_max.min(login::LINE_BYTES_MAX),
+        if self.is_admitted() {
+            self.terms.line_bytes_max
+        } else {
+            self.terms.line_bytes_max.min(login::LINE_BYTES_MAX)
         }
     }
 

@@ -45,9 +45,10 @@ pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) 
     let address = ctx.address();
     let following = async move {
         while let Ok(has_answered) = address.send(Refresh).await {
-            let changed = match has_answered {
-                true => told.changed().await,
-                false => timeout(RETRY, told.changed()).await.unwrap_or(Ok(())),
+            let changed = if has_answered {
+                told.changed().await
+            } else {
+                timeout(RETRY, told.changed()).await.unwrap_or(Ok(()))
             };
             if changed.is_err() {
                 return;

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::messages::replication_job::{
     Completed, JobEnd, JobEvent, JobNews, JobProgress, NewRun, StopJob,
 };
-use crate::messages::replication_scheduler::{ADDS_MAX, Happening, Outcome, ReplicationEvent};
+use crate::messages::replication_scheduler::{ADDS_MAX, Happening, ReplicationEvent};
 use crate::metrics::Metrics;
 use crate::otp::pid::Pid;
 use crate::replicator::document::members;
@@ -486,7 +486,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
         id: run.id.clone(),
         replication: Arc::clone(&run.replication),
         refused: Vec::new(),
-        what: Happening::Ended(Outcome::Completed(completed())),
+        what: Happening::Ended(JobEnd::Normal(completed())),
     });
     one.flush().await;
     assert_eq!(world.state_of("d00").await, None);
@@ -498,7 +498,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
         id: run.id.clone(),
         replication: run.replication,
         refused: Vec::new(),
-        what: Happening::Ended(Outcome::Completed(completed())),
+        what: Happening::Ended(JobEnd::Normal(completed())),
     });
     one.flush().await;
     assert_eq!(world.state_of("d00").await, None);

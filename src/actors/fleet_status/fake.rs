@@ -80,9 +80,10 @@ impl FakeFleet {
 
     fn answer<T: Send + 'static>(&self, answer: impl FnOnce(&mut Tables) -> T) -> Answer<'_, T> {
         let mut tables = self.tables();
-        let answer = match tables.is_down {
-            true => Err(StoreError::Failed("it is down".to_owned())),
-            false => Ok(answer(&mut tables)),
+        let answer = if tables.is_down {
+            Err(StoreError::Failed("it is down".to_owned()))
+        } else {
+            Ok(answer(&mut tables))
         };
         Box::pin(async { answer })
     }
@@ -161,8 +162,11 @@ impl FleetStore for FakeFleet {
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
         let left = self.answer(|tables| {
             let left = orders.into_iter().map(|order| {
-                let owner = tables.statuses.get(&order.of).map(|row| row.epoch);
-                let owner = owner.filter(|epoch| tables.daemons[epoch].lease.is_some());
+                let owner = tables
+                    .statuses
+                    .get(&order.of)
+                    .map(|row| row.epoch)
+                    .filter(|epoch| tables.daemons[epoch].lease.is_some());
                 tables.orders.extend(owner.map(|epoch| (epoch, order)));
                 owner.is_some()
             });

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use settee_client::{BulkOrder, BulkOrderName, Health, JobSelection, JobsQuery, JobsSort};
+use settee_client::{BulkOrder, BulkOrderName, Health, JobSelection, JobsQuery, JobsSort, Problem};
 use slog::Discard;
 use tokio::sync::watch;
 
@@ -23,7 +23,6 @@ use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
 use policy::ownership::LEASE;
-use policy::problems::{Finding, Kind, Problem, Severity};
 use policy::schedule::Settings;
 use policy::time::Timestamp;
 use replication::crash::Crash;
@@ -515,16 +514,14 @@ async fn a_daemon_that_begins_anew_is_shown_and_counted_once_and_two_of_one_addr
 
 /// Has somebody look at a daemon, who finds so much wrong.
 fn look(member: &Member, address: &str, subjects: &[&str]) {
-    let problems = subjects.iter().map(|subject| Problem {
-        since: Timestamp::ZERO,
-        finding: Finding {
-            kind: Kind::PoolFailing,
-            severity: Severity::Critical,
+    let problems = subjects.iter().map(|subject| {
+        let problem = Problem {
+            kind: "pool_failing".to_owned(),
+            severity: "critical".to_owned(),
             subject: (*subject).to_owned(),
-            count: 1,
-            cause: String::new(),
-            remedy: String::new(),
-        },
+            ..Problem::default()
+        };
+        (problem, Timestamp::ZERO)
     });
     let board = member.metrics.health();
     board.show(address, Timestamp::ZERO, problems.collect());

@@ -253,9 +253,10 @@ impl Acceptor {
             watches::require(1)?;
         }
         let client = accept(self.listener.get_ref())?;
-        let stream = match self.is_tcp {
-            true => TcpStream::from_std(client.into()).map(Stream::of_tcp),
-            false => UnixStream::from_std(client.into()).map(Stream::Unix),
+        let stream = if self.is_tcp {
+            TcpStream::from_std(client.into()).map(Stream::of_tcp)
+        } else {
+            UnixStream::from_std(client.into()).map(Stream::Unix)
         };
         self.has_failed.set(stream.is_err());
         stream.map_err(watches::named)

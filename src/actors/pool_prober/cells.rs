@@ -80,8 +80,10 @@ impl PoolCells {
             None => return,
             Some(Err(error)) => format!("the cell cannot be made: {error}"),
             Some(Ok(layers)) => {
-                let missing = layers.missing.iter();
-                let missing = missing.map(|(layer, why)| format!("{layer}: {why}"));
+                let missing = layers
+                    .missing
+                    .iter()
+                    .map(|(layer, why)| format!("{layer}: {why}"));
                 missing.collect::<Vec<_>>().join("; ")
             }
         };

@@ -173,8 +173,10 @@ impl Handler<PoolNews> for PoolReporter {
         } = msg;
         let now = self.clock.now();
         let is_gone = matches!(event, PoolEvent::Gone);
-        let pool = self.pools.entry(id);
-        let pool = pool.or_insert_with(|| Told::new(name, language));
+        let pool = self
+            .pools
+            .entry(id)
+            .or_insert_with(|| Told::new(name, language));
         pool.tell(event, now, &self.log);
         if pool.starts.is_counting() && !std::mem::replace(&mut self.sums_starts_up, true) {
             ctx.run_later(SUMMARY_PERIOD, Self::sum_starts_up);

@@ -60,8 +60,10 @@ impl Handler<DescribeProcs> for PoolReporter {
                 .map(|listed| (listed.id, listed.shared.clone()))
                 .collect();
             // Where there is no thread for it, they are shown without.
-            let taken = blocking::run("usage", move || taken(&measured)).await;
-            let mut taken = taken.unwrap_or_default().into_iter();
+            let mut taken = blocking::run("usage", move || taken(&measured))
+                .await
+                .unwrap_or_default()
+                .into_iter();
             let procs = listed.into_iter().map(|listed| {
                 let (cpu, memory) = taken.next().unwrap_or_default();
                 ProcRow {
@@ -171,8 +173,9 @@ fn taken(measured: &[(ProcId, Option<Arc<ProcShared>>)]) -> Vec<(Option<Duration
         let pid = shared.as_ref()?.os_pid?;
         Some((pid, *id))
     };
-    let memory = of_leaders(&measured.iter().filter_map(leader).collect());
-    let memory: FxHashMap<ProcId, u64> = memory.into_iter().collect();
+    let memory: FxHashMap<ProcId, u64> = of_leaders(&measured.iter().filter_map(leader).collect())
+        .into_iter()
+        .collect();
     let measured = measured.iter().map(|(id, shared)| {
         let cpu = shared.as_ref().and_then(|shared| shared.cpu_time());
         (cpu, memory.get(id).copied())

@@ -217,8 +217,10 @@ impl Unanswered {
         };
         let mut error = reason;
         for mut prompts in std::mem::take(&mut self.queue) {
-            let printed = prompts.transcript.filter(|text| !text.is_empty());
-            let printed = printed.map(Bytes::from);
+            let printed = prompts
+                .transcript
+                .filter(|text| !text.is_empty())
+                .map(Bytes::from);
             for _ in prompts.commands {
                 self.shared.prompt_answered();
                 // A start that fails is counted as that.

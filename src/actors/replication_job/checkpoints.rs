@@ -77,14 +77,13 @@ impl Checkpoints {
             by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
             owner_epoch: start.run.guard.epoch(),
         };
-        let result = match options.tuning.use_checkpoints {
-            true => {
-                let log = &opened.source.log.body;
-                log.with_front(&[("no_changes", true.into())])
-            }
-            false => LogBody::default()
+        let result = if options.tuning.use_checkpoints {
+            let log = &opened.source.log.body;
+            log.with_front(&[("no_changes", true.into())])
+        } else {
+            LogBody::default()
                 .with_front(&[("use_checkpoints", false.into())])
-                .into_owned(),
+                .into_owned()
         };
         Self {
             progress: Progress::new(opened.start_seq.clone(), Seq::zero()),

@@ -56,8 +56,9 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         .then_some(&options.create_target_params);
     let target_info = open_endpoint(&target, create).await?;
     let identity = &settings.identity;
-    let filter = FilterHere::open(replication, &run.id, identity, &source, &settings.filters);
-    let filter = filter.await?.map(Rc::new);
+    let filter = FilterHere::open(replication, &run.id, identity, &source, &settings.filters)
+        .await?
+        .map(Rc::new);
     let ids = LogIds::new(&run.id.base, replication, identity, &source);
     let use_checkpoints = options.tuning.use_checkpoints;
     let mut source_log = log::find(&source, &ids).await?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::actors::past_writer::PastOf;
-use crate::messages::replication_job::{JobName, JobProgress};
-use crate::messages::replication_scheduler::{Outcome, STALLED_AFTER};
+use crate::messages::replication_job::{JobEnd, JobName, JobProgress};
+use crate::messages::replication_scheduler::STALLED_AFTER;
 use crate::metrics::GroupMember;
 use crate::replicator::past::REFUSED_MAX;
 use crate::replicator::{CheckpointGuard, NAME};
@@ -40,7 +40,7 @@ pub(super) struct JobEntry {
     /// Whether there are some that the past which was noted last does not have.
     pub(super) has_new_refused: bool,
     /// Who is told of its end.
-    pub(super) waiters: Vec<oneshot::Sender<Outcome>>,
+    pub(super) waiters: Vec<oneshot::Sender<JobEnd>>,
 }
 
 impl JobEntry {
@@ -101,7 +101,7 @@ impl JobEntry {
     }
 
     /// Tells the waiters.
-    pub(super) fn resolve(&mut self, outcome: &Outcome) {
+    pub(super) fn resolve(&mut self, outcome: &JobEnd) {
         for waiter in self.waiters.drain(..) {
             // The waiter may be gone.
             let _ = waiter.send(outcome.clone());

@@ -11,11 +11,11 @@ use super::ReplicationScheduler;
 use super::entry::JobEntry;
 use crate::actors::past_writer::PastWriter;
 use crate::messages::job_supervisor::ChildEnded;
-use crate::messages::replication_job::{JobEvent, JobNews};
+use crate::messages::replication_job::{JobEnd, JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
     GetJobsById, GetRunTroubles, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs,
-    Outcome, RemoveJob, Reschedule, RunTroubles, Stalled, Subscribe,
+    RemoveJob, Reschedule, RunTroubles, Stalled, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
@@ -95,7 +95,7 @@ impl ReplicationScheduler {
             Some(mut replaced) => {
                 // Its state may be that of the one that it replaced.
                 self.note_failing(&id);
-                replaced.resolve(&Outcome::Removed);
+                replaced.resolve(&JobEnd::Stopped);
                 Added::Replaced
             }
             None => Added::New,

@@ -30,15 +30,18 @@ impl ReplicationScheduler {
 
     /// Asks a server whether it answers, in the way in which a job speaks to it.
     pub(super) fn ask_server(&self, server: Server, id: &JobId, ctx: &mut Context<Self>) {
-        let entry = self.entries.get(id);
-        let entry = entry.expect("SCH-1: a job that waits for a server is registered");
+        let entry = self
+            .entries
+            .get(id)
+            .expect("SCH-1: a job that waits for a server is registered");
         let replication = Arc::clone(&entry.replication);
         let (http, threshold) = (self.http.clone(), self.core.settings().health_threshold);
         let name = Server::clone(&server);
         let asking = async move {
-            let side = match replication.source.server() == *server {
-                true => &replication.source,
-                false => &replication.target,
+            let side = if replication.source.server() == *server {
+                &replication.source
+            } else {
+                &replication.target
             };
             let settings = HttpSettings::of_source(&replication.options, threshold);
             http.answers(side, settings, ANSWER_MAX).await

@@ -267,9 +267,10 @@ impl ReplicatorApi {
             };
             for (job, result) in batch.iter().zip(results) {
                 answer.told += usize::from(matches!(result, Ok(Ordered::Told(_))));
-                match result.is_ok() {
-                    true => successes.push(result_of(job, &result)),
-                    false => failures.push(result_of(job, &result)),
+                if result.is_ok() {
+                    successes.push(result_of(job, &result))
+                } else {
+                    failures.push(result_of(job, &result))
                 }
             }
         }
@@ -329,8 +330,10 @@ impl ReplicatorApi {
     ) -> Result<Vec<Outcome>, ReplicatorError> {
         let by = name_of(person);
         let others = jobs.iter().filter_map(ToOrder::other).collect();
-        let others = self.order_those_there(OtherOrder::Job(order), others, &by);
-        let mut others = others.await.into_iter();
+        let mut others = self
+            .order_those_there(OtherOrder::Job(order), others, &by)
+            .await
+            .into_iter();
         // First: what was answered outlives the service. Writes that wait together are one transaction.
         let keeping = jobs.iter().map(|job| async {
             match (&job.at, &job.doc) {
@@ -339,9 +342,11 @@ impl ReplicatorApi {
             }
         });
         let results = join_all(keeping).await;
-        let kept = jobs.iter().zip(&results);
-        let kept = kept.filter(|(job, result)| result.is_ok() && job.other().is_none());
-        let kept: Vec<_> = kept.collect();
+        let kept: Vec<_> = jobs
+            .iter()
+            .zip(&results)
+            .filter(|(job, result)| result.is_ok() && job.other().is_none())
+            .collect();
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
         let mut done = kept.into_iter().zip(known).map(|((job, _), is_known)| {
@@ -422,8 +427,10 @@ impl ReplicatorApi {
         let transient = jobs.iter().filter(|job| job.doc.is_none());
         let others = transient.filter_map(ToOrder::other).collect();
         let by = name_of(person);
-        let others = self.order_those_there(OtherOrder::Cancel, others, &by);
-        let mut others = others.await.into_iter();
+        let mut others = self
+            .order_those_there(OtherOrder::Cancel, others, &by)
+            .await
+            .into_iter();
         let cancelling = jobs.iter().map(|job| {
             let there = (job.doc.is_none() && job.other().is_some())
                 .then(|| others.next().unwrap_or(Err(ReplicatorError::Missing)));
@@ -437,9 +444,10 @@ impl ReplicatorApi {
                     return Ok(there);
                 }
                 let id = job.id.clone();
-                Ok(match self.scheduler(RemoveJob { id, doc: None }).await? {
-                    true => Ok(Ordered::Done),
-                    false => Err(ReplicatorError::Missing),
+                Ok(if self.scheduler(RemoveJob { id, doc: None }).await? {
+                    Ok(Ordered::Done)
+                } else {
+                    Err(ReplicatorError::Missing)
                 })
             }
         });

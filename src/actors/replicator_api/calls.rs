@@ -8,9 +8,8 @@ use tokio::sync::oneshot;
 
 use super::{ReplicatorApi, ReplicatorError, Whose};
 use crate::actors::replicator_documents::identify;
-use crate::messages::replication_scheduler::{
-    AddJob, AddJobError, GetJob, JobInfo, Outcome, RemoveJob,
-};
+use crate::messages::replication_job::JobEnd;
+use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, JobInfo, RemoveJob};
 use crate::replicator::defaults;
 use crate::replicator::document::Person;
 use replication::id::ReplicationId;
@@ -79,9 +78,9 @@ impl ReplicatorApi {
             return Ok(Replicated::Begun(id));
         }
         match end.await {
-            Ok(Outcome::Completed(completed)) => Ok(Replicated::Done(id, completed.result.clone())),
-            Ok(Outcome::Crashed(crash)) => Err(ReplicatorError::Crashed(crash)),
-            Ok(Outcome::Removed) => Err(ReplicatorError::Cancelled),
+            Ok(JobEnd::Normal(completed)) => Ok(Replicated::Done(id, completed.result.clone())),
+            Ok(JobEnd::Crashed(crash)) => Err(ReplicatorError::Crashed(crash)),
+            Ok(JobEnd::Stopped) => Err(ReplicatorError::Cancelled),
             Err(_) => Err(ReplicatorError::ShuttingDown),
         }
     }

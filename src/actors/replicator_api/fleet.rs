@@ -102,14 +102,17 @@ impl Memory {
     /// Finds former epochs of daemons that began anew. Whoever is heard of later has only the same address.
     fn note_superseded(&mut self, own: Option<Epoch>) {
         let there = self.daemons.values().filter(|row| row.is_there);
-        let superseded = there.clone().filter(|row| {
-            let is_newer = |other: &DaemonRow| {
-                other.daemon.name.address == row.daemon.name.address
-                    && other.has_begun_since(row.heard)
-            };
-            Some(row.daemon.epoch) != own && there.clone().any(is_newer)
-        });
-        let superseded: Vec<Epoch> = superseded.map(|row| row.daemon.epoch).collect();
+        let superseded: Vec<Epoch> = there
+            .clone()
+            .filter(|row| {
+                let is_newer = |other: &DaemonRow| {
+                    other.daemon.name.address == row.daemon.name.address
+                        && other.has_begun_since(row.heard)
+                };
+                Some(row.daemon.epoch) != own && there.clone().any(is_newer)
+            })
+            .map(|row| row.daemon.epoch)
+            .collect();
         for row in self.daemons.values_mut() {
             row.is_superseded = superseded.contains(&row.daemon.epoch);
         }
@@ -275,8 +278,10 @@ impl Fleet {
             }
             let known = before.and_then(|row| row.heard);
             let is_new = |at: &WallTime| known.is_none_or(|known| *at > known + HEARD_JITTER);
-            let report = daemon.report.take();
-            let report = report.and_then(|told| Some((Report::read(&told.body)?, told.age)));
+            let report = daemon
+                .report
+                .take()
+                .and_then(|told| Some((Report::read(&told.body)?, told.age)));
             let row = DaemonRow {
                 heard: heard.filter(is_new).or(known),
                 began: before.and_then(|row| row.began).or(heard),
@@ -411,11 +416,13 @@ impl Fleet {
     pub fn healths(&self) -> Vec<Health> {
         let memory = self.memory();
         let since = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
-        let told = self.living(&memory).map(|row| match &row.report {
-            Some((report, age)) => report.health(*age + since),
-            None => report::untold(&row.daemon.name.address, &row.daemon.name.version),
-        });
-        let mut told: Vec<Health> = told.collect();
+        let mut told: Vec<Health> = self
+            .living(&memory)
+            .map(|row| match &row.report {
+                Some((report, age)) => report.health(*age + since),
+                None => report::untold(&row.daemon.name.address, &row.daemon.name.version),
+            })
+            .collect();
         told.sort_by(|one, other| one.daemon.cmp(&other.daemon));
         told
     }

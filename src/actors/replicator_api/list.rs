@@ -126,11 +126,13 @@ impl ReplicatorApi {
     async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
         let mut rows = Vec::new();
         for part in found.chunks(JOBS_MAX) {
-            let ids = part.iter().filter_map(|one| match one {
-                Found::Job(id) => Some(id.clone()),
-                Found::Other(_) | Found::Doc(_) => None,
-            });
-            let ids = ids.collect();
+            let ids = part
+                .iter()
+                .filter_map(|one| match one {
+                    Found::Job(id) => Some(id.clone()),
+                    Found::Other(_) | Found::Doc(_) => None,
+                })
+                .collect();
             let mut infos = self.scheduler(GetJobsById { ids }).await?.into_iter();
             rows.extend(part.iter().filter_map(|one| match one {
                 Found::Job(_) => infos.next().flatten().map(|info| self.shown(&info)),
@@ -181,9 +183,12 @@ impl ReplicatorApi {
         };
         let states = selection.states();
         let listed = |other: &OtherJob| other.job().and_then(JobBody::listed);
-        let others = fleet.others().into_iter();
-        let others = others.filter(|other| listed(other).is_some_and(|it| states.contains(&it)));
-        let others: Vec<Job> = others.map(Job::Other).collect();
+        let others: Vec<Job> = fleet
+            .others()
+            .into_iter()
+            .filter(|other| listed(other).is_some_and(|it| states.contains(&it)))
+            .map(Job::Other)
+            .collect();
         for part in others.chunks(JOBS_MAX) {
             for job in self.of(part.to_vec(), whose).await? {
                 let Job::Other(other) = &job else { continue };

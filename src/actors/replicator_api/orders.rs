@@ -110,13 +110,20 @@ impl ReplicatorApi {
         });
         let kept: Vec<Result<(), ReplicatorError>> = join_all(keeping).await;
         let body = order.body(by, fleet.address());
-        let orders = others.iter().zip(&kept).filter(|(_, kept)| kept.is_ok());
-        let orders = orders.map(|(other, _)| Order {
-            of: other.status.of.clone(),
-            body: body.clone(),
-        });
-        let left = fleet.options.store.leave_orders(orders.collect()).await;
-        let mut left = left.map(Vec::into_iter);
+        let orders = others
+            .iter()
+            .zip(&kept)
+            .filter(|(_, kept)| kept.is_ok())
+            .map(|(other, _)| Order {
+                of: other.status.of.clone(),
+                body: body.clone(),
+            });
+        let mut left = fleet
+            .options
+            .store
+            .leave_orders(orders.collect())
+            .await
+            .map(Vec::into_iter);
         let results = others.iter().zip(kept).map(|(other, kept)| {
             kept?;
             let is_left = match &mut left {

@@ -20,7 +20,11 @@ impl ReplicatorApi {
         of: &[StatusOf],
     ) -> Result<Vec<JobStatus>, ReplicatorError> {
         let mut statuses = Vec::with_capacity(of.len());
-        let docs: Vec<&Arc<str>> = of.iter().filter_map(doc_of).collect();
+        let docs = of.iter().filter_map(|of| match of {
+            StatusOf::Document(doc) => Some(doc),
+            StatusOf::Transient(_) => None,
+        });
+        let docs: Vec<&Arc<str>> = docs.collect();
         let ids = docs.iter().map(ToString::to_string).collect();
         for (doc, (row, info)) in docs.iter().zip(self.known(ids).await?) {
             statuses.push(JobStatus {
@@ -72,13 +76,6 @@ impl ReplicatorApi {
         let (_, jobs) = self.some_jobs(all, 0, usize::MAX).await?;
         let jobs = jobs.iter().filter(|info| info.replication.doc.is_none());
         Ok(jobs.map(status_of).collect())
-    }
-}
-
-fn doc_of(of: &StatusOf) -> Option<&Arc<str>> {
-    match of {
-        StatusOf::Document(doc) => Some(doc),
-        StatusOf::Transient(_) => None,
     }
 }
 

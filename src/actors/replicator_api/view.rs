@@ -241,8 +241,10 @@ pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawV
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
         Some(COMPLETED) => {
-            let stats = body.raw(STATS).map(|stats| DocMembers::parse(stats.get()));
-            let mut stats = stats.and_then(Result::ok);
+            let mut stats = body
+                .raw(STATS)
+                .map(|stats| DocMembers::parse(stats.get()))
+                .and_then(Result::ok);
             let start = stats.as_mut().and_then(|stats| {
                 let start = stats.get("start_time");
                 stats.remove("start_time");

@@ -79,8 +79,10 @@ impl ClaimedReader {
                 }
             }
         };
-        let read = some.into_iter().zip(found);
-        let read = read.map(|((doc, claim), document)| (doc, claim, document));
+        let read = some
+            .into_iter()
+            .zip(found)
+            .map(|((doc, claim), document)| (doc, claim, document));
         Some((read.collect(), self))
     }
 }
@@ -382,8 +384,10 @@ impl Handler<OwnedChanges> for ReplicatorDocuments {
     type Result = ();
 
     fn handle(&mut self, OwnedChanges(changes): OwnedChanges, ctx: &mut Self::Context) {
-        let claimed = changes.into_iter();
-        let claimed: Vec<_> = claimed.filter_map(|one| self.change(one, ctx)).collect();
+        let claimed: Vec<_> = changes
+            .into_iter()
+            .filter_map(|one| self.change(one, ctx))
+            .collect();
         if !claimed.is_empty() {
             self.read_claimed(claimed, ctx);
         }

@@ -42,9 +42,10 @@ impl ToAdd {
         let earlier = kept.counts_of(earlier);
         AddJob {
             priority: kept.priority,
-            earlier: match lease.is_some_and(|lease| lease.is_extra()) {
-                true => earlier.tried_at_once(),
-                false => earlier,
+            earlier: if lease.is_some_and(|lease| lease.is_extra()) {
+                earlier.tried_at_once()
+            } else {
+                earlier
             },
             paused: kept.paused,
             refused,
@@ -115,15 +116,19 @@ pub(crate) async fn identify(
     options: &DocumentsOptions,
     replication: &Replication,
 ) -> Result<ReplicationId, NotYet> {
-    let identity = options.identity.get(options.database.store()).await;
-    let identity = identity.map_err(|error| NotYet::new(error.to_string(), "store failed"))?;
+    let identity = options
+        .identity
+        .get(options.database.store())
+        .await
+        .map_err(|error| NotYet::new(error.to_string(), "store failed"))?;
     let threshold = options.config.borrow().replicator.health_threshold;
     let settings = HttpSettings::of_source(&replication.options, threshold);
     let source = options.http.endpoint(&replication.source, settings);
     let source =
         source.map_err(|failed| NotYet::new(failed.to_string(), Crash::from(failed).short()))?;
-    let code = fetch_code(&source, &replication.options.filter).await;
-    let code = code.map_err(|error| NotYet::new(error.to_string(), error.short()))?;
+    let code = fetch_code(&source, &replication.options.filter)
+        .await
+        .map_err(|error| NotYet::new(error.to_string(), error.short()))?;
     Ok(replication_id(replication, &identity, code.as_deref()))
 }
 

@@ -208,7 +208,8 @@ impl Entrance {
                 }
                 accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    place = Some(self.take_place());
+                    let claim = self.claims.claim();
+                    place = Some(QueuePlace::take(self.manager.clone(), self.want(), claim));
                     None
                 }
                 () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
@@ -227,10 +228,6 @@ impl Entrance {
                 None => {}
             }
         }
-    }
-
-    fn take_place(&self) -> QueuePlace {
-        QueuePlace::take(self.manager.clone(), self.want(), self.claims.claim())
     }
 
     /// Decides anew, and tells what has changed.

@@ -71,9 +71,10 @@ impl ServiceSocket {
     /// local only is its user's. One that was passed stays as it is.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
         if let Some(path) = self.bound.own_path() {
-            let mode = match service.is_local_only() {
-                true => 0o600,
-                false => 0o666,
+            let mode = if service.is_local_only() {
+                0o600
+            } else {
+                0o666
             };
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
@@ -216,14 +217,15 @@ impl ServiceSockets {
             let socket = match self.held(name, address) {
                 Some(socket) => socket,
                 None => {
-                    let bound = ServiceSocket::bind(name, address, &self.inherited).await;
-                    let bound = bound.map_err(|failure| ServiceSocketError {
-                        service: name.clone(),
-                        address: address.to_string(),
-                        what: failure.what,
-                        kind: failure.kind,
-                        remedy: failure.remedy,
-                    });
+                    let bound = ServiceSocket::bind(name, address, &self.inherited)
+                        .await
+                        .map_err(|failure| ServiceSocketError {
+                            service: name.clone(),
+                            address: address.to_string(),
+                            what: failure.what,
+                            kind: failure.kind,
+                            remedy: failure.remedy,
+                        });
                     Rc::new(bound?)
                 }
             };

@@ -26,9 +26,10 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
         let changes: Vec<Change> = service.read("the plan", &raw)?;
         Ok((raw, changes))
     })?;
-    output::print(&match json {
-        true => format!("{}\n", raw.get()),
-        false => table(&changes),
+    output::print(&if json {
+        format!("{}\n", raw.get())
+    } else {
+        table(&changes)
     })?;
     verdict(&changes)
 }

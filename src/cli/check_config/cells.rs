@@ -126,8 +126,11 @@ impl Findings {
         }
         let is_whole = found.as_ref().is_ok_and(|layers| layers.missing.is_empty());
         if mode == SandboxMode::Strict && !is_whole {
-            let told = lines.iter().filter(|line| !line.starts_with("holds"));
-            let told: Vec<&str> = told.map(String::as_str).collect();
+            let told: Vec<&str> = lines
+                .iter()
+                .filter(|line| !line.starts_with("holds"))
+                .map(String::as_str)
+                .collect();
             let told = told.join("; ");
             self.lacking.push(format!(
                 "[pools.{name}] sandbox = \"strict\": the cell {told}"

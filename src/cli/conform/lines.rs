@@ -19,9 +19,10 @@ pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> St
     let mut text = format!("language: {language}{origin}\n");
     if !suite::has_functions(language) {
         let (applying, known) = (report.applying, report.known);
-        let what = match has_further {
-            false => "those without functions; --cases FILE adds some in another language",
-            true => "those without functions, and those of --cases",
+        let what = if has_further {
+            "those without functions, and those of --cases"
+        } else {
+            "those without functions; --cases FILE adds some in another language"
         };
         text.push_str(&format!("{applying} of {known} cases apply: {what}\n"));
     }
@@ -88,11 +89,15 @@ pub(super) fn summary(report: &Report) -> String {
 /// Returns which abilities a daemon uses.
 fn daemon(abilities: &DaemonAbilities) -> String {
     let row = |what: &str, wanted: Option<bool>| {
-        let names = abilities.iter().filter(|(_, known)| **known == wanted);
-        let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-        match names.is_empty() {
-            true => String::new(),
-            false => format!("{what}: {}\n", names.join(" ")),
+        let names: Vec<&str> = abilities
+            .iter()
+            .filter(|(_, known)| **known == wanted)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if names.is_empty() {
+            String::new()
+        } else {
+            format!("{what}: {}\n", names.join(" "))
         }
     };
     row("the daemon will use", Some(true))

@@ -68,8 +68,12 @@ pub(super) async fn apply(
     languages: &Registry,
 ) -> Result<(), CliError> {
     let config = args.config.load(languages)?.config.replicator;
-    let mark = args.file.file_stem().unwrap_or_default();
-    let mark = mark.to_string_lossy().into_owned();
+    let mark = args
+        .file
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let wanted = wanted(&args.file, &config).await?;
     let there = there(service, &wanted, &mark).await?;
     let plan = Plan::new(wanted, &there, &mark, args.prune);
@@ -77,9 +81,12 @@ pub(super) async fn apply(
         return Err(foreign(&plan.foreign, &mark));
     }
     let [added, changed, removed, unchanged] = plan.counts();
-    let lines = plan.changes.iter().map(|change| match json {
-        true => format!("{}\n", json!(change)),
-        false => format!("{change}\n"),
+    let lines = plan.changes.iter().map(|change| {
+        if json {
+            format!("{}\n", json!(change))
+        } else {
+            format!("{change}\n")
+        }
     });
     let mut text: String = lines.collect();
     if !json {
@@ -120,8 +127,7 @@ fn is_confirmed(removed: usize) -> Result<bool, CliError> {
 
 /// Returns the documents that the file describes.
 async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError> {
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|error| CliError::io(path.display(), &error))?;
+    let text = fs::read_to_string(path).map_err(|error| CliError::io(path.display(), &error))?;
     let surroundings = Surroundings::of_process();
     let folder = path.parent().unwrap_or(Path::new(""));
     let lookup = |reference: Reference<'_>| look_up(reference, &surroundings, folder);
@@ -149,9 +155,10 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
             documents.insert(id, members);
         }
     }
-    match mistakes.is_empty() {
-        true => Ok(documents),
-        false => Err(wrong(path, &mistakes)),
+    if mistakes.is_empty() {
+        Ok(documents)
+    } else {
+        Err(wrong(path, &mistakes))
     }
 }
 
@@ -163,14 +170,16 @@ fn look_up(
 ) -> Result<String, String> {
     match reference {
         Reference::Env(name) => {
-            let value = surroundings.variable(name).and_then(|value| value.to_str());
-            let value = value.map(str::to_owned);
+            let value = surroundings
+                .variable(name)
+                .and_then(|value| value.to_str())
+                .map(str::to_owned);
             value.ok_or_else(|| format!("${name} is not set"))
         }
         Reference::File(name) => {
             let path = folder.join(name);
-            let text = fs::read_to_string(&path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            let text = fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         }
     }
@@ -190,8 +199,7 @@ async fn databases(
     };
     let place = || format!("{}:{}: all_dbs", path.display(), entry.line);
     let body = json!({"source": server, "target": server});
-    let asked = Replication::parse(&body, defaults, UserCtx::default(), None);
-    let asked = asked.map_err(|error| {
+    let asked = Replication::parse(&body, defaults, UserCtx::default(), None).map_err(|error| {
         CliError::at(
             Exit::Data,
             place(),
@@ -204,8 +212,7 @@ async fn databases(
         CliError::at(Exit::TryAgain, place(), error, hint)
     };
     let log = Logger::root(Discard, o!());
-    let http = Http::new(replicator::http_config(config), &log);
-    let http = http.map_err(|error| {
+    let http = Http::new(replicator::http_config(config), &log).map_err(|error| {
         CliError::new(
             Exit::Config,
             error.to_string(),
@@ -213,8 +220,9 @@ async fn databases(
         )
     })?;
     let settings = HttpSettings::of_source(&asked.options, config.health_threshold);
-    let server = http.endpoint(&asked.source, settings);
-    let server = server.map_err(|error| failed(error.to_string()))?;
+    let server = http
+        .endpoint(&asked.source, settings)
+        .map_err(|error| failed(error.to_string()))?;
     let mut names = all_dbs(&server)
         .await
         .map_err(|crash| failed(crash.to_string()))?;

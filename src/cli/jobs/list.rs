@@ -147,8 +147,11 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     Ok(match (json, query.groups) {
         (true, _) => rows.iter().map(|line| format!("{line}\n")).collect(),
         (false, true) => {
-            let groups = rows.into_iter().map(serde_json::from_value);
-            let groups: Vec<JobGroup> = groups.filter_map(Result::ok).collect();
+            let groups: Vec<JobGroup> = rows
+                .into_iter()
+                .map(serde_json::from_value)
+                .filter_map(Result::ok)
+                .collect();
             self::groups(&groups, args.table.layout()) + &summary(&last, None)
         }
         (false, false) => {
@@ -280,28 +283,33 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         DocState::Completed,
     ]
     .map(DocState::name);
-    let counts = states.iter().filter_map(|state| {
-        let count = answer["states"][*state].as_u64()?;
-        Some(format!("{count} {state}"))
-    });
-    let counts: Vec<String> = counts.collect();
-    let counts = match counts.is_empty() {
-        true => String::new(),
-        false => format!(": {}", counts.join(", ")),
+    let counts: Vec<String> = states
+        .iter()
+        .filter_map(|state| {
+            let count = answer["states"][*state].as_u64()?;
+            Some(format!("{count} {state}"))
+        })
+        .collect();
+    let counts = if counts.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", counts.join(", "))
     };
     let first = match shown {
         Some(shown) if shown < total => format!("; the first {shown} are shown"),
         _ => String::new(),
     };
     let age = answer["age_s"].as_u64().filter(|age| *age >= OLD_S);
-    let age = age.map(|age| {
-        let age = duration(age * 1000);
-        format!("; other daemons' as they were {age} ago, for the database does not answer")
-    });
-    let age = age.unwrap_or_default();
-    let loading = match answer["loading"] == true {
-        true => "; more to come: the service still reads its documents after its start",
-        false => "",
+    let age = age
+        .map(|age| {
+            let age = duration(age * 1000);
+            format!("; other daemons' as they were {age} ago, for the database does not answer")
+        })
+        .unwrap_or_default();
+    let loading = if answer["loading"] == true {
+        "; more to come: the service still reads its documents after its start"
+    } else {
+        ""
     };
     format!(
         "{}{counts}{first}{age}{loading}\n",
@@ -337,9 +345,10 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
     };
-    let doing = match job["paused"].is_object() {
-        true => DocState::Paused.name().to_owned(),
-        false => shown(&job["state"]),
+    let doing = if job["paused"].is_object() {
+        DocState::Paused.name().to_owned()
+    } else {
+        shown(&job["state"])
     };
     let name = match job["document"].as_str() {
         Some(document) => document.to_owned(),
@@ -370,8 +379,10 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
 /// Returns a side of a transient job, shortened.
 fn side(url: &Value) -> String {
     let url = shown(url);
-    let short = url.split_once("://").map_or(&*url, |(_, rest)| rest);
-    let short = short.trim_end_matches('/');
+    let short = url
+        .split_once("://")
+        .map_or(&*url, |(_, rest)| rest)
+        .trim_end_matches('/');
     match short.char_indices().nth(SIDE_MAX) {
         Some((end, _)) => format!("{}..", &short[..end]),
         None => short.to_owned(),
@@ -381,8 +392,11 @@ fn side(url: &Value) -> String {
 /// Returns groups as lines for people.
 pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
     let row = |group: &JobGroup| {
-        let states = group.states.iter();
-        let states: Vec<String> = states.map(|(state, n)| format!("{n} {state}")).collect();
+        let states: Vec<String> = group
+            .states
+            .iter()
+            .map(|(state, n)| format!("{n} {state}"))
+            .collect();
         vec![
             number("JOBS", Some(format!("{} x", group.count))),
             text("REASON", group.reason.as_deref()),

@@ -92,9 +92,10 @@ pub(super) async fn send(
             "{}{jobs}\n",
             groups(&answer.groups, Layout::default())
         ))?;
-        return match answer.loading {
-            true => Err(CliError::new(Exit::TryAgain, unknown(&answer), GIVE_AGAIN)),
-            false => Ok(()),
+        return if answer.loading {
+            Err(CliError::new(Exit::TryAgain, unknown(&answer), GIVE_AGAIN))
+        } else {
+            Ok(())
         };
     }
     if order.dry_run {
@@ -116,9 +117,10 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
         let (socket, what) = (service.socket.display(), unknown(answer));
         return CliError::at(Exit::TryAgain, socket, what, GIVE_AGAIN);
     }
-    let what = match answer.missing.is_empty() {
-        true => "no job fits".to_owned(),
-        false => format!("no such job: {}", printable(&answer.missing.join(", "))),
+    let what = if answer.missing.is_empty() {
+        "no job fits".to_owned()
+    } else {
+        format!("no such job: {}", printable(&answer.missing.join(", ")))
     };
     let hint = "`settee jobs` lists them";
     CliError::at(Exit::Unavailable, service.socket.display(), what, hint)
@@ -156,9 +158,10 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         0 => String::new(),
         more => format!(".. and {more} more reasons\n"),
     };
-    let loading = match answer.loading {
-        true => format!("{}\n", unknown(answer)),
-        false => String::new(),
+    let loading = if answer.loading {
+        format!("{}\n", unknown(answer))
+    } else {
+        String::new()
     };
     let proof = proof(name, answer);
     let choice = proof.as_ref().map_or_else(

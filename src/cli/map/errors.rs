@@ -67,19 +67,22 @@ impl Errors {
     fn add(&self, error: &ReportedError, file: &str) {
         let mut kinds = self.kinds.borrow_mut();
         let kind = Kind::of(error);
-        let known = kinds.iter().position(|known| known.of == kind.of);
-        let known = known.or_else(|| {
-            let has_room = kinds.len() < KINDS_MAX;
-            has_room.then(|| kinds.push(kind))?;
-            Some(kinds.len() - 1)
-        });
+        let known = kinds
+            .iter()
+            .position(|known| known.of == kind.of)
+            .or_else(|| {
+                let has_room = kinds.len() < KINDS_MAX;
+                has_room.then(|| kinds.push(kind))?;
+                Some(kinds.len() - 1)
+            });
         let Some(kind) = known.and_then(|index| kinds.get_mut(index)) else {
             return self.hidden.set(self.hidden.get() + 1);
         };
         kind.count += 1;
-        match kind.count <= SHOWN_MAX {
-            true => tell(&text(error, file)),
-            false => self.hidden.set(self.hidden.get() + 1),
+        if kind.count <= SHOWN_MAX {
+            tell(&text(error, file))
+        } else {
+            self.hidden.set(self.hidden.get() + 1)
         }
     }
 
@@ -117,8 +120,11 @@ fn text(error: &ReportedError, file: &str) -> String {
         Some(module) => format!("{file}: {module}"),
         None => file.to_owned(),
     };
-    let numbers = [error.line, error.column].into_iter().flatten();
-    let numbers: String = numbers.map(|number| format!(":{number}")).collect();
+    let numbers: String = [error.line, error.column]
+        .into_iter()
+        .flatten()
+        .map(|number| format!(":{number}"))
+        .collect();
     let doc = error.doc.as_ref();
     let doc = doc.map_or_else(String::new, |doc| format!(" (document {doc})"));
     format!("{place}{numbers}: {}: {}{doc}", error.name, error.message)

@@ -10,11 +10,6 @@ use replication::stats::Stats;
 pub(super) const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
 pub(super) const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";
 
-/// Whether a source says that it cannot make this feed, now or later.
-fn is_wrong(code: Option<u16>) -> bool {
-    code.is_some_and(|code| (400..500).contains(&code))
-}
-
 /// What to correct where a request fails however often it is made.
 pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
     match cause {
@@ -38,7 +33,8 @@ pub(super) fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),
-        Crash::ChangesReqFailed(answered) if is_wrong(answered.code) => {
+        // The source says that it cannot make this feed, now or later.
+        Crash::ChangesReqFailed(answered) if matches!(answered.code, Some(400..500)) => {
             (Exit::Data, CORRECT_FILTER)
         }
         crash if crash.code() == Some(404) => (

@@ -76,15 +76,18 @@ impl Comparison<'_> {
         }
         let (id, identity) = (self.id, self.identity);
         let id_max = self.config.max_document_id_length;
-        let filter = FilterHere::open(self.replication, id, identity, &source, self.filters);
-        let filter = filter.await.map_err(|crash| explain(&crash))?;
+        let filter = FilterHere::open(self.replication, id, identity, &source, self.filters)
+            .await
+            .map_err(|crash| explain(&crash))?;
         let mut report = Report::new(how.json);
         let compared = Compared::new(id.to_string(), how.deep);
         let (mut file, resumed) = ResumeFile::open(how.resume.as_deref(), &compared, |step| {
             report.step(step).map(drop)
         })?;
-        let since = resumed.since.or_else(|| options.since_seq.clone());
-        let since = since.unwrap_or_else(Seq::zero);
+        let since = resumed
+            .since
+            .or_else(|| options.since_seq.clone())
+            .unwrap_or_else(Seq::zero);
         report.began_with = report.counts.revisions;
         if report.is_seen {
             report.expected = changes_pending(&source, &since).await;
@@ -102,14 +105,15 @@ impl Comparison<'_> {
             log: self.log,
         };
         let mut stopped = None;
-        let ran = verifier.run(|step| {
-            let told = file.note(&step).and_then(|()| report.step(&step));
-            told.unwrap_or_else(|error| {
-                stopped = Some(error);
-                ControlFlow::Break(())
+        let ran = verifier
+            .run(|step| {
+                let told = file.note(&step).and_then(|()| report.step(&step));
+                told.unwrap_or_else(|error| {
+                    stopped = Some(error);
+                    ControlFlow::Break(())
+                })
             })
-        });
-        let ran = ran.await;
+            .await;
         clear_line();
         if let Some(error) = stopped {
             return Err(error);
@@ -163,9 +167,10 @@ impl Report {
         let mut lines = String::new();
         for difference in &step.differences {
             *self.differences.entry(difference.kind()).or_default() += 1;
-            match self.json {
-                true => lines += &json!(difference).to_string(),
-                false => lines += &difference.to_string(),
+            if self.json {
+                lines += &json!(difference).to_string()
+            } else {
+                lines += &difference.to_string()
             }
             lines.push('\n');
         }
@@ -202,13 +207,12 @@ impl Report {
     /// Prints the sum.
     fn end(mut self) -> Result<(), CliError> {
         let total: u64 = self.differences.values().sum();
-        let text = match self.json {
-            true => {
-                let mut sum = json!(self.counts);
-                sum["differences"] = json!(self.differences);
-                format!("{sum}\n")
-            }
-            false => self.summary(total),
+        let text = if self.json {
+            let mut sum = json!(self.counts);
+            sum["differences"] = json!(self.differences);
+            format!("{sum}\n")
+        } else {
+            self.summary(total)
         };
         let _ = self.output.write(&text)?;
         match total {

@@ -24,20 +24,24 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
 /// since then, that is all that is there.
 pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCostsPage {
     let begun_anew = now.since != before.since;
-    let before_of: HashMap<&Option<String>, &TenantCost> = match begun_anew {
-        true => HashMap::new(),
-        false => before.tenants.iter().map(|row| (&row.db, row)).collect(),
+    let before_of: HashMap<&Option<String>, &TenantCost> = if begun_anew {
+        HashMap::new()
+    } else {
+        before.tenants.iter().map(|row| (&row.db, row)).collect()
     };
-    let since = |row: TenantCost| match before_of.get(&row.db) {
-        Some(before) => row.since(before),
-        None => row,
+    let since = |mut row: TenantCost| {
+        if let Some(before) = before_of.get(&row.db) {
+            row.costs = row.costs.since(&before.costs);
+        }
+        row
     };
     let rows = now.tenants.into_iter().map(since);
-    let tenants: Vec<TenantCost> = rows.filter(|row| row.calls > 0).collect();
+    let tenants: Vec<TenantCost> = rows.filter(|row| row.costs.calls > 0).collect();
     TenantCostsPage {
-        since: match begun_anew {
-            true => now.since,
-            false => before.until.clone(),
+        since: if begun_anew {
+            now.since
+        } else {
+            before.until.clone()
         },
         until: now.until,
         total_rows: tenants.len(),
@@ -48,7 +52,7 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
 /// Keeps the first rows in an order.
 pub(super) fn first(mut page: TenantCostsPage, sort: TenantSort, limit: usize) -> TenantCostsPage {
     page.tenants
-        .sort_by_key(|row| std::cmp::Reverse(row.sort_key(sort)));
+        .sort_by_key(|row| std::cmp::Reverse(row.costs.sort_key(sort)));
     page.tenants.truncate(limit);
     page
 }
@@ -59,29 +63,32 @@ pub(super) fn table(costs: &TenantCostsPage, layout: Layout) -> String {
     format!("{known} from {} to {}\n\n{rows}", costs.since, costs.until)
 }
 
-fn row(row: &TenantCost) -> Vec<Cell> {
+fn row(TenantCost { db, costs }: &TenantCost) -> Vec<Cell> {
     vec![
-        text("DATABASE", row.db.as_ref()),
-        number("CALLS", Some(row.calls)),
-        number("ERRORS", Some(row.errors)),
-        number("KILLS", Some(row.kills)).rank(3),
-        number("RUN", Some(microseconds(row.run_us))),
-        number("WAIT", Some(microseconds(row.wait_us))).rank(2),
-        number("CPU", Some(microseconds(row.cpu_us))),
-        number("BYTES", Some(row.bytes)).rank(1),
+        text("DATABASE", db.as_ref()),
+        number("CALLS", Some(costs.calls)),
+        number("ERRORS", Some(costs.errors)),
+        number("KILLS", Some(costs.kills)).rank(3),
+        number("RUN", Some(microseconds(costs.run_us))),
+        number("WAIT", Some(microseconds(costs.wait_us))).rank(2),
+        number("CPU", Some(microseconds(costs.cpu_us))),
+        number("BYTES", Some(costs.bytes)).rank(1),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::tenant_costs::Costs;
 
     fn page(since: &str, until: &str, rows: &[(&str, u64)]) -> TenantCostsPage {
         let rows = rows.iter().map(|(db, calls)| TenantCost {
             db: Some((*db).to_owned()),
-            calls: *calls,
-            run_us: calls * 10,
-            ..TenantCost::default()
+            costs: Costs {
+                calls: *calls,
+                run_us: calls * 10,
+                ..Costs::default()
+            },
         });
         let tenants: Vec<_> = rows.collect();
         TenantCostsPage {

@@ -48,18 +48,20 @@ pub(super) fn check<'a>(
     members: &Members,
     kept: &mut Vec<Range<usize>>,
 ) -> Result<Option<Checked<'a>>, String> {
-    let text = std::str::from_utf8(line).map_err(|error| {
-        format!(
-            "not UTF-8 at byte {}; convert the input",
-            error.valid_up_to() + 1
-        )
-    })?;
-    let text = text.trim_matches([' ', '\t', '\r', '\n']);
+    let text = std::str::from_utf8(line)
+        .map_err(|error| {
+            format!(
+                "not UTF-8 at byte {}; convert the input",
+                error.valid_up_to() + 1
+            )
+        })?
+        .trim_matches([' ', '\t', '\r', '\n']);
     if text.is_empty() {
         return Ok(None);
     }
-    let id = look(text, members, kept).ok_or_else(|| not_a_document(text))?;
-    let id = id.ok_or("the document has no '_id'; every document needs one")?;
+    let id = look(text, members, kept)
+        .ok_or_else(|| not_a_document(text))?
+        .ok_or("the document has no '_id'; every document needs one")?;
     check_id(id)?;
     Ok(Some(Checked { text, id }))
 }

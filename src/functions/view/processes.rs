@@ -216,9 +216,10 @@ impl Process {
             Self::Pool(lease) => Ok(lease.fence().await?),
             Self::Service(process) => {
                 let answer = self.prompt(process.reset.clone(), None).await?;
-                match is_true(&answer) {
-                    true => Ok(()),
-                    false => Err(PromptError::protocol(TOO_MANY_ANSWERS, &answer).into()),
+                if is_true(&answer) {
+                    Ok(())
+                } else {
+                    Err(PromptError::protocol(TOO_MANY_ANSWERS, &answer).into())
                 }
             }
         }
@@ -289,8 +290,10 @@ fn told(report: Report) -> Option<Box<Told>> {
         let message = line.message;
         told.log(LogLine { level, message });
     }
-    let errors = report.errors.into_iter();
-    let errors = errors.filter_map(|error| serde_json::from_value(error).ok());
+    let errors = report
+        .errors
+        .into_iter()
+        .filter_map(|error| serde_json::from_value(error).ok());
     errors.for_each(|error| told.error(error));
     (!told.is_empty()).then(|| Box::new(told))
 }
@@ -309,9 +312,10 @@ impl From<CallError> for ProcessError {
                 (ProcessErrorKind::Timeout, error.to_string())
             }
             CallError::Prompt(broken @ PromptError::Protocol { excerpt, .. }) => {
-                let kind = match broken.is_shifted() {
-                    true => ProcessErrorKind::Shifted,
-                    false => ProcessErrorKind::Died,
+                let kind = if broken.is_shifted() {
+                    ProcessErrorKind::Shifted
+                } else {
+                    ProcessErrorKind::Died
                 };
                 (kind, format!("{error}: {excerpt}"))
             }

@@ -45,11 +45,6 @@ impl BuiltinReducer {
             log: Some(&self.log),
         }
     }
-
-    /// Whether the size of the rows may matter.
-    fn measures(&self) -> bool {
-        self.builtin == Builtin::Sum && self.limit.mode != ReduceLimit::False
-    }
 }
 
 /// The total of each group.
@@ -112,7 +107,8 @@ impl<'a> Totals<'a> {
             group.key = Rc::clone(key);
             group.first = Some(self.scratch.as_slice().into());
         }
-        if self.reducer.measures() {
+        let reducer = &self.reducer;
+        if reducer.builtin == Builtin::Sum && reducer.limit.mode != ReduceLimit::False {
             group.rows_size += row.size(&mut self.scratch);
         }
         if let Ok(total) = &mut group.total

@@ -144,11 +144,12 @@ fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
         Some("true") => Ok(Some(TIMEOUT)),
         Some(_) => {
             let time = params.milliseconds("heartbeat", TIMEOUT, TIME_MAX)?;
-            match time.is_zero() {
-                true => Err(Refusal::bad_request(
+            if time.is_zero() {
+                Err(Refusal::bad_request(
                     "The heartbeat value should be a positive integer.",
-                )),
-                false => Ok(Some(time)),
+                ))
+            } else {
+                Ok(Some(time))
             }
         }
     }

@@ -26,8 +26,12 @@ pub(super) async fn get(call: &Call, id: &str) -> Answer {
     if call.params.get("open_revs").is_some() {
         return Err(one_revision());
     }
-    let document = call.database().store().document(id).await?;
-    let document = document.ok_or_else(missing)?;
+    let document = call
+        .database()
+        .store()
+        .document(id)
+        .await?
+        .ok_or_else(missing)?;
     let whole = shown(&document, &call.person);
     let rev = whole.text("_rev").unwrap_or_default();
     check_revision(call, &document, &rev)?;
@@ -62,10 +66,11 @@ pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
 /// # Errors
 /// It is one.
 pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
-    match content_type(request).starts_with("multipart/") {
-        true => Err(Refusal::bad_content_type("application/json")
-            .because("attachments are not kept in the replicator database: Content-Type must be application/json")),
-        false => Ok(()),
+    if content_type(request).starts_with("multipart/") {
+        Err(Refusal::bad_content_type("application/json")
+            .because("attachments are not kept in the replicator database: Content-Type must be application/json"))
+    } else {
+        Ok(())
     }
 }
 

@@ -101,9 +101,10 @@ impl Call {
 
 /// Refuses an id that takes an administrator, unless the sender is one: those of design documents and checkpoints.
 fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
-    match id.starts_with('_') {
-        true => call.visitor.needs(Right::Administer),
-        false => Ok(()),
+    if id.starts_with('_') {
+        call.visitor.needs(Right::Administer)
+    } else {
+        Ok(())
     }
 }
 
@@ -227,14 +228,15 @@ pub(super) async fn security() -> Answer {
 /// `PUT /_replicator/_security`: it cannot be changed here, which would have no effect.
 pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
     let wanted: Value = json_body(&call, payload).await?;
-    match wanted == own_security() {
-        true => Ok(answer::ok(&json!({"ok": true}))),
-        false => Err(Refusal::new(
+    if wanted == own_security() {
+        Ok(answer::ok(&json!({"ok": true})))
+    } else {
+        Err(Refusal::new(
             StatusCode::NOT_IMPLEMENTED,
             "not_implemented",
             "who may read and write this database is not a matter of _security: name users and \
              their roles in [admins] and [users.NAME] of the configuration",
-        )),
+        ))
     }
 }
 

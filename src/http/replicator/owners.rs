@@ -20,9 +20,10 @@ pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
     }
     let found = call.database().store().document(id).await?;
     let there = found.filter(|document| !document.deleted);
-    match there.is_none_or(|document| members(&document).text("owner") == call.person.name) {
-        true => Ok(()),
-        false => Err(Refusal::forbidden("this document belongs to another user")),
+    if there.is_none_or(|document| members(&document).text("owner") == call.person.name) {
+        Ok(())
+    } else {
+        Err(Refusal::forbidden("this document belongs to another user"))
     }
 }
 
@@ -33,11 +34,12 @@ pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
     let has_roles = user["roles"]
         .as_array()
         .is_some_and(|roles| !roles.is_empty());
-    match call.person.is_admin || user.is_null() || is_own && !has_roles {
-        true => Ok(()),
-        false => Err(Refusal::forbidden(
+    if call.person.is_admin || user.is_null() || is_own && !has_roles {
+        Ok(())
+    } else {
+        Err(Refusal::forbidden(
             "`user_ctx` may only name the user who writes the document, without roles",
-        )),
+        ))
     }
 }
 

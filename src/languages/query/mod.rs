@@ -17,8 +17,11 @@ pub use server::QueryServer;
 /// Returns the language. It has every ability but libraries: an index definition has nothing to require.
 /// Selectors and index definitions only look at the document.
 pub fn query() -> impl Language {
-    let present = Ability::VARIANTS.iter().copied();
-    let present: Vec<Ability> = present.filter(|it| *it != Ability::AddLib).collect();
+    let present: Vec<Ability> = Ability::VARIANTS
+        .iter()
+        .copied()
+        .filter(|it| *it != Ability::AddLib)
+        .collect();
     NativeLanguage::new(|context| QueryServer::new(context.log.clone(), context.clock))
         .with_abilities(&present)
         .isolating_functions()

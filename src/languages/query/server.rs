@@ -107,8 +107,10 @@ impl QueryServer {
 
     fn perform(&mut self, command: &str) -> Result<String, Refusal> {
         let elements = first_elements(command).ok_or_else(|| Refusal::invalid_call("this"))?;
-        let name = elements.first().and_then(|name| string(name));
-        let name = name.unwrap_or_default();
+        let name = elements
+            .first()
+            .and_then(|name| string(name))
+            .unwrap_or_default();
         match (name.as_str(), &elements[..]) {
             ("reset", [_] | [_, _]) => {
                 self.indexes.clear();
@@ -223,11 +225,12 @@ impl QueryServer {
             .map_err(|error| Refusal::new("invalid_document", error.to_string()))?;
         let selector = taught
             .validate_doc_update
-            .map(|text| Selector::parse(text.get()));
-        let selector = selector.transpose().map_err(|error| {
-            let reason = format!("validate_doc_update of {id}: {error}");
-            Refusal::new(error.name(), reason)
-        })?;
+            .map(|text| Selector::parse(text.get()))
+            .transpose()
+            .map_err(|error| {
+                let reason = format!("validate_doc_update of {id}: {error}");
+                Refusal::new(error.name(), reason)
+            })?;
         let text_bytes = taught
             .validate_doc_update
             .map_or(0, |text| text.get().len());
@@ -244,8 +247,11 @@ impl QueryServer {
     fn validate(&self, id: &str, path: &str, arguments: &str) -> Result<String, Refusal> {
         let refusal = || Refusal::invalid_call("\"ddoc\"");
         let id = string(id).ok_or_else(refusal)?;
-        let path = first_elements(path).ok_or_else(refusal)?;
-        let path: Option<Vec<String>> = path.into_iter().map(string).collect();
+        let path: Option<Vec<String>> = first_elements(path)
+            .ok_or_else(refusal)?
+            .into_iter()
+            .map(string)
+            .collect();
         let path = path.ok_or_else(refusal)?;
         if path != ["validate_doc_update"] {
             let reason = format!("a Mango design document has no {}", path.join("/"));
@@ -281,9 +287,10 @@ impl NativeServer for QueryServer {
         let answer = self
             .perform(command)
             .unwrap_or_else(|refusal| json!(["error", refusal.name, refusal.reason]).to_string());
-        match self.told.is_empty() {
-            true => answer,
-            false => std::mem::take(&mut self.told) + &answer,
+        if self.told.is_empty() {
+            answer
+        } else {
+            std::mem::take(&mut self.told) + &answer
         }
     }
 }

@@ -30,8 +30,11 @@ impl InLanguage {
 impl MapStart {
     pub(super) fn of(arguments: &Arguments<'_>, language: LanguageName) -> Parsed<Self> {
         let what = "an array of functions: sources, or definitions, which are objects";
-        let funs = arguments.elements("funs", what)?;
-        let funs: Option<Vec<Json>> = funs.into_iter().map(function).collect();
+        let funs: Option<Vec<Json>> = arguments
+            .elements("funs", what)?
+            .into_iter()
+            .map(function)
+            .collect();
         Ok(Self {
             at: InLanguage::with(language, arguments)?,
             lib: match arguments.get("lib") {

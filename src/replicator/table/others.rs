@@ -21,14 +21,10 @@ pub(super) struct Other {
 }
 
 impl Known {
-    /// Whether this daemon knows nothing of it, and it asks for a replication.
-    fn is_left_to_others(&self) -> bool {
-        self.stored == Some(0) && self.row.is_none()
-    }
-
-    /// Returns what another daemon told, where that counts.
+    /// Returns what another daemon told, where that counts: where this one knows nothing of the document.
     pub(super) fn other(&self) -> Option<&Other> {
-        self.other.as_ref().filter(|_| self.is_left_to_others())
+        let is_left_to_others = self.stored == Some(0) && self.row.is_none();
+        self.other.as_ref().filter(|_| is_left_to_others)
     }
 
     /// The class of what another daemon told, where that counts.
@@ -121,8 +117,12 @@ impl DocTable {
             let other = known.other.as_ref();
             known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
         };
-        let over = self.known.iter().filter(|(_, known)| is_over(known));
-        let over: Vec<Arc<str>> = over.map(|(id, _)| Arc::clone(id)).collect();
+        let over: Vec<Arc<str>> = self
+            .known
+            .iter()
+            .filter(|(_, known)| is_over(known))
+            .map(|(id, _)| Arc::clone(id))
+            .collect();
         for id in over {
             self.change(&id, |known| known.other = None);
         }

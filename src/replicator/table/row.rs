@@ -79,11 +79,6 @@ impl Row {
             replication: Arc::clone(&self.replication),
         }
     }
-
-    /// Returns whether the id depends on code that the source may change.
-    fn has_code(&self) -> bool {
-        matches!(self.replication.options.filter, Filter::Function { .. })
-    }
 }
 
 /// What happens to a document: its row, and what all rows share.
@@ -246,9 +241,10 @@ impl RowTurn<'_> {
         );
         let Some(row) = self.current(attempt) else {
             // The order to remove a job may have come before the job.
-            return match result.is_ok() && !self.has_job(&job) {
-                true => vec![RowAction::RemoveJob { job }],
-                false => Vec::new(),
+            return if result.is_ok() && !self.has_job(&job) {
+                vec![RowAction::RemoveJob { job }]
+            } else {
+                Vec::new()
             };
         };
         match result {
@@ -259,7 +255,9 @@ impl RowTurn<'_> {
                     (row.info, row.reason) = (None, None);
                 }
                 row.errors = 0;
-                if !row.has_code() {
+                let filter = &row.replication.options.filter;
+                // Only code of the source can change the id.
+                if !matches!(filter, Filter::Function { .. }) {
                     return Vec::new();
                 }
                 vec![RowAction::Wake {

@@ -268,7 +268,8 @@ fn remove_abandoned_in(base: &Path) -> usize {
     let own = own_prefix();
     let abandoned = entries.filter(|entry| {
         let name = entry.file_name();
-        launcher_of(&name.to_string_lossy(), &own).is_some_and(is_gone)
+        launcher_of(&name.to_string_lossy(), &own)
+            .is_some_and(|launcher| test_kill_process(launcher) == Err(Errno::SRCH))
     });
     let removed = abandoned.map(|entry| fs::remove_dir(entry.path()));
     removed.filter(Result::is_err).count()
@@ -294,10 +295,6 @@ fn own_prefix() -> String {
 
 fn launcher_of(name: &str, own_prefix: &str) -> Option<Pid> {
     Pid::from_raw(name.strip_prefix(own_prefix)?.parse().ok()?)
-}
-
-fn is_gone(launcher: Pid) -> bool {
-    test_kill_process(launcher) == Err(Errno::SRCH)
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {

@@ -121,8 +121,9 @@ fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
 /// readable anyway.
 fn programs(argument: &OsStr) -> Vec<PathBuf> {
     let bytes = argument.as_bytes();
-    let names = bytes.starts_with(b"exec ").then(|| words(argument).skip(2));
-    let names = names
+    let names = bytes
+        .starts_with(b"exec ")
+        .then(|| words(argument).skip(2))
         .into_iter()
         .flatten()
         .filter(|word| !word.as_bytes().starts_with(b"-"));
@@ -173,9 +174,10 @@ impl Found<'_> {
         };
         let linked = file.parent().and_then(|folder| folder.canonicalize().ok());
         for folder in linked.iter().map(PathBuf::as_path).chain(real.parent()) {
-            match self.is_own(folder) {
-                true => self.add(folder),
-                false => self.add(&real),
+            if self.is_own(folder) {
+                self.add(folder)
+            } else {
+                self.add(&real)
             }
         }
     }
@@ -245,9 +247,10 @@ pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     let by_env = first.ends_with("env");
-    let started = words.filter(|word| by_env && !word.starts_with(b"-"));
-    let started = started.filter_map(|word| in_path(OsStr::from_bytes(word)));
-    let started: Vec<PathBuf> = started.collect();
+    let started: Vec<PathBuf> = words
+        .filter(|word| by_env && !word.starts_with(b"-"))
+        .filter_map(|word| in_path(OsStr::from_bytes(word)))
+        .collect();
     [first].into_iter().chain(started).collect()
 }
 

@@ -311,10 +311,10 @@ impl Init<'_> {
         };
         let files = needs(3, "the truncation of files");
         let signals = pid.or_else(|_| needs(6, "signals"));
-        let ports = match self.launch.guards_ports() {
-            true => needs(4, "ports")
-                .map_err(|why| format!("the service's ports are open to it: {why}")),
-            false => Ok(()),
+        let ports = if self.launch.guards_ports() {
+            needs(4, "ports").map_err(|why| format!("the service's ports are open to it: {why}"))
+        } else {
+            Ok(())
         };
         self.note(Layer::Files, files);
         self.note(Layer::Signals, signals);
@@ -347,12 +347,12 @@ impl Init<'_> {
             return Ok(());
         }
         if self.launch.spec.mode == SandboxMode::Strict {
-            let lines = self
+            let lines: Vec<String> = self
                 .layers
                 .missing
                 .iter()
-                .map(|(layer, why)| format!("{layer}: {why}"));
-            let lines: Vec<String> = lines.collect();
+                .map(|(layer, why)| format!("{layer}: {why}"))
+                .collect();
             return Err(format!(
                 "sandbox is \"strict\" and layers are missing on this machine ({}); provide them, or set \
                  sandbox = \"standard\"",
@@ -378,8 +378,11 @@ impl Init<'_> {
     fn unreadable(&self) -> Vec<String> {
         let launch = self.launch;
         let of_program = reach::closed_to_program(&launch.program);
-        let of_paths = launch.spec.read_paths.iter();
-        let of_paths = of_paths.map(|path| (path, reach::closed(path)));
+        let of_paths = launch
+            .spec
+            .read_paths
+            .iter()
+            .map(|path| (path, reach::closed(path)));
         let all = [(&launch.program, of_program)].into_iter().chain(of_paths);
         let closed = all.filter_map(|(path, closed)| {
             let told = reach::told(&closed?, launch.user.remedy);
@@ -419,9 +422,11 @@ impl Init<'_> {
         let text = |word: &OsStr| {
             CString::new(word.as_bytes()).map_err(|_| format!("{word:?} has a zero byte in it"))
         };
-        let words = [program.as_os_str()].into_iter();
-        let words = words.chain(self.launch.arguments.iter().map(OsString::as_os_str));
-        let words = words.map(text).collect::<Result<Vec<CString>, String>>()?;
+        let words = [program.as_os_str()]
+            .into_iter()
+            .chain(self.launch.arguments.iter().map(OsString::as_os_str))
+            .map(text)
+            .collect::<Result<Vec<CString>, String>>()?;
         let Connection { go, status } = &self.connection;
         let may_start = || {
             let told = (&mut &*status).write_all(&Told::AboutToExecute.to_bytes());

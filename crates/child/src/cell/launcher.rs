@@ -429,9 +429,10 @@ fn end_leftovers() {
         for pid in pids {
             let _ = kill_process(pid, Signal::KILL);
         }
-        let options = match children.is_empty() {
-            true => WaitOptions::NOHANG,
-            false => WaitOptions::empty(),
+        let options = if children.is_empty() {
+            WaitOptions::NOHANG
+        } else {
+            WaitOptions::empty()
         };
         if !matches!(wait(options), Ok(Some(_))) {
             return;

@@ -83,8 +83,10 @@ impl MemoryWatch {
     }
 
     fn is_exceeded(&self) -> bool {
-        let processes = usage::below(std::process::id(), PROCESSES_MAX);
-        let processes: Vec<u32> = processes.into_iter().map(|(pid, _)| pid).collect();
+        let processes: Vec<u32> = usage::below(std::process::id(), PROCESSES_MAX)
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .collect();
         let each =
             |pid: &u32| resident(*pid).unwrap_or(0) + descriptors(*pid).count() as u64 * SOCKET_MAX;
         let at_most: u64 = processes.iter().map(each).sum();

@@ -39,6 +39,7 @@ use user::UserRange;
     Clone,
     Copy,
     Debug,
+    Default,
     PartialEq,
     Eq,
     Hash,
@@ -57,6 +58,7 @@ pub enum SandboxMode {
     /// Every layer that the machine offers.
     Standard,
     /// None.
+    #[default]
     Off,
 }
 
@@ -79,8 +81,8 @@ pub enum Cell {
     },
 }
 
-/// The cell of one external command, as `settee cell` gets it, in JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The cell of one external command, as `settee cell` gets it, in JSON. By default it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
     /// Whether it may lack a layer.
     pub mode: SandboxMode,

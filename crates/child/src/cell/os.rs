@@ -186,8 +186,8 @@ pub(super) fn execute(
             (&raw mut execution).cast(),
         )
     };
-    let pid = Pid::from_raw(checked(made.into())? as i32);
-    let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
+    let pid = Pid::from_raw(checked(made.into())? as i32)
+        .ok_or_else(|| io::Error::other("a process without a number"))?;
     Ok((pid, execution.error.map(io::Error::from_raw_os_error)))
 }
 

@@ -188,9 +188,10 @@ fn become_other() -> io::Result<()> {
     let _ = set_capabilities(None, sets);
     // The change has taken it back.
     set_parent_process_death_signal(end)?;
-    match getppid() == parent {
-        true => Ok(()),
-        false => Err(io::Error::other("the service is gone")),
+    if getppid() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::other("the service is gone"))
     }
 }
 
@@ -202,9 +203,10 @@ fn leave_files() -> Result<(), String> {
         );
     }
     // A person may have sent the answers, or what is said beside them, to a file.
-    match is_file(io::stdout()) || is_file(io::stderr()) {
-        true => Ok(()),
-        false => limit(Resource::Fsize, 0),
+    if is_file(io::stdout()) || is_file(io::stderr()) {
+        Ok(())
+    } else {
+        limit(Resource::Fsize, 0)
     }
 }
 

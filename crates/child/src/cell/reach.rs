@@ -16,16 +16,18 @@ const LINKS_MAX: usize = 8;
 /// Returns what is closed of a program or the interpreter that its first line names.
 pub(super) fn closed_to_program(program: &Path) -> Option<PathBuf> {
     let executed = Access::READ_OK | Access::EXEC_OK;
-    let all = [program.to_owned()].into_iter();
-    let mut all = all.chain(files::interpreters(program));
+    let mut all = [program.to_owned()]
+        .into_iter()
+        .chain(files::interpreters(program));
     all.find_map(|file| first_closed(&file, executed, LINKS_MAX))
 }
 
 /// Returns what is closed of a file or a folder that is read.
 pub(super) fn closed(path: &Path) -> Option<PathBuf> {
-    let wanted = match path.is_dir() {
-        true => Access::READ_OK | Access::EXEC_OK,
-        false => Access::READ_OK,
+    let wanted = if path.is_dir() {
+        Access::READ_OK | Access::EXEC_OK
+    } else {
+        Access::READ_OK
     };
     first_closed(path, wanted, LINKS_MAX)
 }
@@ -53,9 +55,10 @@ fn first_closed(path: &Path, wanted: Access, links: usize) -> Option<PathBuf> {
             return Some(part.to_owned());
         };
         let rest = path.strip_prefix(part).ok()?;
-        let linked = match is_end {
-            true => folder.join(target),
-            false => folder.join(target).join(rest),
+        let linked = if is_end {
+            folder.join(target)
+        } else {
+            folder.join(target).join(rest)
         };
         return first_closed(&linked, wanted, links - 1);
     }

@@ -103,9 +103,10 @@ impl<'a> Rest<'a> {
             Ok(_) | Err(_) => return self.orders = None,
         };
         self.is_at_rest = last == REST;
-        signal_all(match self.is_at_rest {
-            true => Signal::STOP,
-            false => Signal::CONT,
+        signal_all(if self.is_at_rest {
+            Signal::STOP
+        } else {
+            Signal::CONT
         });
     }
 

@@ -225,8 +225,7 @@ fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendE
 fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     let newer = (verdicts.len() as u32, Verdict::Missing);
     let x32 = cfg!(target_arch = "x86_64").then_some((X32, Verdict::Refused));
-    let runs = (0..).zip(verdicts).chain([newer]).chain(x32);
-    let mut runs: Vec<(u32, Verdict)> = runs.collect();
+    let mut runs: Vec<(u32, Verdict)> = (0..).zip(verdicts).chain([newer]).chain(x32).collect();
     runs.dedup_by(|later, earlier| later.1 == earlier.1);
     // A filter without rules looks at the architecture; what it does with all calls is its last step.
     let (refuse, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
@@ -263,8 +262,11 @@ impl Verdict {
             Self::Allowed => vec![allow],
             Self::AllowedIf(rules) => {
                 // Each goes on behind itself and the step that follows it, if it does not match.
-                let rules = rules.iter().cloned().map(BpfProgram::from);
-                let rules = rules.flat_map(|rule| rule.into_iter().chain([allow.clone()]));
+                let rules = rules
+                    .iter()
+                    .cloned()
+                    .map(BpfProgram::from)
+                    .flat_map(|rule| rule.into_iter().chain([allow.clone()]));
                 rules.chain([end(REFUSE)]).collect()
             }
             Self::Refused => vec![end(REFUSE)],

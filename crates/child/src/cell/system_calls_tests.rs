@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::super::terms::CellTerms;
 use super::*;
 
 const MISSING_ERRNO: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
@@ -11,7 +10,7 @@ fn spec(network: bool, system_calls: &[&str]) -> CellSpec {
     CellSpec {
         network,
         system_calls: system_calls.iter().map(|name| (*name).into()).collect(),
-        ..CellTerms::default().spec
+        ..CellSpec::default()
     }
 }
 

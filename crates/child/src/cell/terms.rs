@@ -9,33 +9,12 @@ use super::{Cell, CellSpec, SandboxMode};
 use crate::CommandSpec;
 
 /// The cells of one pool's processes. By default they have none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellTerms {
     /// What the cell lets in.
     pub spec: CellSpec,
     /// What a command finds in its environment.
     pub environment: Vec<(String, String)>,
-}
-
-impl Default for CellTerms {
-    fn default() -> Self {
-        Self {
-            spec: CellSpec {
-                mode: SandboxMode::Off,
-                user: None,
-                user_range: None,
-                read_paths: Vec::new(),
-                hidden_paths: Vec::new(),
-                network: false,
-                refused_ports: Vec::new(),
-                system_calls: Vec::new(),
-                memory_max: 0,
-                processes_max: 0,
-                cpu_max: 0,
-            },
-            environment: Vec::new(),
-        }
-    }
 }
 
 impl CellTerms {

@@ -132,8 +132,9 @@ impl CellTrial {
             environment: Vec::new(),
             cell: Cell::Trial,
         };
-        let child = UnpooledChild::start(spawner, command, REPORT_BYTES_MAX).await;
-        let mut child = child.map_err(|error| wrong(error.to_string()))?;
+        let mut child = UnpooledChild::start(spawner, command, REPORT_BYTES_MAX)
+            .await
+            .map_err(|error| wrong(error.to_string()))?;
         child.close();
         match child.line().await {
             Ok(Some(line)) => layers_of(&line).map_err(wrong),

@@ -102,8 +102,9 @@ impl FromStr for UserRange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.trim().parse::<u32>().ok();
-        let ends = text.split_once('-');
-        let ends = ends.and_then(|(first, last)| Some((number(first)?, number(last)?)));
+        let ends = text
+            .split_once('-')
+            .and_then(|(first, last)| Some((number(first)?, number(last)?)));
         let (first, last) = ends.ok_or_else(|| format!("{text:?} is no FIRST-LAST"))?;
         Self::new(first, last)
     }
@@ -210,8 +211,7 @@ impl CellUser {
                 return Err(format!("root lacks {lacking} here"));
             }
             Some(lacking) => {
-                let numbers = subordinate::enter(handed);
-                let numbers = numbers.map_err(|why| {
+                let numbers = subordinate::enter(handed).map_err(|why| {
                     format!("the service is not root and has not {lacking}; {why}")
                 })?;
                 (self.own, self.may_change) = (own(), true);
@@ -318,8 +318,11 @@ fn own() -> UserIds {
 pub(super) fn lacking() -> Option<String> {
     let sets = thread::capabilities(None);
     let has = sets.map_or(CapabilitySet::empty(), |sets| sets.effective);
-    let lacking = NEEDED.iter().filter(|(one, _)| !has.contains(*one));
-    let lacking: Vec<&str> = lacking.map(|(_, name)| *name).collect();
+    let lacking: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(one, _)| !has.contains(*one))
+        .map(|(_, name)| *name)
+        .collect();
     (!lacking.is_empty()).then(|| lacking.join(", "))
 }
 

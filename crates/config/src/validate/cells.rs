@@ -34,7 +34,7 @@ impl Rules<'_> {
         let Some(user) = keys.cell.user.as_ref().filter(|user| !user.is_empty()) else {
             return;
         };
-        if config.cell(keys).sandbox == SandboxMode::Off {
+        if config.cell(keys).0.mode == SandboxMode::Off {
             let what = format!("user = {user:?} takes a cell, and sandbox is \"off\"");
             let remedy = "leave user out, or set sandbox to \"standard\"";
             section.problem("user", what, remedy);

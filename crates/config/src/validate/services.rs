@@ -93,8 +93,10 @@ impl Section<'_> {
         let own = own.map(|(key, own)| (key, ServiceAddress::Tcp(own)));
         let own = [("[server] socket", socket)].into_iter().chain(own);
         let own = own.map(|(key, own)| (key.to_owned(), Some(own)));
-        let before = self.config.services.range(..name.to_owned());
-        let before = before
+        let before = self
+            .config
+            .services
+            .range(..name.to_owned())
             .map(|(other, service)| (format!("[{SERVICES}.{other}]"), service.listen.clone()));
         let excludes = |other: &Option<ServiceAddress>| {
             other.as_ref().is_some_and(|other| other.excludes(address))

@@ -46,11 +46,14 @@ pub(crate) fn display(kind: Kind, value: &Value) -> String {
         (_, Value::String(text)) => hide_credentials(text),
         (kind, Value::Array(entries)) => {
             let hides = matches!(kind, Kind::Text(form) if form.hides_values);
-            let entries = entries.iter().filter_map(Value::as_str);
-            let entries = entries.map(|entry| match entry.split_once('=') {
-                Some((name, _)) if hides => format!("{name}={HIDDEN}"),
-                _ => entry.to_owned(),
-            });
+            let entries =
+                entries
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(|entry| match entry.split_once('=') {
+                        Some((name, _)) if hides => format!("{name}={HIDDEN}"),
+                        _ => entry.to_owned(),
+                    });
             entries.collect::<Vec<_>>().join(",")
         }
         (_, value) => value.to_string(),

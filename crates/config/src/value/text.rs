@@ -323,9 +323,10 @@ fn list(
     if entries == [""] {
         entries.clear();
     }
-    match entries.iter().all(|entry| is_right(entry)) {
-        true => Ok(entries.into_iter().map(normal).collect()),
-        false => Err(raw.misfit()),
+    if entries.iter().all(|entry| is_right(entry)) {
+        Ok(entries.into_iter().map(normal).collect())
+    } else {
+        Err(raw.misfit())
     }
 }
 

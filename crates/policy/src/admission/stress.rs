@@ -30,9 +30,10 @@ impl Stress {
     pub(crate) fn note(&mut self, now: Timestamp) -> StressEntry {
         let was_on = self.is_on(now);
         self.until = Some(now + STRESS_DURATION);
-        match was_on {
-            true => StressEntry::Extended,
-            false => StressEntry::Began,
+        if was_on {
+            StressEntry::Extended
+        } else {
+            StressEntry::Began
         }
     }
 

@@ -38,8 +38,11 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
 
 pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
-    let waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let mut waiters = waiters.filter(|row| !ledger.tenants.is_held_back(&row.tenant));
+    let mut waiters = pool
+        .waiters
+        .iter()
+        .filter_map(|id| ledger.request(id))
+        .filter(|row| !ledger.tenants.is_held_back(&row.tenant));
     let head = pool.next_waiter().and_then(|id| ledger.request(id));
     let Some(head) = head.filter(|head| pool.is_open_to(head.lane)) else {
         return Ok(());

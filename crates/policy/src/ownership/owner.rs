@@ -251,9 +251,10 @@ impl Ownership {
 
     /// Returns how many documents are this daemon's to own: an equal part, rounded up.
     fn share(&self) -> usize {
-        match self.gives_away() {
-            false => self.counts.wanted.div_ceil(self.counts.live.max(1)),
-            true => 0,
+        if self.gives_away() {
+            0
+        } else {
+            self.counts.wanted.div_ceil(self.counts.live.max(1))
         }
     }
 
@@ -340,8 +341,10 @@ impl Ownership {
         // What became known after the renewal was sent is judged by the next one.
         let seen = self.docs.iter().filter(|(_, held)| held.known < request);
         let is_listed = |doc: &DocId, claim| listed.get(doc).is_some_and(|row| row.claim == claim);
-        let missing = seen.filter(|(doc, held)| !is_listed(doc, held.claim));
-        let missing: Vec<_> = missing.map(|(doc, _)| doc.clone()).collect();
+        let missing: Vec<_> = seen
+            .filter(|(doc, held)| !is_listed(doc, held.claim))
+            .map(|(doc, _)| doc.clone())
+            .collect();
         missing.iter().for_each(|doc| self.lose(doc, out));
         let (mut over, mut avoided) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for row in listed.into_values() {
@@ -408,9 +411,10 @@ impl Ownership {
         for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
             // It was free, so that another claim of it is over.
             self.lose(&doc, out);
-            let hold = match self.gives_away() {
-                false => Hold::Owned,
-                true => Hold::Unused,
+            let hold = if self.gives_away() {
+                Hold::Unused
+            } else {
+                Hold::Owned
             };
             self.docs
                 .insert(doc.clone(), request, self.last_request, hold);

@@ -3,6 +3,8 @@
 //! SUMMARY   [`PoolAction`], the output of [`super::Pools`]; the ProcManager actor carries it out.
 //! SOURCE    couch_proc_manager 001: what its handlers do to the world, as data.
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::id::{ClientId, PoolId, ProcId, RequestId, Token};
 use super::tenants::TenantBound;
 use crate::admission::SpawnRefused;
@@ -133,7 +135,8 @@ pub enum Phase {
 }
 
 /// Why a process is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StopReason {
     /// It was idle for too long.
     Idle,

@@ -137,9 +137,10 @@ impl Ceiling {
     /// The pool that gets the next place.
     fn next(&mut self) -> Option<PoolId> {
         let needs = self.needy.iter();
-        let next = match self.grants.is_multiple_of(2) {
-            true => needs.min_by_key(|(_, need)| (need.busy, need.since, need.head)),
-            false => needs.min_by_key(|(_, need)| (0, need.since, need.head)),
+        let next = if self.grants.is_multiple_of(2) {
+            needs.min_by_key(|(_, need)| (need.busy, need.since, need.head))
+        } else {
+            needs.min_by_key(|(_, need)| (0, need.since, need.head))
         };
         let next = next.map(|(pool, _)| *pool);
         self.grants += u64::from(next.is_some());

@@ -50,9 +50,10 @@ pub enum Follow {
 /// Says what becomes of a name.
 pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_news = name.is_first || name.before != name.now;
-    let kind = match name.is_language {
-        true => PoolKind::Language,
-        false => PoolKind::Named,
+    let kind = if name.is_language {
+        PoolKind::Language
+    } else {
+        PoolKind::Named
     };
     let is_asked_for = name.is_language || name.now.is_some();
     match name.pool {

@@ -103,9 +103,10 @@ impl Pool {
         let is_bulk_only = request.lane == Lane::Interactive && self.waiters.is_second_lane_only();
         let is_next = self.waiters.has_no_open() || is_bulk_only;
         self.is_open_to(request.lane)
-            && match is_next {
-                true => self.choose(request).is_some(),
-                false => self.lets_pass(now) && self.choose_own(request).is_some(),
+            && if is_next {
+                self.choose(request).is_some()
+            } else {
+                self.lets_pass(now) && self.choose_own(request).is_some()
             }
     }
 
@@ -154,9 +155,10 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = match self.settings.can_forget || self.lends_any_to(request) {
-            true => !self.procs.is_empty(),
-            false => self.idle.has_member(self.settings.wanted(request).tag()),
+        let fits = if self.settings.can_forget || self.lends_any_to(request) {
+            !self.procs.is_empty()
+        } else {
+            self.idle.has_member(self.settings.wanted(request).tag())
         };
         fits || !self.opening.is_empty()
     }

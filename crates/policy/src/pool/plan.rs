@@ -44,9 +44,10 @@ impl Pools {
             |action| matches!(action, PoolAction::Stop { proc, why: StopReason::OverLimit | StopReason::Stale } if proc.pool == pool),
         );
         let left = row.count() - stop_idle;
-        let stop_returned = match new.replaces_those_of(&row.settings) {
-            true => left,
-            false => left.saturating_sub(new.limits.hard_limit),
+        let stop_returned = if new.replaces_those_of(&row.settings) {
+            left
+        } else {
+            left.saturating_sub(new.limits.hard_limit)
         };
         let if_any = |count: u32, change: fn(u32) -> Change| (count > 0).then(|| change(count));
         let changes = [

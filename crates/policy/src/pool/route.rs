@@ -97,8 +97,10 @@ pub(super) fn choose_pool(
         (pool.queue_is_full(), !lacks_place, pool.waiters.len())
     });
     shortest.or_else(|| {
-        let trying = members.iter().copied();
-        let trying = trying.filter(|id| row(*id).tries_for(request));
+        let trying = members
+            .iter()
+            .copied()
+            .filter(|id| row(*id).tries_for(request));
         trying.min_by_key(|id| row(*id).life.throttle.until())
     })
 }

@@ -114,8 +114,7 @@ impl PoolTotals {
 
 impl PoolStatus {
     pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
-        let oldest = pool.waiters.oldest();
-        let oldest = oldest.and_then(|id| ledger.request(id));
+        let oldest = pool.waiters.oldest().and_then(|id| ledger.request(id));
         let mut procs: Vec<ProcStatus> = pool
             .procs
             .iter()

@@ -142,10 +142,15 @@ impl TenantRules {
         &'a self,
         db: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'static str, &'a TenantRule)> {
-        let own = self.names.get_key_value(db).into_iter();
-        let own = own.map(|(name, rule)| (name.as_str(), "", rule));
-        let patterns = self.patterns.iter();
-        let patterns = patterns.map(|(start, rule)| (start.as_str(), "*", rule));
+        let own = self
+            .names
+            .get_key_value(db)
+            .into_iter()
+            .map(|(name, rule)| (name.as_str(), "", rule));
+        let patterns = self
+            .patterns
+            .iter()
+            .map(|(start, rule)| (start.as_str(), "*", rule));
         own.chain(patterns.filter(move |(start, ..)| db.starts_with(start)))
     }
 }

@@ -183,8 +183,10 @@ impl Pool {
     pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;
-        let untagged = self.idle.oldest_untagged();
-        let untagged = untagged.filter(|_| !(keeps_untagged && tagged.is_some()));
+        let untagged = self
+            .idle
+            .oldest_untagged()
+            .filter(|_| !(keeps_untagged && tagged.is_some()));
         let candidates = [tagged, untagged].into_iter().flatten();
         let since = |number| (number, self.procs[&number].last_use);
         candidates

@@ -70,8 +70,10 @@ impl Firsts {
     }
 
     fn remove(&mut self, standing: Standing, id: RequestId) {
-        let equals = self.0.get_mut(&standing.held);
-        let equals = equals.expect("PM-11: what was put in order is there");
+        let equals = self
+            .0
+            .get_mut(&standing.held)
+            .expect("PM-11: what was put in order is there");
         equals.remove(&(standing.fixed, id));
         if equals.is_empty() {
             self.0.remove(&standing.held);
@@ -118,17 +120,19 @@ impl LaneWaiters {
 impl TenantQueue {
     /// How many of it are not held back.
     fn open(&self) -> usize {
-        match self.state.is_held_back {
-            true => 0,
-            false => self.ids.len(),
+        if self.state.is_held_back {
+            0
+        } else {
+            self.ids.len()
         }
     }
 
     /// How many of it count for the pool's queue.
     fn counted(&self) -> usize {
-        match self.state.has_own_queue {
-            true => 0,
-            false => self.open(),
+        if self.state.has_own_queue {
+            0
+        } else {
+            self.open()
         }
     }
 

@@ -187,19 +187,9 @@ pub enum ScheduleAction {
     ServerUnreachable { server: Server },
     /// A server that did not answer does, and so many jobs that waited for it are tried early.
     ServerBack { server: Server, jobs: usize },
-    /// A job is not known any more.
-    Left { id: JobId, how: Departure },
-}
-
-/// Why a job is not known any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// It had done its work.
-    Completed,
-    /// It was transient and failed.
-    Failed(Arc<Reason>),
-    /// It was not wanted any more, or lost. It may not be gone yet.
-    Removed,
+    /// A job is not known any more: it had done its work, failed and belongs to no document, or was stopped because nobody
+    /// wants it, or another daemon has it. Then it may not be gone yet.
+    Left { id: JobId, how: End },
 }
 
 /// Why a job is stopped.

@@ -48,8 +48,7 @@ mod wall_time;
 mod tests;
 
 pub use event::{
-    Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, Server,
-    StopReason,
+    Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, Server, StopReason,
 };
 pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use outage::UNREACHABLE_AFTER;

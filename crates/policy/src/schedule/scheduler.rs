@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use super::event::{
-    Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, StopReason,
-};
+use super::event::{Earlier, End, Event, JobId, NewJob, Pause, Run, ScheduleAction, StopReason};
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
 use super::outage::Outages;
@@ -80,7 +78,12 @@ impl Scheduler {
             Event::Restart { id } => self.restart(&id, now, out),
             Event::Pause { id, by } => self.pause(&id, by, now, out),
             Event::Resume { id } => self.resume(&id, now, out),
-            Event::SetLevel { id, level } => self.set_level(&id, level, now, out),
+            Event::SetLevel { id, level } => {
+                if let Some(slot) = self.find(&id) {
+                    self.jobs.change(slot, |job, _| job.level = level);
+                    self.start_or_fill(slot, now, out);
+                }
+            }
             Event::Exited { run, end } => self.exited(run, end, now, out),
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(now, out),
@@ -193,7 +196,7 @@ impl Scheduler {
         };
         let id = self.id(slot);
         self.detach(slot, why, now, out);
-        let how = Departure::Removed;
+        let how = End::Stopped;
         out.push(ScheduleAction::Left { id, how });
     }
 
@@ -302,13 +305,6 @@ impl Scheduler {
         self.start_or_fill(slot, now, out);
     }
 
-    fn set_level(&mut self, id: &str, level: Level, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        if let Some(slot) = self.find(id) {
-            self.jobs.change(slot, |job, _| job.level = level);
-            self.start_or_fill(slot, now, out);
-        }
-    }
-
     fn configure(&mut self, settings: Settings, now: WallTime) {
         self.jobs.set_state_rules(&settings);
         self.settings = settings;
@@ -404,7 +400,7 @@ impl Scheduler {
         let id = job.id.clone();
         if job.transient {
             self.totals.failures += 1;
-            let how = Departure::Failed(reason);
+            let how = End::Crashed(reason);
             return self.departed(slot, how, now, out);
         }
         self.totals.crashes += 1;
@@ -438,16 +434,10 @@ impl Scheduler {
 
     fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.totals.completions += 1;
-        self.departed(slot, Departure::Completed, now, out);
+        self.departed(slot, End::Normal, now, out);
     }
 
-    fn departed(
-        &mut self,
-        slot: Slot,
-        how: Departure,
-        now: WallTime,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    fn departed(&mut self, slot: Slot, how: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Job { id, key, .. } = self.jobs.remove(slot);
         self.fair_share.job_removed(&key);
         out.push(ScheduleAction::Left { id, how });

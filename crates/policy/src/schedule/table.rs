@@ -267,8 +267,9 @@ impl Jobs {
     /// Removes a row.
     pub(super) fn remove(&mut self, slot: Slot) -> Job {
         self.leave(slot);
-        let job = self.rows[slot.0 as usize].take();
-        let job = job.expect("a slot that is passed around has a row");
+        let job = self.rows[slot.0 as usize]
+            .take()
+            .expect("a slot that is passed around has a row");
         self.by_id.remove(&job.id);
         self.states.remove(&job.id);
         self.penalties[slot.0 as usize] = 0;
@@ -283,8 +284,9 @@ impl Jobs {
         change: impl FnOnce(&mut Job, &mut u64) -> T,
     ) -> T {
         self.leave(slot);
-        let job = self.rows[slot.0 as usize].as_mut();
-        let job = job.expect("a slot that is passed around has a row");
+        let job = self.rows[slot.0 as usize]
+            .as_mut()
+            .expect("a slot that is passed around has a row");
         let result = change(job, &mut self.penalties[slot.0 as usize]);
         job.awaits_server &= matches!(job.phase, Phase::BackingOff { .. });
         self.enter(slot);

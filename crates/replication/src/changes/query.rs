@@ -37,9 +37,10 @@ impl FeedQuery {
         let filters_here = options.filter_at == FilterAt::Settee;
         Self {
             continuous: options.continuous,
-            style: match options.winning_revs_only {
-                true => "main_only",
-                false => "all_docs",
+            style: if options.winning_revs_only {
+                "main_only"
+            } else {
+                "all_docs"
             },
             timeout: TIMEOUT_MIN.max(options.tuning.connection_timeout / 3),
             filter: match &options.filter {
@@ -70,9 +71,10 @@ impl FeedQuery {
 
     /// Makes the request for the changes after a sequence.
     pub fn request(&self, since: &Seq) -> Request {
-        let feed = match self.continuous {
-            true => "continuous",
-            false => "normal",
+        let feed = if self.continuous {
+            "continuous"
+        } else {
+            "normal"
         };
         let common = |request: Request| {
             request
@@ -120,9 +122,10 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
         if RESERVED.contains(&name.as_str()) {
             continue;
         }
-        let text = match json_keys.contains(&name.as_str()) {
-            true => value.to_string(),
-            false => param_text(value),
+        let text = if json_keys.contains(&name.as_str()) {
+            value.to_string()
+        } else {
+            param_text(value)
         };
         // Only values are encoded when a request is sent.
         request = request.secret_query(crate::endpoint::encode(name), text);

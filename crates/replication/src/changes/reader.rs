@@ -118,9 +118,10 @@ enum FeedEnd {
 
 impl From<RequestFailed> for Interrupted {
     fn from(failed: RequestFailed) -> Self {
-        match failed.is_max_backoff() || failed.is_refused() {
-            true => Self::Fatal(failed.into()),
-            false => Self::Failure(failed.into()),
+        if failed.is_max_backoff() || failed.is_refused() {
+            Self::Fatal(failed.into())
+        } else {
+            Self::Failure(failed.into())
         }
     }
 }
@@ -241,15 +242,18 @@ impl ChangesReader {
         mut body: BodyStream,
         queue: &Producer<Change>,
     ) -> Result<FeedEnd, Interrupted> {
-        let framing = match self.query.continuous {
-            true => Framing::Continuous,
-            false => Framing::Normal,
+        let framing = if self.query.continuous {
+            Framing::Continuous
+        } else {
+            Framing::Normal
         };
         let mut parser = FeedParser::new(framing);
         let mut any_byte = false;
         loop {
-            let piece = body.chunk().await;
-            let piece = piece.map_err(|failed| interrupted(&asked, failed, any_byte))?;
+            let piece = body
+                .chunk()
+                .await
+                .map_err(|failed| interrupted(&asked, failed, any_byte))?;
             let Some(piece) = piece else {
                 break;
             };

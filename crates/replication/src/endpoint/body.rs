@@ -118,8 +118,9 @@ impl BodyStream {
         deadline: Option<Instant>,
         permit: Permit,
     ) -> Self {
-        let pieces = response.bytes_stream();
-        let pieces = pieces.try_filter(|piece| ready(!piece.is_empty()));
+        let pieces = response
+            .bytes_stream()
+            .try_filter(|piece| ready(!piece.is_empty()));
         Self {
             body: Some(pieces.boxed()),
             silence,

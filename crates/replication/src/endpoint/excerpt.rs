@@ -17,9 +17,12 @@ const MASK: &str = "*****";
 /// Returns the beginning of a body or a URL, as text on one line.
 pub(crate) fn shown(text: &[u8]) -> String {
     let cut = &text[..text.len().min(BODY_SHOWN)];
-    let plain = |character: char| match is_unprintable(character) {
-        true => ' ',
-        false => character,
+    let plain = |character: char| {
+        if is_unprintable(character) {
+            ' '
+        } else {
+            character
+        }
     };
     let mut shown: String = String::from_utf8_lossy(cut).chars().map(plain).collect();
     shown.truncate(shown.trim_end().len());

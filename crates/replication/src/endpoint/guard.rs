@@ -45,11 +45,11 @@ struct ProxyPort {
 
 impl Guard {
     pub(super) fn new(config: &HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
-        let rules = EndpointRules::parse(&config.endpoints_allowed, &config.endpoints_denied);
-        let rules = rules.map_err(|entry| {
-            let problem = format!("`{entry}` is no host, address or network");
-            HttpConfigError::new("endpoints_allowed` or `endpoints_denied", problem)
-        })?;
+        let rules = EndpointRules::parse(&config.endpoints_allowed, &config.endpoints_denied)
+            .map_err(|entry| {
+                let problem = format!("`{entry}` is no host, address or network");
+                HttpConfigError::new("endpoints_allowed` or `endpoints_denied", problem)
+            })?;
         Ok(Self {
             rules: Arc::new(rules),
             listening,

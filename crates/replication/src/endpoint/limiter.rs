@@ -54,8 +54,11 @@ impl Limiter {
     /// Returns how long a request has to wait; `None` if it fails, because the interval has reached its limit.
     pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
         self.clean(now);
-        let interval = self.intervals.get(&(url.clone(), method.clone()));
-        let interval = interval.copied().unwrap_or_default();
+        let interval = self
+            .intervals
+            .get(&(url.clone(), method.clone()))
+            .copied()
+            .unwrap_or_default();
         let wait = (interval.milliseconds).max(interval.not_before.saturating_sub(now));
         (interval.milliseconds < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }

@@ -34,9 +34,10 @@ impl Base {
     /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
         let url = self.url_of(&self.query, path, query)?;
-        match keeps_path(&url, &format!("{}{path}", self.path)) {
-            true => Ok(url),
-            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        if keeps_path(&url, &format!("{}{path}", self.path)) {
+            Ok(url)
+        } else {
+            Err(format!("no URL leads to `{path}` of `{}`", self.path))
         }
     }
 
@@ -103,8 +104,11 @@ pub(super) fn session_url(base: &Url) -> Url {
 
 /// Returns where an answer redirects to.
 pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String> {
-    let location = headers.get(LOCATION).ok_or("without saying where to")?;
-    let location = location.to_str().map_err(|_| "to no URL")?;
+    let location = headers
+        .get(LOCATION)
+        .ok_or("without saying where to")?
+        .to_str()
+        .map_err(|_| "to no URL")?;
     let mut url = from.join(location).map_err(|_| "to no URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("to a URL of {}", url.scheme()));
@@ -125,9 +129,10 @@ pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<boo
         let _ = to.set_host(asked.host_str());
         return Ok(true);
     }
-    match allowed.contains(&there) {
-        true => Ok(false),
-        false => Err(Cause::RedirectedElsewhere { from, to: there }),
+    if allowed.contains(&there) {
+        Ok(false)
+    } else {
+        Err(Cause::RedirectedElsewhere { from, to: there })
     }
 }
 

@@ -125,8 +125,11 @@ impl Endpoint {
             config.session_refresh_interval,
             config.session_min_update_interval,
         );
-        let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
-        let redirects_to = redirects_to.collect();
+        let redirects_to = config
+            .redirects_to
+            .split(',')
+            .filter_map(parse_origin)
+            .collect();
         let connections = settings.http_connections.max(1) as usize;
         Ok(Self(Arc::new(Inner {
             http,

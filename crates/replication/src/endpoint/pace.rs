@@ -55,16 +55,19 @@ impl Paces {
     /// Returns the slow servers, in the order of their names.
     pub(super) fn slow(&mut self, now: Duration) -> Vec<SlowServer> {
         self.turn(now);
-        let slow = self.servers.iter().filter_map(|(server, windows)| {
-            let requests = windows.iter().map(|window| window.requests).sum();
-            let waited: Duration = windows.iter().map(|window| window.waited).sum();
-            let is_known = requests >= REQUESTS_MIN && waited >= SLOW * requests;
-            is_known.then(|| SlowServer {
-                server: Arc::clone(server),
-                average: waited / requests,
+        let mut slow: Vec<_> = self
+            .servers
+            .iter()
+            .filter_map(|(server, windows)| {
+                let requests = windows.iter().map(|window| window.requests).sum();
+                let waited: Duration = windows.iter().map(|window| window.waited).sum();
+                let is_known = requests >= REQUESTS_MIN && waited >= SLOW * requests;
+                is_known.then(|| SlowServer {
+                    server: Arc::clone(server),
+                    average: waited / requests,
+                })
             })
-        });
-        let mut slow: Vec<_> = slow.collect();
+            .collect();
         slow.sort_by(|one, other| one.server.cmp(&other.server));
         slow
     }

@@ -201,12 +201,13 @@ impl Reply {
     /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
     pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
-        match error.is_empty() {
-            true => (self.status.as_u16().to_string(), self.excerpt()),
-            false => (
+        if error.is_empty() {
+            (self.status.as_u16().to_string(), self.excerpt())
+        } else {
+            (
                 self.asked.excerpt(error.as_bytes()),
                 self.asked.excerpt(reason.as_bytes()),
-            ),
+            )
         }
     }
 

@@ -110,8 +110,9 @@ impl EndpointRules {
         {
             return denied(Why::Listed(entry.text.clone()));
         }
-        let allowing = self.allowed.iter();
-        let allowing: Vec<&RuleEntry> = allowing
+        let allowing: Vec<&RuleEntry> = self
+            .allowed
+            .iter()
             .filter(|entry| entry.is_about(name, &[address], port))
             .collect();
         if allowing.is_empty() {
@@ -152,18 +153,20 @@ impl EndpointRules {
         if let Some(entry) = self.denied.iter().find(is_about) {
             return denied(Why::Listed(entry.text.clone()));
         }
-        match is_looked_up_later || self.allowed.iter().any(|entry| is_about(&entry)) {
-            true => Ok(()),
-            false => denied(Why::NotAllowed),
+        if is_looked_up_later || self.allowed.iter().any(|entry| is_about(&entry)) {
+            Ok(())
+        } else {
+            denied(Why::NotAllowed)
         }
     }
 }
 
 /// Whether a host has this name, or, if it begins with a dot, a name that ends like this. Both are in lower case.
 pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
-    match pattern.starts_with('.') {
-        true => name.len() > pattern.len() && name.ends_with(pattern),
-        false => name == pattern,
+    if pattern.starts_with('.') {
+        name.len() > pattern.len() && name.ends_with(pattern)
+    } else {
+        name == pattern
     }
 }
 

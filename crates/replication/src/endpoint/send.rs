@@ -140,11 +140,13 @@ impl Endpoint {
         } = self.try_once(sending).await?;
         let length = headers.get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let body = body.read_whole(length.unwrap_or(0), bytes_max).await;
-        let body = body.map_err(|failed| match failed.into() {
-            cause @ Cause::TooLong(_) => TryFailed::Final(cause),
-            cause => TryFailed::Retry(cause),
-        })?;
+        let body = body
+            .read_whole(length.unwrap_or(0), bytes_max)
+            .await
+            .map_err(|failed| match failed.into() {
+                cause @ Cause::TooLong(_) => TryFailed::Final(cause),
+                cause => TryFailed::Retry(cause),
+            })?;
         Ok(Reply {
             asked,
             status,
@@ -239,8 +241,9 @@ impl Endpoint {
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
         let http = &self.0.http;
-        let wait = http.limiter(|limiter, now| limiter.wait(&self.0.key, method, now));
-        let wait = wait.ok_or(TryFailed::Final(Cause::MaxBackoff))?;
+        let wait = http
+            .limiter(|limiter, now| limiter.wait(&self.0.key, method, now))
+            .ok_or(TryFailed::Final(Cause::MaxBackoff))?;
         if !wait.is_zero() {
             sleep(wait).await;
         }
@@ -268,8 +271,11 @@ impl Endpoint {
         credentials: &Credentials,
     ) -> Result<(Response, Option<Instant>), TryFailed> {
         self.count(Counter::Requests);
-        let route = self.0.http.route(&sending.url, self.0.proxy.as_ref());
-        let route = route.map_err(TryFailed::Final)?;
+        let route = self
+            .0
+            .http
+            .route(&sending.url, self.0.proxy.as_ref())
+            .map_err(TryFailed::Final)?;
         let mut headers = sending.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
@@ -286,8 +292,11 @@ impl Endpoint {
         let mut request = reqwest::Request::new(sending.method.clone(), route.url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
-        let timeout = self.0.request_timeout.filter(|_| !sending.endless);
-        let timeout = timeout.unwrap_or(Duration::MAX);
+        let timeout = self
+            .0
+            .request_timeout
+            .filter(|_| !sending.endless)
+            .unwrap_or(Duration::MAX);
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
         let response = tokio::select! {

@@ -80,10 +80,7 @@ impl Session {
         refresh_interval: Duration,
         min_update_interval: Duration,
     ) -> Self {
-        let state = match wanted {
-            true => State::Unknown,
-            false => State::Plain,
-        };
+        let state = if wanted { State::Unknown } else { State::Plain };
         Self {
             state,
             with_basic: false,

@@ -108,8 +108,9 @@ impl Options {
     /// Reads the options of a body; other members are ignored.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
         let filter = filter(body)?;
-        let given = body.iter();
-        let given = given.filter(|(name, _)| TUNING.contains(&name.as_str()));
+        let given = body
+            .iter()
+            .filter(|(name, _)| TUNING.contains(&name.as_str()));
         // Of several mistakes in a body the first one found is reported, in no particular order.
         Ok(Self {
             continuous: boolean(body, "continuous", false)?,

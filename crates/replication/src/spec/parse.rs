@@ -33,11 +33,6 @@ impl SpecError {
         }
     }
 
-    fn of_side(self, side: &'static str) -> Self {
-        let side = Some(side);
-        Self { side, ..self }
-    }
-
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self::new(SpecErrorKind::BadRequest, text)
     }
@@ -106,7 +101,10 @@ impl Replication {
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {
             let parsed = EndpointSpec::parse(name, members.get(name), proxy, defaults);
-            parsed.map_err(|error| error.of_side(name))
+            parsed.map_err(|error| SpecError {
+                side: Some(name),
+                ..error
+            })
         };
         let mark = members.get("managed_by").and_then(Value::as_str);
         Ok(Self {

@@ -56,9 +56,10 @@ impl From<BodyFailed> for Unread {
 
 impl From<RequestFailed> for Unread {
     fn from(failed: RequestFailed) -> Self {
-        match failed.is_max_backoff() || failed.is_refused() {
-            true => Self::Final(failed.into()),
-            false => Self::Retry(failed.to_string()),
+        if failed.is_max_backoff() || failed.is_refused() {
+            Self::Final(failed.into())
+        } else {
+            Self::Retry(failed.to_string())
         }
     }
 }
@@ -75,9 +76,10 @@ impl Comparison {
             let mut at_source = self.source.read(chunk, false).await?;
             at_source.retain(|leaf, seen| seen.rev == leaf.rev);
             step.counts.changed += (asked - at_source.len()) as u64;
-            let attached = at_source.into_iter();
-            let attached = attached.filter(|(_, seen)| !seen.attachments.is_empty());
-            let attached: BTreeMap<Leaf, Seen> = attached.collect();
+            let attached: BTreeMap<Leaf, Seen> = at_source
+                .into_iter()
+                .filter(|(_, seen)| !seen.attachments.is_empty())
+                .collect();
             if attached.is_empty() {
                 continue;
             }
@@ -138,9 +140,10 @@ impl Comparison {
         let sides = [&self.source.database, &self.target.database];
         let mut retries = sides[0].retries(self.retries);
         loop {
-            let compared = match has_path(&leaf.id) && attachment_has_path(name) {
-                true => streamed(sides, leaf, name).await,
-                false => inline(sides, leaf, name).await,
+            let compared = if has_path(&leaf.id) && attachment_has_path(name) {
+                streamed(sides, leaf, name).await
+            } else {
+                inline(sides, leaf, name).await
             };
             let why = match compared {
                 Ok(compared) => return Ok(compared),

@@ -137,8 +137,11 @@ impl Reader {
             .query("latest", "true")
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .reply_bytes_max(DOCUMENT_MAX);
-        let reply = self.database.request(request).await;
-        let reply = reply.map_err(|error| failed(error.to_string(), Some(error)))?;
+        let reply = self
+            .database
+            .request(request)
+            .await
+            .map_err(|error| failed(error.to_string(), Some(error)))?;
         let unread = || {
             let why = format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt());
             failed(why, None)
@@ -175,8 +178,10 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
                 Some(raw) => attachments(raw)?,
                 None => Vec::new(),
             };
-            let lengths = lengths.into_iter();
-            let lengths: Vec<_> = lengths.map(|(name, one)| (name, one.length)).collect();
+            let lengths: Vec<_> = lengths
+                .into_iter()
+                .map(|(name, one)| (name, one.length))
+                .collect();
             seen.extend(found.answers.iter().map(|rev| {
                 let leaf = Leaf {
                     id: found.id.clone(),

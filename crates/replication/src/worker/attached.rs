@@ -47,11 +47,13 @@ pub(super) struct Fetched<'a> {
 impl Attachments for Fetched<'_> {
     async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed> {
         let path = format!("{}/{}", self.path, encode(&attachment.name));
-        let request = Request::get(path).query("rev", &self.rev).header(
-            reqwest::header::ACCEPT_ENCODING,
-            HeaderValue::from_static("identity"),
-        );
-        let request = request.inside();
+        let request = Request::get(path)
+            .query("rev", &self.rev)
+            .header(
+                reqwest::header::ACCEPT_ENCODING,
+                HeaderValue::from_static("identity"),
+            )
+            .inside();
         let reply = self.worker.source.stream(request).await?;
         if reply.status != StatusCode::OK {
             let why = format!("{}: {}", reply.asked, reply.status);

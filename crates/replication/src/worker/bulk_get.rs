@@ -182,8 +182,10 @@ impl Worker {
     }
 
     async fn bulk_get(&self, asked: &[RevRequest<'_>]) -> Result<Reply, Cause> {
-        let reply = self.ask_bulk_get(asked, false).await;
-        let reply = reply.map_err(|failed| failed.cause)?;
+        let reply = self
+            .ask_bulk_get(asked, false)
+            .await
+            .map_err(|failed| failed.cause)?;
         match reply.status {
             StatusCode::OK => Ok(reply),
             status => Err(Cause::Status {

@@ -17,8 +17,10 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
     let mut names_all = aborted;
     let mut stray = String::new();
     if !entries.is_empty() {
-        let metas = documents.iter().map(|text| DocMeta::read(text.as_bytes()));
-        let metas: Vec<Option<DocMeta<'_>>> = metas.collect();
+        let metas: Vec<Option<DocMeta<'_>>> = documents
+            .iter()
+            .map(|text| DocMeta::read(text.as_bytes()))
+            .collect();
         let places = Places::new(&entries, &metas);
         for (nth, entry) in entries.iter().enumerate() {
             let said = of_entry(entry);
@@ -36,12 +38,13 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
             }
         }
     }
-    let unnamed = || match names_all {
-        true => {
+    let unnamed = || {
+        if names_all {
             let reason = format!("the answer does not name it{stray}");
             Outcome::new(Verdict::Unclear, "unknown", reason)
+        } else {
+            Outcome::new(Verdict::Written, "", String::new())
         }
-        false => Outcome::new(Verdict::Written, "", String::new()),
     };
     Some(
         outcomes

@@ -47,9 +47,10 @@ impl Worker {
             return Ok(asked);
         }
         let asks = self.averages.borrow().revs_diff.is_worth(Instant::now());
-        let wanted = match asks {
-            true => self.revs_diff(asked, count).await?,
-            false => asked,
+        let wanted = if asks {
+            self.revs_diff(asked, count).await?
+        } else {
+            asked
         };
         self.run_counters.count(|stats| {
             stats.missing_checked += count as u64;

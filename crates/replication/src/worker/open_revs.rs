@@ -86,8 +86,8 @@ impl OpenRevs {
 fn split(rev: &str) -> (u64, &str) {
     let parts = rev
         .split_once('-')
-        .filter(|(number, _)| !number.starts_with(['0', '+']));
-    let parts = parts.and_then(|(number, hash)| Some((number.parse().ok()?, hash)));
+        .filter(|(number, _)| !number.starts_with(['0', '+']))
+        .and_then(|(number, hash)| Some((number.parse().ok()?, hash)));
     parts.unwrap_or((0, rev))
 }
 

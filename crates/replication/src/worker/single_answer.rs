@@ -38,8 +38,10 @@ impl Single<'_> {
         reply: StreamedReply,
         asked: &[String],
     ) -> Result<(), DocFailed> {
-        let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok());
+        let content_type = reply
+            .headers
+            .get(reqwest::header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         match content_type {
             Some(kind) if ContentType::parse(kind).is_multipart() => {
                 let body = Multipart::new(kind, reply.body)?;

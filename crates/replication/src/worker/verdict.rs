@@ -111,9 +111,10 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
 /// Returns the error's name and its reason, as they may be shown; of an answer without them its status and its beginning.
 pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
-    match reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
-        true => ("invalid_json".to_owned(), reply.excerpt()),
-        false => reply.error_and_reason(),
+    if reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
+        ("invalid_json".to_owned(), reply.excerpt())
+    } else {
+        reply.error_and_reason()
     }
 }
 
@@ -162,14 +163,16 @@ pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
     let text = |raw: Option<&RawValue>| raw.map(text_of).unwrap_or_default();
     let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);
     if entry.error.is_none() || is(entry.error, "false") {
-        return match is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
-            true => Outcome::new(Verdict::Unclear, "not_ok", text(entry.reason)),
-            false => Outcome::new(Verdict::Written, "", String::new()),
+        return if is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
+            Outcome::new(Verdict::Unclear, "not_ok", text(entry.reason))
+        } else {
+            Outcome::new(Verdict::Written, "", String::new())
         };
     }
-    let error = match is(entry.error, "true") {
-        true => entry.name,
-        false => entry.error,
+    let error = if is(entry.error, "true") {
+        entry.name
+    } else {
+        entry.error
     };
     let (error, reason) = (text(error), text(entry.reason.or(entry.message)));
     let fails = entry.status.is_some_and(|status| status >= 500);

@@ -49,9 +49,10 @@ impl Relay {
             }
         }
         // What no process has is for the next service, which cannot go on with a list.
-        let in_hand = match self.taught.is_portable() {
-            true => self.sent,
-            false => self.unanswered.len(),
+        let in_hand = if self.taught.is_portable() {
+            self.sent
+        } else {
+            self.unanswered.len()
         };
         if self.stopping && in_hand == 0 && (self.ended || !self.taught.is_list_open()) {
             return Poll::Ready(Event::Stop);

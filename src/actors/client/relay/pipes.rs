@@ -77,9 +77,10 @@ impl InputPipe {
             }
             let Some(chunk) = ready!(Pin::new(&mut self.chunks).poll_next(cx)) else {
                 let rest = self.buffer.take_rest();
-                return Poll::Ready(match rest.is_empty() {
-                    true => PipeInput::End,
-                    false => PipeInput::Line(rest),
+                return Poll::Ready(if rest.is_empty() {
+                    PipeInput::End
+                } else {
+                    PipeInput::Line(rest)
                 });
             };
             self.metrics.received_bytes.add(chunk.len() as u64);

@@ -27,9 +27,10 @@ pub(in crate::actors::client) struct Resume {
 impl Resume {
     /// Reads what came with the pipes; an empty line is a client's first service.
     pub(in crate::actors::client) fn read(line: &[u8]) -> serde_json::Result<Option<Self>> {
-        match line.is_empty() {
-            true => Ok(None),
-            false => serde_json::from_slice(line).map(Some),
+        if line.is_empty() {
+            Ok(None)
+        } else {
+            serde_json::from_slice(line).map(Some)
         }
     }
 

@@ -14,7 +14,7 @@ async fn a_removal_is_answered_when_the_run_is_gone() {
     world.next_event().await;
     assert!(matches!(
         world.next_event().await.1,
-        Happening::Ended(Outcome::Removed)
+        Happening::Ended(JobEnd::Stopped)
     ));
     assert_eq!(world.counts().await.census, Default::default());
 }
@@ -74,7 +74,7 @@ async fn a_lost_job_is_killed_at_once_and_not_asked_to_stop() {
     world.next_event().await;
     assert!(matches!(
         world.next_event().await.1,
-        Happening::Ended(Outcome::Removed)
+        Happening::Ended(JobEnd::Stopped)
     ));
     let counts = world.counts().await;
     assert_eq!(counts.census, Default::default());

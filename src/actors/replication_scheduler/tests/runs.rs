@@ -31,13 +31,13 @@ async fn a_job_that_is_done_is_gone_and_says_what_it_did() {
     order.waiter = Some(waiter);
     assert_eq!(world.ask(order).await, Ok(Added::New));
     world.begun(1).await.job.do_send(Do::End(normal(3)));
-    let Ok(Outcome::Completed(completed)) = within("its end", outcome).await else {
+    let Ok(JobEnd::Normal(completed)) = within("its end", outcome).await else {
         panic!("it has done its work");
     };
     assert_eq!(completed.progress.stats.docs_written, 3);
     assert!(matches!(world.next_event().await.1, Happening::Triggered));
     let ended = world.next_event().await.1;
-    assert!(matches!(ended, Happening::Ended(Outcome::Completed(_))));
+    assert!(matches!(ended, Happening::Ended(JobEnd::Normal(_))));
     assert!(world.ask(GetJob { id: id("a") }).await.is_none());
 }
 
@@ -115,7 +115,7 @@ async fn a_job_without_a_document_that_crashes_is_gone() {
     order.waiter = Some(waiter);
     assert_eq!(world.ask(order).await, Ok(Added::New));
     world.begun(1).await.job.do_send(Do::End(crash()));
-    let Ok(Outcome::Crashed(crash)) = within("its end", outcome).await else {
+    let Ok(JobEnd::Crashed(crash)) = within("its end", outcome).await else {
         panic!("it crashed");
     };
     assert_eq!(crash.name(), "worker_died");
@@ -141,7 +141,7 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
     );
     assert!(matches!(
         within("its end", outcome).await,
-        Ok(Outcome::Removed)
+        Ok(JobEnd::Stopped)
     ));
     assert_eq!(
         world.begun(2).await.order.replication.options.since_seq,

@@ -108,9 +108,10 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
             reading.mistake(1, what, "add a section [[replication]]");
         }
     }
-    match reading.mistakes.is_empty() {
-        true => Ok(entries),
-        false => Err(reading.mistakes),
+    if reading.mistakes.is_empty() {
+        Ok(entries)
+    } else {
+        Err(reading.mistakes)
     }
 }
 
@@ -274,14 +275,19 @@ impl Reading<'_> {
                 )
             }
             DeValue::Float(number) => {
-                let read = number.as_str().parse::<f64>().ok();
-                let read = read.and_then(serde_json::Number::from_f64);
+                let read = number
+                    .as_str()
+                    .parse::<f64>()
+                    .ok()
+                    .and_then(serde_json::Number::from_f64);
                 self.some(read.map(Value::Number), line, "JSON has no such number")
             }
             DeValue::Datetime(_) => self.some(None, line, "JSON has no dates"),
             DeValue::Array(array) => {
-                let read = array.iter().map(|value| self.value(value, has_secrets));
-                let read: Vec<Option<Value>> = read.collect();
+                let read: Vec<Option<Value>> = array
+                    .iter()
+                    .map(|value| self.value(value, has_secrets))
+                    .collect();
                 read.into_iter()
                     .collect::<Option<Vec<Value>>>()
                     .map(Value::Array)
@@ -301,11 +307,13 @@ impl Reading<'_> {
     }
 
     fn table(&mut self, table: &DeTable<'_>, has_secrets: bool) -> Option<Value> {
-        let read = table.iter().map(|(name, value)| {
-            let value = self.value(value, has_secrets)?;
-            Some((name.get_ref().to_string(), value))
-        });
-        let read: Vec<Option<(String, Value)>> = read.collect();
+        let read: Vec<Option<(String, Value)>> = table
+            .iter()
+            .map(|(name, value)| {
+                let value = self.value(value, has_secrets)?;
+                Some((name.get_ref().to_string(), value))
+            })
+            .collect();
         let read: Option<Map<String, Value>> = read.into_iter().collect();
         read.map(Value::Object)
     }

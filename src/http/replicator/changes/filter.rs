@@ -32,8 +32,10 @@ impl Filter {
             Some("_design") => Ok(Self::Design),
             Some("_doc_ids") => {
                 let ids = params.json(&["doc_ids"])?;
-                let ids = ids.as_ref().and_then(Value::as_array);
-                let ids = ids.ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
+                let ids = ids
+                    .as_ref()
+                    .and_then(Value::as_array)
+                    .ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
                 let texts = ids.iter().filter_map(Value::as_str);
                 Ok(Self::Ids(texts.map(str::to_owned).collect()))
             }
@@ -41,8 +43,8 @@ impl Filter {
                 let text = params.get("selector").ok_or_else(|| {
                     Refusal::bad_request("Selector must be specified in POST payload")
                 })?;
-                let selector = Selector::parse(text);
-                let selector = selector.map_err(|error| Refusal::bad_request(error.to_string()))?;
+                let selector = Selector::parse(text)
+                    .map_err(|error| Refusal::bad_request(error.to_string()))?;
                 Ok(Self::Selector(Box::new(selector)))
             }
             Some(other) => Err(Refusal::new(

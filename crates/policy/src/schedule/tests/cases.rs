@@ -263,7 +263,7 @@ fn if_transient_job_crashes_it_gets_removed() {
             ..cr(1)
         });
         assert_eq!(world.scheduler.census().total, 1);
-        let how = Departure::Failed(reason("failed"));
+        let how = End::Crashed(reason("failed"));
         assert_eq!(
             world.end("1", crash("failed")),
             [ScheduleAction::Left {

@@ -153,7 +153,7 @@ fn a_job_that_is_removed_while_it_stops_is_gone_for_everybody_but_its_slot() {
     assert!(matches!(
         actions[1],
         ScheduleAction::Left {
-            how: Departure::Removed,
+            how: End::Stopped,
             ..
         }
     ));
@@ -186,7 +186,7 @@ fn a_lost_job_is_told_to_stop_for_that_and_is_known_no_more() {
     assert!(matches!(
         actions[1],
         ScheduleAction::Left {
-            how: Departure::Removed,
+            how: End::Stopped,
             ..
         }
     ));
@@ -274,7 +274,7 @@ fn a_job_that_completes_while_it_is_told_to_stop_has_completed() {
         id: "a".into(),
         by: "ann".into(),
     });
-    let how = Departure::Completed;
+    let how = End::Normal;
     assert_eq!(
         world.end("a", End::Normal),
         [ScheduleAction::Left {

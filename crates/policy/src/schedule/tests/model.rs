@@ -227,7 +227,7 @@ impl Model {
     fn remove(&mut self, id: &JobId, why: StopReason) {
         if self.known(id).is_some() {
             self.detach(id, why);
-            let (id, how) = (id.clone(), Departure::Removed);
+            let (id, how) = (id.clone(), End::Stopped);
             self.out.push(ScheduleAction::Left { id, how });
         }
     }
@@ -294,15 +294,15 @@ impl Model {
         let job = &mut self.jobs[at];
         let how = match &end {
             _ if job.leaving => Some(None),
-            End::Normal if !job.foreign => Some(Some(Departure::Completed)),
+            End::Normal if !job.foreign => Some(Some(End::Normal)),
             End::Crashed(reason) | End::Unreachable(reason, _)
                 if !job.stopping && job.transient =>
             {
-                Some(Some(Departure::Failed(reason.clone())))
+                Some(Some(End::Crashed(reason.clone())))
             }
             End::Stopped if !job.stopping && job.transient => {
                 let text = "it ended without being told to";
-                Some(Some(Departure::Failed(reason(text))))
+                Some(Some(End::Crashed(reason(text))))
             }
             _ => None,
         };

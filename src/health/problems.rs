@@ -1,0 +1,139 @@
+//! What is wrong: which of the troubles that somebody sees at a look are problems, and since when.
+//!
+//! SUMMARY   Every look brings what it found. [`Problems`] tells those that have lasted.
+//! PROMISES  A trouble is told once it has been there for the delay of its [`Kind`], with the time at which it was first
+//!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. The worst come first.
+//! LIMITS    At most [`PROBLEMS_MAX`]: of more, the least are left out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use settee_client::Problem;
+
+use super::findings::Kind;
+use policy::time::Timestamp;
+
+/// For how long a trouble is not found any more before it is over.
+const OVER_AFTER: Duration = Duration::from_secs(6);
+
+/// How many problems are told.
+const PROBLEMS_MAX: usize = 1000;
+
+/// All that was found lately.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problems {
+    seen: BTreeMap<(Kind, String), Seen>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    found: Problem,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Problems {
+    /// Takes what a look has found: of two of one kind about the same the later one.
+    pub fn look(&mut self, now: Timestamp, problems: Vec<Problem>) {
+        for found in problems {
+            let Ok(kind) = found.kind.parse() else {
+                continue;
+            };
+            let key = (kind, found.subject.clone());
+            let first = self.seen.get(&key).map_or(now, |seen| seen.first);
+            let last = now;
+            self.seen.insert(key, Seen { found, first, last });
+        }
+        self.seen
+            .retain(|_, seen| now.since(seen.last) < OVER_AFTER);
+    }
+
+    /// Returns the problems with when each was found first, the worst first, of these those that have lasted the longest.
+    pub fn list(&self) -> Vec<(Problem, Timestamp)> {
+        let lasted = |((kind, _), seen): &(&(Kind, String), &Seen)| {
+            seen.last.since(seen.first) >= kind.delay()
+        };
+        let lasting = self.seen.iter().filter(lasted);
+        let mut list: Vec<&Seen> = lasting.map(|(_, seen)| seen).collect();
+        list.sort_by_key(|seen| (&seen.found.severity, seen.first));
+        list.truncate(PROBLEMS_MAX);
+        let told = list.into_iter();
+        told.map(|seen| (seen.found.clone(), seen.first)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::findings::{CRITICAL, WARNING};
+
+    fn finding(kind: Kind, severity: &str, subject: &str) -> Problem {
+        Problem {
+            severity: severity.to_owned(),
+            ..kind.found(subject, 1, "", "")
+        }
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn told(problems: &Problems) -> Vec<(String, u64)> {
+        let list = problems.list().into_iter();
+        list.map(|(problem, since)| (problem.subject, since.since(Timestamp::ZERO).as_secs()))
+            .collect()
+    }
+
+    #[test]
+    fn a_trouble_is_told_after_the_delay_of_its_kind_with_the_time_of_its_beginning() {
+        let mut problems = Problems::default();
+        let delay = Kind::PoolCrowded.delay().as_secs();
+        for second in 0..=delay {
+            assert_eq!(told(&problems), []);
+            problems.look(
+                at(10 + second),
+                vec![finding(Kind::PoolCrowded, WARNING, "js")],
+            );
+        }
+        assert_eq!(told(&problems), [("js".to_owned(), 10)]);
+    }
+
+    #[test]
+    fn a_trouble_that_comes_and_goes_is_one_problem_until_it_stays_away() {
+        let mut problems = Problems::default();
+        for second in (0..60).step_by(4) {
+            problems.look(at(second), vec![finding(Kind::PoolFailing, CRITICAL, "js")]);
+            problems.look(at(second + 2), Vec::new());
+            assert_eq!(told(&problems), [("js".to_owned(), 0)], "{second}");
+        }
+        problems.look(at(56) + OVER_AFTER, Vec::new());
+        assert_eq!(told(&problems), []);
+        problems.look(at(100), vec![finding(Kind::PoolFailing, CRITICAL, "js")]);
+        assert_eq!(told(&problems), [("js".to_owned(), 100)]);
+    }
+
+    #[test]
+    fn the_worst_come_first_and_of_these_the_oldest() {
+        let mut problems = Problems::default();
+        let warning = finding(Kind::CellIncomplete, WARNING, "old");
+        problems.look(at(1), vec![warning.clone()]);
+        let bad = |subject| finding(Kind::ReplicationsFailing, CRITICAL, subject);
+        problems.look(at(2), vec![warning.clone(), bad("first")]);
+        problems.look(at(3), vec![warning, bad("second"), bad("first")]);
+        let subjects: Vec<_> = told(&problems)
+            .into_iter()
+            .map(|(subject, _)| subject)
+            .collect();
+        assert_eq!(subjects, ["first", "second", "old"]);
+    }
+
+    #[test]
+    fn a_problem_has_the_count_and_the_words_of_the_last_look() {
+        let mut problems = Problems::default();
+        let mut jobs = finding(Kind::ReplicationsFailing, WARNING, "database missing");
+        problems.look(at(1), vec![jobs.clone()]);
+        (jobs.count, jobs.severity) = (200, CRITICAL.to_owned());
+        problems.look(at(3), vec![jobs.clone()]);
+        assert_eq!(problems.list(), [(jobs, at(1))]);
+    }
+}
