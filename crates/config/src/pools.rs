@@ -166,11 +166,6 @@ fn raw(given: &Value) -> Raw {
     }
 }
 
-/// Says what to do about a size of a pool that all pools together may not have.
-pub fn above_ceiling(key: &str) -> String {
-    format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
-}
-
 fn only_in_files(key: &str, why: &str) -> Fault {
     Fault::new(
         format!("'{key}' comes from files and the environment only, for {why}"),
