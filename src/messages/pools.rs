@@ -10,6 +10,7 @@
 use actix::{Message, Recipient};
 use serde_json::{Map, Value};
 
+use crate::config::Fault;
 use crate::otp::pid::Pid;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
@@ -104,6 +105,12 @@ pub enum PoolError {
     /// The service is shutting down, or its manager is being restarted.
     #[error("the service is shutting down")]
     ShuttingDown,
+}
+
+impl From<Fault> for PoolError {
+    fn from(fault: Fault) -> Self {
+        Self::BadSettings(fault.to_string())
+    }
 }
 
 /// How much of what lies between soft and hard limits may be used from now on.

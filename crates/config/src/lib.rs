@@ -55,7 +55,7 @@ pub use load::{Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
 pub use pages::{default_file, key_table};
 pub use pool_settings::{Around, PoolTerms};
-pub use pools::{PoolConfig, above_ceiling};
+pub use pools::PoolConfig;
 pub use replicator::{Replicator, Store};
 pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
@@ -67,4 +67,5 @@ pub use types::{
     language_name,
 };
 pub use users::{Role, UserConfig};
+pub use validate::PoolPlace;
 pub use value::{Fault, NAME_RULE, is_name};

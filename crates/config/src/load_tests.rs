@@ -391,7 +391,7 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
     assert_eq!((pool.max, pool.queue_max), (Some(5), None));
     assert_eq!(pool.max_age, Duration::from_secs(3600).into());
     assert_eq!(config.pools["javascript"].min_free, 2);
-    assert_eq!(config.pool_max(&config.pools["javascript"]), 100);
+    assert_eq!(config.pools["javascript"].max, None);
     let origin = |section: &str, key: &str| config.origin(section, key).to_string();
     assert!(origin("pools.py-1", "max").ends_with("b.ini:2"));
     assert!(origin("pools.py-1", "language").ends_with("a.toml:4"));
@@ -486,7 +486,7 @@ fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_k
          number from 0 to 1000000",
         "a.toml:2: [pools.a] language = \"perl\": no such language is configured: name its command \
          in [query_servers], or take one of javascript, query",
-        "a.toml:4: [pools.b] names no language: add language = \"NAME\", one of javascript, query",
+        "a.toml:4: [pools.b] language is missing: add language = \"NAME\", one of javascript, query",
         "a.toml:10: [pools.d] init_size (3) is above max (2): lower init_size to 2 or less, or raise \
          max",
         "a.toml:21: [pools.e] max_memory (2097152 bytes) is above max_memory_hard (1048576 bytes): \

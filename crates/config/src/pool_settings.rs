@@ -192,7 +192,8 @@ mod tests {
             throttle_delay_max: Duration::from_secs(5),
             ..PoolConfig::default()
         };
-        let settings = section.core_settings(around(PoolKind::Named));
-        assert!(settings.validate().is_ok());
+        let throttle = section.core_settings(around(PoolKind::Named)).throttle;
+        let throttle = throttle.expect("a named pool is throttled");
+        assert_eq!(throttle.delay, Duration::from_secs(5));
     }
 }

@@ -169,11 +169,6 @@ fn raw(given: &Value) -> Raw {
     }
 }
 
-/// Says what to do about a size of a pool that all pools together may not have.
-pub fn above_ceiling(key: &str) -> String {
-    format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
-}
-
 fn unknown(key: &str) -> Fault {
     let shown: String = key.chars().take(NAME_BYTES_MAX).collect();
     if COMMANDS.contains(&key.to_lowercase().as_str()) {

@@ -13,6 +13,8 @@ use std::path::Path;
 
 use strum::VariantNames;
 
+pub use pools::PoolPlace;
+
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS, REPLICATOR, SSL, USERS};
 use super::nearest::slip;
 use super::origin::{Notice, Origin, Problem};

@@ -120,11 +120,7 @@ impl ProcManager {
             return None;
         }
         let (section, is_kept_out) = self.fit_for_group(name, section, &language, None);
-        let terms = self.settings.terms_of(&language);
-        let settings = self
-            .pools
-            .settings(&section, (kind, &language), terms, false);
-        let settings = self.within_level(settings);
+        let settings = self.settings_of(&section, kind, &language, false);
         let pool = self.place(name, section, language, settings);
         self.pools.at_mut(pool).is_kept_out = is_kept_out;
         Some(Event::StartPool { pool })
@@ -139,9 +135,8 @@ impl ProcManager {
         language: &LanguageName,
         id: Option<PoolId>,
     ) -> (Arc<PoolConfig>, bool) {
-        let group = section.group.as_deref();
-        let others = group.and_then(|group| self.pools.language_of_group(group, id));
-        let Some(other) = keeps_out(language, others) else {
+        let others = self.pools.other_of_group(&section, id);
+        let Some(other) = keeps_out(language, others.map(|other| &other.language)) else {
             return (section, false);
         };
         warn!(self.log, "pool cannot join its group";

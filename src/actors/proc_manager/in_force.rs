@@ -16,7 +16,8 @@ use slog::info;
 use super::ProcManager;
 use crate::config::PoolConfig;
 use crate::messages::pools::SetLevel;
-use policy::pool::{Event, Limits, PoolId, PoolSettings};
+use crate::query_server::language::LanguageName;
+use policy::pool::{Event, Limits, PoolId, PoolKind, PoolSettings};
 
 impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.
@@ -27,14 +28,22 @@ impl ProcManager {
         let asked = self.settings.service_terms.get(&*known.name);
         let told = asked.map(|asked| asked.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
-        let terms = self.settings.terms_of(&language);
-        let around = (kind, &language);
-        let settings = self.pools.settings(section, around, terms, stressed);
-        self.within_level(settings)
+        self.settings_of(section, kind, &language, stressed)
     }
 
-    /// Returns settings with the limit that is in force: never so low that the others do not fit.
-    pub(super) fn within_level(&self, settings: PoolSettings) -> PoolSettings {
+    /// Returns what the core is to be told of a pool, with the limit that is in force: never so low that the other
+    /// settings do not fit.
+    pub(super) fn settings_of(
+        &mut self,
+        section: &PoolConfig,
+        kind: PoolKind,
+        language: &LanguageName,
+        stressed: bool,
+    ) -> PoolSettings {
+        let terms = self.settings.terms_of(language);
+        let settings = self
+            .pools
+            .settings(section, (kind, language), terms, stressed);
         let Limits {
             soft_limit,
             hard_limit,

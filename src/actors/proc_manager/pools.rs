@@ -10,12 +10,12 @@ use actix::prelude::*;
 use serde_json::{Map, Value};
 
 use super::ProcManager;
-use crate::config::{NAME_RULE, PoolConfig, above_ceiling, is_name, language_name};
+use crate::config::{NAME_RULE, PoolConfig, PoolPlace, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
 };
 use crate::query_server::language::LanguageName;
-use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode, keeps_out};
+use policy::pool::{Change, Event, PoolId, PoolKind, RemoveMode};
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
 
@@ -26,51 +26,25 @@ impl ProcManager {
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
 
-    /// Finds what is wrong with the section of a pool in the service as it is.
+    /// Refuses a section that does not fit the service as it is.
     fn check(
-        &mut self,
+        &self,
         id: Option<PoolId>,
         section: &PoolConfig,
         language: &LanguageName,
-        kind: PoolKind,
-    ) -> Result<PoolSettings, PoolError> {
-        let wrong = |what: String| Err(PoolError::BadSettings(what));
-        if let Some(group) = &section.group
-            && let Some(other) = keeps_out(language, self.pools.language_of_group(group, id))
-        {
-            return wrong(format!(
-                "'group': the pools of the group '{group}' speak '{other}' and not '{language}', so \
-                 they cannot stand in for each other: take another group"
-            ));
+    ) -> Result<(), PoolError> {
+        let other = self.pools.other_of_group(section, id);
+        let faults = section.faults(&PoolPlace {
+            language: language.as_str(),
+            other: other.map(|pool| (&*pool.name, pool.language.as_str())),
+            os_process_limit: self.settings.limits.hard_limit,
+            processes_max: self.settings.processes_max,
+        });
+        let faults: Vec<String> = faults.iter().map(|(_, fault)| fault.to_string()).collect();
+        if faults.is_empty() {
+            return Ok(());
         }
-        if let Some(ceiling) = self.settings.processes_max {
-            let sizes = [
-                ("max", section.max.unwrap_or_default()),
-                ("init_size", section.init_size),
-                ("min_free", section.min_free),
-            ];
-            if let Some((key, value)) = sizes.into_iter().find(|(_, value)| *value > ceiling) {
-                return wrong(format!(
-                    "'{key}': {value} is above [server] processes_max ({ceiling}): {}",
-                    above_ceiling(key)
-                ));
-            }
-        }
-        let terms = self.settings.terms_of(language);
-        let around = (kind, language);
-        for stressed in [false, true] {
-            let settings = self.pools.settings(section, around, terms, stressed);
-            if let Err(error) = settings.validate() {
-                return wrong(format!("the settings do not fit together: {error}"));
-            }
-        }
-        Ok(match id {
-            Some(id) => self.settings_in_force(id, section),
-            None => {
-                let settings = self.pools.settings(section, around, terms, false);
-                self.within_level(settings)
-            }
-        })
+        Err(PoolError::BadSettings(faults.join("; ")))
     }
 }
 
@@ -95,17 +69,15 @@ impl Handler<AddPool> for ProcManager {
                 "there are {there} pools already, and [server] pools_max is {max}: remove one, or raise it"
             ));
         }
-        let section = PoolConfig::default().patched(&msg.settings);
-        let section = section.map_err(|error| PoolError::BadSettings(error.to_string()))?;
-        let Some(language) = section.language.as_deref().map(LanguageName::new) else {
-            return wrong("'language' is missing: name the one that the pool speaks".to_owned());
-        };
-        if self.settings.languages.get(&language).is_none() {
-            return wrong(format!(
-                "'language': no query server is configured for the language '{language}'"
-            ));
+        let section = PoolConfig::default().patched(&msg.settings)?;
+        let languages = self.settings.languages.names();
+        let languages: Vec<&str> = languages.map(LanguageName::as_str).collect();
+        if let Some(fault) = section.language_fault(&name, &languages) {
+            return Err(fault.into());
         }
-        let settings = self.check(None, &section, &language, PoolKind::Named)?;
+        let language = LanguageName::new(section.language.as_deref().unwrap_or(&name));
+        self.check(None, &section, &language)?;
+        let settings = self.settings_of(&section, PoolKind::Named, &language, false);
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
         // Beside its sizes, for those of its group who wait.
@@ -134,9 +106,8 @@ impl Handler<ReconfigurePool> for ProcManager {
     ) -> Changed {
         let id = self.named(&msg.name)?;
         let pool = self.pools.at(id);
-        let (kind, language, before) = (pool.kind, pool.language.clone(), pool.section.clone());
-        let section = before.patched(&msg.settings);
-        let mut section = section.map_err(|error| PoolError::BadSettings(error.to_string()))?;
+        let (language, before) = (pool.language.clone(), Arc::clone(&pool.section));
+        let mut section = before.patched(&msg.settings)?;
         let asked = section.language.as_deref().map(LanguageName::new);
         if msg.settings.contains_key("language") && asked.as_ref() != Some(&language) {
             let what = "'language' cannot change while the pool lives: remove the pool and add it \
@@ -144,11 +115,10 @@ impl Handler<ReconfigurePool> for ProcManager {
             return Err(PoolError::BadSettings(what.to_owned()));
         }
         section.language.clone_from(&before.language);
-        let settings = self.check(Some(id), &section, &language, kind)?;
-        let work = self.core.plan(id, &settings);
-        let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
+        self.check(Some(id), &section, &language)?;
+        let settings = self.settings_in_force(id, &section);
         let mut changes = differences(&before, &section);
-        changes.extend(work.iter().map(work_of));
+        changes.extend(self.core.plan(id, &settings).iter().map(work_of));
         if msg.dry_run {
             return Ok(changes);
         }

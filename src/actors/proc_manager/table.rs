@@ -209,15 +209,15 @@ impl PoolTable {
         section.core_settings(around)
     }
 
-    /// Returns the language of a group's pools but `except`; `None` without any.
-    pub(super) fn language_of_group(
+    /// Returns a pool of the group that a section names, but `except`.
+    pub(super) fn other_of_group(
         &self,
-        name: &str,
+        section: &PoolConfig,
         except: Option<PoolId>,
-    ) -> Option<&LanguageName> {
-        let members = &self.groups.find(name)?.members;
+    ) -> Option<&Pool> {
+        let members = &self.groups.find(section.group.as_deref()?)?.members;
         let other = members.iter().find(|id| Some(**id) != except)?;
-        Some(&self.at(*other).language)
+        Some(self.at(*other))
     }
 
     /// Finds the pools that may serve a request, and one of them, for what all of them have.

@@ -90,7 +90,7 @@ fn mistakes_end_with_64_and_say_what_to_do() {
             &["pool", "add", "p", "-l", "python"][..],
             "a pool named 'p' already",
         ),
-        (&["pool", "add", "q", "-l", "perl"], "'perl'"),
+        (&["pool", "add", "q", "-l", "perl"], "language = \"perl\""),
         (&["pool", "set", "p", "maxx=1"], "did you mean 'max'?"),
         (
             &["pool", "set", "p", "command=sh"],

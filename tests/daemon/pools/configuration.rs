@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::support::{add, reconfigure, remove, take, take_group, wait_until_gone};
+use super::support::{add, complains, reconfigure, remove, take, take_group, wait_until_gone};
 use crate::support::daemon::{Order, Service, configure, directory, refused, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::SETTEE;
@@ -193,6 +193,75 @@ fn a_value_that_is_set_over_http_changes_the_pool() {
     let language = "/_node/_local/_config/pools.new/language";
     web.send("PUT", language, "\"python\"").ok();
     wait_until("the new pool", || has_pool(&mut client, "new"));
+    web.service.stop();
+}
+
+#[test]
+fn an_order_and_the_configuration_refuse_the_same_pools_in_the_same_words() {
+    let web = Web::start("[server]\nprocesses_max = 50\n");
+    let mut client = web.service.connect();
+    // A value that is set alone is held against those that are there.
+    let path = |key: &str| format!("/_node/_local/_config/pools.javascript/{key}");
+    web.send("PUT", &path("max_memory_hard"), "\"1GiB\"").ok();
+    let set = web.send("PUT", &path("max_memory"), "\"2GiB\"");
+    let order = reconfigure("javascript", &json!({"max_memory": "2GiB"}));
+    let told = client.operator.error(&order)["reason"].clone();
+    let told = told.as_str().unwrap();
+    assert!(set.reason(400, "bad_request").contains(told), "{told}");
+    let said = complains(
+        &web.service,
+        64,
+        &["pool", "set", "javascript", "max_memory=2GiB"],
+    );
+    assert!(said.contains(told), "{said}");
+    add(
+        &mut client,
+        "other",
+        &json!({"language": "javascript", "group": "g"}),
+    );
+    let python = |settings: &str| format!("language = \"python\"\n{settings}");
+    for (key, section) in [
+        ("language", "max = 1".to_owned()),
+        ("language", "language = \"pyton\"".to_owned()),
+        ("language", "language = \"perl\"".to_owned()),
+        ("max", python("max = 51")),
+        ("init_size", python("max = 2\ninit_size = 3")),
+        ("min_free", python("max = 2\nmin_free = 3")),
+        (
+            "interactive_reserved",
+            python("max = 2\ninteractive_reserved = 2"),
+        ),
+        (
+            "max_memory",
+            python("max_memory = \"2GiB\"\nmax_memory_hard = \"1GiB\""),
+        ),
+        (
+            "throttle_delay",
+            python("throttle_delay = 5\nthrottle_delay_max = 4"),
+        ),
+        ("group", python("group = \"g\"")),
+    ] {
+        let settings: Value = toml::from_str(&section).unwrap();
+        let order = Order::new("PUT", "/_pools/q?mode=add", settings.clone());
+        let told = client.operator.error(&order)["reason"].clone();
+        let told = told.as_str().unwrap();
+        assert!(told.starts_with(&format!("{key} ")), "{key}: {told}");
+        let other = "[pools.other]\nlanguage = \"javascript\"\ngroup = \"g\"\n";
+        let processes = "[server]\nprocesses_max = 50\n";
+        rewrite(
+            &web.service,
+            &format!("{processes}{other}[pools.q]\n{section}\n"),
+        );
+        let refused = client.operator.error(&Order::reload_config());
+        let reason = refused["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(&format!("[pools.q] {told}")),
+            "{told}: {reason}"
+        );
+        let known = settee::config::PoolConfig::keys_of_requests();
+        let mut known = known.map(|known| known.name);
+        assert!(known.any(|known| known == key), "{key}");
+    }
     web.service.stop();
 }
 

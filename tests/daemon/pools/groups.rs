@@ -91,7 +91,7 @@ fn the_pools_of_a_group_speak_one_language() {
     let other = reconfigure("b", &json!({"language": "javascript", "group": "g"}));
     let error = client.operator.error(&other);
     assert!(
-        error["reason"].as_str().unwrap().contains("'group'"),
+        error["reason"].as_str().unwrap().contains("group = \"g\""),
         "{error}"
     );
     let error = client.error(&json!({"call": "get_proc", "group": "g", "lang": "javascript"}));

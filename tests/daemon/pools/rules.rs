@@ -265,7 +265,7 @@ fn settings_that_are_wrong_anywhere_change_nothing() {
     for (settings, says) in [
         (
             json!({"max": 3, "init_size": 4}),
-            "init_size is more than max",
+            "init_size (4) is above max (3)",
         ),
         (json!({"max": 3, "maxx": 4}), "did you mean 'max'?"),
         (

@@ -1,81 +1,107 @@
-//! Rules between the keys of a section `[pools.NAME]`, and between it and the languages.
+//! Rules between the keys of a section `[pools.NAME]`, and between it and the languages: for the configuration and
+//! for orders to the service.
 
 use super::{Rules, advice};
 use crate::keys::{MANGO, POOLS};
-use crate::{Config, PoolConfig, above_ceiling};
+use crate::{Config, Fault, PoolConfig};
 
-impl Rules<'_> {
-    /// Notes what does not fit together in the section of a pool.
-    pub(super) fn pool(&mut self, name: &str, pool: &PoolConfig) {
-        let config = self.config;
-        let mut section = self.section(format!("{POOLS}.{name}"));
-        let languages = config.language_names();
+/// What the section of a pool has to fit.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolPlace<'a> {
+    /// The language that the pool speaks.
+    pub language: &'a str,
+    /// The name of another pool of its group, and the language of that one.
+    pub other: Option<(&'a str, &'a str)>,
+    /// `[query_server_config] os_process_limit`.
+    pub os_process_limit: u32,
+    /// `[server] processes_max`; `None` is any number.
+    pub processes_max: Option<u32>,
+}
+
+impl PoolConfig {
+    /// Finds what is wrong with the language of a pool of this name, of those that are configured.
+    pub fn language_fault(&self, name: &str, languages: &[&str]) -> Option<Fault> {
         let known = |language: &str| languages.contains(&language);
-        match pool.language.as_deref() {
-            None if !known(name) => {
-                let remedy = format!("add language = \"NAME\", one of {}", languages.join(", "));
-                section.problem("language", "names no language", remedy);
-            }
-            Some(language) if known(name) && language != name => {
-                let what = format!(
+        let (what, remedy) = match self.language.as_deref() {
+            None if !known(name) => (
+                "language is missing".to_owned(),
+                format!("add language = \"NAME\", one of {}", languages.join(", ")),
+            ),
+            Some(language) if known(name) && language != name => (
+                format!(
                     "language = {language:?}: the section is that of the language {name:?} itself"
-                );
-                let remedy = "leave the key out, or give the pool another name";
-                section.problem("language", what, remedy);
-            }
-            Some(language) if !known(language) => {
-                let what = format!("language = {language:?}: no such language is configured");
-                let or = "name its command in [query_servers], or ";
-                section.problem("language", what, advice(language, &languages, or));
-            }
-            _ => {}
-        }
-        if let Some(group) = pool.group.as_deref()
-            && let Some((first, other)) = first_of_group(config, group)
-            && spoken(first, other) != spoken(name, pool)
-        {
+                ),
+                "leave the key out, or give the pool another name".to_owned(),
+            ),
+            Some(language) if !known(language) => (
+                format!("language = {language:?}: no such language is configured"),
+                advice(
+                    language,
+                    languages,
+                    "name its command in [query_servers], or ",
+                ),
+            ),
+            _ => return None,
+        };
+        Some(Fault::new(what, remedy))
+    }
+
+    /// Finds everything else that does not fit together, each with its key: in the configuration, and in an order.
+    pub fn faults(&self, place: &PoolPlace<'_>) -> Vec<(&'static str, Fault)> {
+        let mut faults = Vec::new();
+        let mut fault = |key, what: String, remedy: String| {
+            faults.push((key, Fault::new(what, remedy)));
+        };
+        let language = place.language;
+        if let Some((other, spoken)) = place.other.filter(|(_, spoken)| *spoken != language) {
             let what = format!(
-                "group = {group:?}: the pool {first:?} of this group speaks {:?} and not {:?}, so \
+                "group = {:?}: the pool {other:?} of this group speaks {spoken:?} and not {language:?}, so \
                  they cannot stand in for each other",
-                spoken(first, other),
-                spoken(name, pool)
+                self.group.as_deref().unwrap_or_default()
             );
-            section.problem("group", what, "take another group");
+            fault("group", what, "take another group".to_owned());
         }
+        let max = self.max.unwrap_or(place.os_process_limit);
         let sizes = [
-            ("max", pool.max.unwrap_or_default()),
-            ("init_size", pool.init_size),
-            ("min_free", pool.min_free),
+            ("max", self.max.unwrap_or_default()),
+            ("init_size", self.init_size),
+            ("min_free", self.min_free),
         ];
-        let (max, ceiling) = (config.pool_max(pool), config.processes_max());
         for (key, value) in sizes {
-            if let Some(ceiling) = ceiling.filter(|ceiling| value > *ceiling) {
+            if let Some(ceiling) = place.processes_max.filter(|ceiling| value > *ceiling) {
                 let what = format!("{key} ({value}) is above [server] processes_max ({ceiling})");
-                section.problem(key, what, above_ceiling(key));
+                let remedy = format!(
+                    "lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling"
+                );
+                fault(key, what, remedy);
             }
-        }
-        for (key, value) in &sizes[1..] {
-            if *value > max {
+            if value > max {
                 let what = format!("{key} ({value}) is above max ({max})");
                 let remedy = format!("lower {key} to {max} or less, or raise max");
-                section.problem(key, what, remedy);
+                fault(key, what, remedy);
             }
         }
-        let reserved = pool.interactive_reserved;
+        let reserved = self.interactive_reserved;
         if reserved > 0 && reserved >= max {
             let what = format!("interactive_reserved ({reserved}) leaves nothing of max ({max})");
-            section.problem("interactive_reserved", what, "lower it, or raise max");
+            let remedy = "lower it, or raise max".to_owned();
+            fault("interactive_reserved", what, remedy);
         }
-        let (soft, hard) = (pool.max_memory, pool.max_memory_hard);
+        let (soft, hard) = (self.max_memory, self.max_memory_hard);
         if hard != 0 && soft > hard {
             let what = format!("max_memory ({soft} bytes) is above max_memory_hard ({hard} bytes)");
-            let remedy = "raise max_memory_hard, or lower max_memory";
-            section.problem("max_memory", what, remedy);
+            let remedy = "raise max_memory_hard, or lower max_memory".to_owned();
+            fault("max_memory", what, remedy);
         }
-        if pool.throttle_delay.unwrap_or_default() > pool.throttle_delay_max {
-            let what = "throttle_delay is above throttle_delay_max";
-            section.problem("throttle_delay", what, "raise throttle_delay_max");
+        if self.throttle_delay.unwrap_or_default() > self.throttle_delay_max {
+            let what = "throttle_delay is above throttle_delay_max".to_owned();
+            fault(
+                "throttle_delay",
+                what,
+                "raise throttle_delay_max".to_owned(),
+            );
         }
+        faults
     }
 }
 
@@ -84,10 +110,25 @@ fn spoken<'a>(name: &'a str, pool: &'a PoolConfig) -> &'a str {
     pool.language.as_deref().unwrap_or(name)
 }
 
-fn first_of_group<'a>(config: &'a Config, group: &str) -> Option<(&'a str, &'a PoolConfig)> {
-    let mut pools = config.pools.iter();
-    let found = pools.find(|(_, pool)| pool.group.as_deref() == Some(group));
-    found.map(|(name, pool)| (name.as_str(), pool))
+impl Rules<'_> {
+    /// Notes what does not fit together in the section of a pool.
+    pub(super) fn pool(&mut self, name: &str, pool: &PoolConfig) {
+        let config = self.config;
+        let mut others = config.pools.iter();
+        let other = others.find(|(_, other)| pool.group.is_some() && other.group == pool.group);
+        let faults = pool.faults(&PoolPlace {
+            language: spoken(name, pool),
+            other: other.map(|(other, section)| (other.as_str(), spoken(other, section))),
+            os_process_limit: config.query_server_config.os_process_limit,
+            processes_max: config.processes_max(),
+        });
+        let of_language = pool.language_fault(name, &config.language_names());
+        let of_language = of_language.map(|fault| ("language", fault));
+        let mut section = self.section(format!("{POOLS}.{name}"));
+        for (key, Fault { what, remedy }) in of_language.into_iter().chain(faults) {
+            section.problem(key, what, remedy);
+        }
+    }
 }
 
 impl Config {
@@ -102,12 +143,8 @@ impl Config {
         let on = self.native_languages.iter().filter(|(_, on)| **on);
         let names = self.languages.keys().chain(on.map(|(name, _)| name));
         let names = names.chain(&self.program_languages);
-        names.map(String::as_str).chain([MANGO]).collect()
-    }
-
-    /// Returns the limit of a pool.
-    pub(crate) fn pool_max(&self, pool: &PoolConfig) -> u32 {
-        pool.max
-            .unwrap_or(self.query_server_config.os_process_limit)
+        let mut names: Vec<&str> = names.map(String::as_str).chain([MANGO]).collect();
+        names.sort_unstable();
+        names
     }
 }

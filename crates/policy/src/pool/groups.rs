@@ -155,7 +155,7 @@ impl Pools {
         firsts
     }
 
-    /// New settings: they are put in force whole, or not at all.
+    /// New settings; nothing changes if they are of another kind or language.
     pub(super) fn reconfigure(
         &mut self,
         pool: PoolId,
@@ -165,7 +165,7 @@ impl Pools {
         let Some(row) = self.pool(pool) else {
             return;
         };
-        if new.may_replace(&row.settings).is_err() {
+        if (new.kind, new.language) != (row.settings.kind, row.settings.language) {
             return;
         }
         if row.life.removing.is_none() {

@@ -131,7 +131,7 @@ pub use plan::Change;
 pub use pools::Pools;
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
-    Reuse, SettingsError,
+    Reuse,
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 

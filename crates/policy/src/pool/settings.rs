@@ -1,15 +1,14 @@
-//! What a pool is told to be like, and what is wrong with it.
+//! What a pool is told to be like.
 //!
 //! SUMMARY   [`PoolSettings`]: sizes, what becomes of processes, who waits how. [`Limits`] is the
 //!           part that every language's own pool takes from the configuration.
-//! PROMISES  [`PoolSettings::validate`] finds everything that is wrong, not the first thing.
 //! CALLED    By the shell, which makes them from the configuration and from requests; by
 //!           [`super::Pools::plan`].
 //! SOURCE    couch_proc_manager 001 (limits); pidq (init_size, min_free, max, what becomes of a
 //!           crashed consumer's process); pooler (groups, culling, queue_max).
-//! LIMITS    Names, commands and how a process is asked to stop are the shell's.
+//! LIMITS    Names, commands and how a process is asked to stop are the shell's, and so are the rules between
+//!           settings: any of them can be put in force.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -207,89 +206,6 @@ impl PoolSettings {
             || self.throttle.is_some()
             || self.stress
     }
-
-    /// Finds what is wrong with these settings by themselves.
-    ///
-    /// # Errors
-    /// Every setting that is wrong, with why.
-    pub fn validate(&self) -> Result<(), SettingsError> {
-        let max = self.limits.hard_limit;
-        let recycle = &self.recycle;
-        let cull = self.cull;
-        let throttle = self.throttle;
-        let memory = recycle.memory_soft.zip(recycle.memory_hard);
-        let too_short = |delay: Duration| delay.is_zero();
-        let rules = [
-            ("init_size", self.init_size > max, "is more than max"),
-            ("min_free", self.min_free > max, "is more than max"),
-            (
-                "interactive_reserved",
-                self.interactive_reserved > 0 && self.interactive_reserved >= max,
-                "leaves nothing of max to the bulk lane",
-            ),
-            (
-                "max_uses",
-                recycle.max_uses == Some(0),
-                "is 0: no process could serve anybody",
-            ),
-            (
-                "max_age",
-                recycle.max_age.is_some_and(too_short),
-                "is 0: no process could serve anybody",
-            ),
-            (
-                "jitter",
-                recycle.jitter_percent > 100,
-                "is more than 100 percent",
-            ),
-            (
-                "memory_soft",
-                memory.is_some_and(|(soft, hard)| soft > hard),
-                "is more than memory_hard",
-            ),
-            (
-                "cull_interval",
-                cull.is_some_and(|cull| too_short(cull.interval)),
-                "is 0: the pool would never rest",
-            ),
-            (
-                "throttle_delay",
-                throttle.is_some_and(|throttle| too_short(throttle.delay)),
-                "is 0: a command that fails would be started again and again",
-            ),
-            (
-                "throttle_delay_max",
-                throttle.is_some_and(|throttle| throttle.delay_max < throttle.delay),
-                "is less than throttle_delay",
-            ),
-        ];
-        let wrong = rules.into_iter().filter(|(_, wrong, _)| *wrong);
-        SettingsError::unless_empty(
-            wrong
-                .map(|(name, _, why)| WrongSetting { name, why })
-                .collect(),
-        )
-    }
-
-    /// Finds what speaks against these settings in the place of `old` ones, in a pool that is running.
-    ///
-    /// # Errors
-    /// Every setting that cannot change while a pool lives, and every one that is wrong by itself.
-    pub(super) fn may_replace(&self, old: &Self) -> Result<(), SettingsError> {
-        let fixed = [
-            ("language", self.language == old.language),
-            ("kind", self.kind == old.kind),
-        ];
-        let changed = fixed.into_iter().filter(|(_, is_same)| !is_same);
-        let why = "cannot change while the pool lives; remove the pool and add it again";
-        let mut wrong: Vec<_> = changed
-            .map(|(name, _)| WrongSetting { name, why })
-            .collect();
-        if let Err(SettingsError(more)) = self.validate() {
-            wrong.extend(more);
-        }
-        SettingsError::unless_empty(wrong)
-    }
 }
 
 /// A language's own pool, of the first language: for callers that have one language only.
@@ -298,38 +214,3 @@ impl From<Limits> for PoolSettings {
         Self::of_language(LanguageId(0), limits)
     }
 }
-
-/// A setting that is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongSetting {
-    /// The setting, by its name in the configuration.
-    pub name: &'static str,
-    /// What is wrong with it: the end of a sentence that begins with the name.
-    pub why: &'static str,
-}
-
-/// Settings that were refused as a whole, with everything that is wrong: nothing of them is in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError(pub(super) Vec<WrongSetting>);
-
-impl SettingsError {
-    fn unless_empty(wrong: Vec<WrongSetting>) -> Result<(), Self> {
-        if wrong.is_empty() {
-            Ok(())
-        } else {
-            Err(Self(wrong))
-        }
-    }
-}
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, WrongSetting { name, why }) in self.0.iter().enumerate() {
-            let between = if at == 0 { "" } else { "; " };
-            write!(f, "{between}{name} {why}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for SettingsError {}

@@ -7,7 +7,7 @@ use super::*;
 const POOL: PoolId = PoolId(0);
 
 fn plan(world: &World, new: &PoolSettings) -> Vec<Change> {
-    world.pools.plan(POOL, new).expect("the settings are right")
+    world.pools.plan(POOL, new)
 }
 
 fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<PoolAction> {
@@ -103,7 +103,7 @@ fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
 }
 
 #[test]
-fn setting_that_cannot_change_is_refused_by_name_and_nothing_is_changed() {
+fn settings_with_another_language_change_nothing() {
     let old = named(5);
     let new = PoolSettings {
         language: LanguageId(3),
@@ -111,51 +111,8 @@ fn setting_that_cannot_change_is_refused_by_name_and_nothing_is_changed() {
         ..old
     };
     let mut world = World::named(old);
-    let error = world.pools.plan(POOL, &new).expect_err("a language stays");
-    assert_eq!(error.0[0].name, "language");
-    assert!(error.to_string().starts_with("language cannot change"));
     assert_eq!(reconfigure_to(&mut world, new), []);
     assert_eq!(world.status().settings, old);
-}
-
-#[test]
-fn everything_that_is_wrong_is_found_at_once() {
-    let wrong = PoolSettings {
-        init_size: 9,
-        min_free: 9,
-        interactive_reserved: 5,
-        recycle: Recycle {
-            max_uses: Some(0),
-            max_age: Some(Duration::ZERO),
-            jitter_percent: 101,
-            memory_soft: Some(2),
-            memory_hard: Some(1),
-        },
-        cull: Some(Cull {
-            after: Duration::ZERO,
-            interval: Duration::ZERO,
-        }),
-        throttle: Some(crate::admission::ThrottleSettings {
-            delay: Duration::ZERO,
-            delay_max: Duration::ZERO,
-        }),
-        ..named(5)
-    };
-    let error = wrong.validate().expect_err("nearly all of it is wrong");
-    let names: Vec<&str> = error.0.iter().map(|wrong| wrong.name).collect();
-    let expected = [
-        "init_size",
-        "min_free",
-        "interactive_reserved",
-        "max_uses",
-        "max_age",
-        "jitter",
-        "memory_soft",
-        "cull_interval",
-        "throttle_delay",
-    ];
-    assert_eq!(names, expected);
-    assert_eq!(named(5).validate(), Ok(()));
 }
 
 #[test]
@@ -284,7 +241,6 @@ proptest! {
         clients in 0..12_u64,
         returned in 0..12_usize,
     ) {
-        prop_assume!(old.validate().is_ok());
         let mut world = World::named(old);
         let mut leases = Vec::new();
         for client in 1..=clients {
@@ -296,12 +252,7 @@ proptest! {
             world.give_back(lease);
             world.run();
         }
-        let before = world.status();
-        let Ok(plan) = world.pools.plan(POOL, &new) else {
-            prop_assert_eq!(reconfigure_to(&mut world, new), []);
-            prop_assert_eq!(world.status(), before);
-            return Ok(());
-        };
+        let plan = world.pools.plan(POOL, &new);
         let actions = reconfigure_to(&mut world, new);
         let mut start = 0;
         let mut stop_idle = 0;

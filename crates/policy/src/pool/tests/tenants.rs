@@ -282,7 +282,7 @@ fn change_of_reuse_replaces_the_processes() {
             ..apart_settings(3)
         };
         let plan = world.pools.plan(PoolId(0), &settings);
-        assert_eq!(plan, Ok(vec![Change::StopIdle(1), Change::StopReturned(1)]));
+        assert_eq!(plan, [Change::StopIdle(1), Change::StopReturned(1)]);
         let actions = world.on(Event::Reconfigure {
             pool: PoolId(0),
             settings: Box::new(settings),
