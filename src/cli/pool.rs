@@ -226,9 +226,12 @@ async fn perform(args: &Args) -> Result<String, CliError> {
     let service = Service::at(&args.socket, mistake);
     let json = args.json;
     let changed = |Changed { changes }| {
-        let text = || match changes.is_empty() {
-            true => "nothing has changed\n".to_owned(),
-            false => changes.iter().map(|change| format!("{change}\n")).collect(),
+        let text = || {
+            if changes.is_empty() {
+                "nothing has changed\n".to_owned()
+            } else {
+                changes.iter().map(|change| format!("{change}\n")).collect()
+            }
         };
         shown(json, &changes, text)
     };
@@ -263,9 +266,12 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             let path = path(["_pools", name, "_unthrottle"]);
             let answer: Value = service.post(&path, &()).await?;
             let lifted = answer["was_throttled"] == true;
-            let text = || match lifted {
-                true => format!("{name} starts processes again\n"),
-                false => format!("{name} was not throttled\n"),
+            let text = || {
+                if lifted {
+                    format!("{name} starts processes again\n")
+                } else {
+                    format!("{name} was not throttled\n")
+                }
             };
             Ok(shown(json, &lifted, text))
         }
@@ -293,9 +299,10 @@ struct Procs {
 
 /// Returns a value as one line of JSON, or as text for people.
 fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
-    match json {
-        true => json!(value).to_string() + "\n",
-        false => text(),
+    if json {
+        json!(value).to_string() + "\n"
+    } else {
+        text()
     }
 }
 

@@ -79,9 +79,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
         let service = Service::at(&args.socket, |_, _| None);
         if args.check {
-            return match args.fleet {
-                true => check_fleet(&service.get(&format!("{HEALTH}?fleet=true")).await?),
-                false => check(&service.get(HEALTH).await?),
+            return if args.fleet {
+                check_fleet(&service.get(&format!("{HEALTH}?fleet=true")).await?)
+            } else {
+                check(&service.get(HEALTH).await?)
             };
         }
         let ask = async || {

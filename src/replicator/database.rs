@@ -212,11 +212,12 @@ fn to_import(row: ExportRow, defaults: &Defaults) -> Result<Import, Refused> {
             is_admin: true,
         };
         let kind = check(&id, &mut incoming, &operator, defaults)?;
-        match incoming.deleted || deleted_at.is_some() || kind == DocKind::Local {
-            true => Err(DocumentError::BadRequest(
+        if incoming.deleted || deleted_at.is_some() || kind == DocKind::Local {
+            Err(DocumentError::BadRequest(
                 "deletions and _local documents are not imported".to_owned(),
-            )),
-            false => Ok(incoming.members.to_string()),
+            ))
+        } else {
+            Ok(incoming.members.to_string())
         }
     });
     match checked {

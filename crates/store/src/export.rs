@@ -331,9 +331,10 @@ impl<R: BufRead> ExportReader<R> {
             let _: ExportEnd = self.parsed(&text)?;
             return Err(self.damaged("rows before it are missing or are not what was written"));
         }
-        match self.input.fill_buf()?.is_empty() {
-            true => Ok(None),
-            false => Err(self.damaged("something comes after it, and it is the last one")),
+        if self.input.fill_buf()?.is_empty() {
+            Ok(None)
+        } else {
+            Err(self.damaged("something comes after it, and it is the last one"))
         }
     }
 

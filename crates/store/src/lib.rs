@@ -103,12 +103,12 @@ impl Store {
     /// that a new one would get. Opens nothing: a service that only lends processes needs no store.
     pub async fn likely_uuid(&self) -> String {
         let is_open = self.updates().borrow().is_some();
-        match is_open {
-            true => self
-                .uuid()
+        if is_open {
+            self.uuid()
                 .await
-                .unwrap_or_else(|_| self.new_uuid.to_string()),
-            false => self.new_uuid.to_string(),
+                .unwrap_or_else(|_| self.new_uuid.to_string())
+        } else {
+            self.new_uuid.to_string()
         }
     }
 

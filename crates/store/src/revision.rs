@@ -66,9 +66,10 @@ impl FromStr for Revision {
             Ok(0) | Err(_) => Err(InvalidRevision),
             Ok(number) => Ok(Self {
                 number,
-                hash: match is_md5 {
-                    true => hash.to_ascii_lowercase(),
-                    false => hash.to_owned(),
+                hash: if is_md5 {
+                    hash.to_ascii_lowercase()
+                } else {
+                    hash.to_owned()
                 },
             }),
         }

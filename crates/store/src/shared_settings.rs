@@ -125,9 +125,10 @@ pub async fn take_overrides(
         let Some(value) = value.filter(|_| section != EXPLICIT) else {
             continue;
         };
-        match keys::is_shared(&section) && keys::refused_over_http(&section, &key).is_none() {
-            true => drop(overlay.insert((section, key), value)),
-            false => without_effect.push(format!("[{section}] {key}")),
+        if keys::is_shared(&section) && keys::refused_over_http(&section, &key).is_none() {
+            drop(overlay.insert((section, key), value))
+        } else {
+            without_effect.push(format!("[{section}] {key}"))
         }
     }
     let sources = Sources {

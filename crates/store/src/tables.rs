@@ -70,12 +70,11 @@ pub(super) trait DocumentTables {
             (None, Some(_)) => false,
             (known, None) => !edit.deleted && known.as_ref().is_none_or(|known| known.deleted),
         };
-        match fits {
-            true => {
-                let saved = self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body);
-                saved.map(Ok)
-            }
-            false => Ok(Err(Conflict)),
+        if fits {
+            let saved = self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body);
+            saved.map(Ok)
+        } else {
+            Ok(Err(Conflict))
         }
     }
 
@@ -100,8 +99,9 @@ pub(super) fn next_local(
     expected: Option<u64>,
     deletes: bool,
 ) -> Result<u64, Conflict> {
-    match known != expected || known.is_none() && deletes {
-        true => Err(Conflict),
-        false => Ok(known.unwrap_or(0) + 1),
+    if known != expected || known.is_none() && deletes {
+        Err(Conflict)
+    } else {
+        Ok(known.unwrap_or(0) + 1)
     }
 }

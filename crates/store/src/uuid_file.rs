@@ -50,9 +50,10 @@ pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
 pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
     let parents = path.ancestors().skip(1).take(2);
     for folder in parents {
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
         };
         // A folder that this user may enter and not read is another user's, who has synced it.
         match File::open(folder) {

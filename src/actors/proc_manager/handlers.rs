@@ -211,9 +211,10 @@ impl Handler<Exit> for ProcManager {
                       "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                       "error" => &error.reason);
                 self.note_failure(proc.pool, &error.reason);
-                let event = match error.from_outside {
-                    true => Event::SpawnKilled { proc },
-                    false => Event::SpawnError { proc },
+                let event = if error.from_outside {
+                    Event::SpawnKilled { proc }
+                } else {
+                    Event::SpawnError { proc }
                 };
                 self.failed(error.into(), event, ctx);
                 self.finish_shutdown(ctx);

@@ -63,9 +63,10 @@ impl ManagerSettings {
     /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
     /// a language that keeps functions apart by itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
-        let by_language = match language.is_some_and(|language| language.isolates_functions()) {
-            true => Reuse::Any,
-            false => Reuse::Database,
+        let by_language = if language.is_some_and(|language| language.isolates_functions()) {
+            Reuse::Any
+        } else {
+            Reuse::Database
         };
         self.reuse.unwrap_or(by_language)
     }

@@ -329,8 +329,9 @@ async fn forget_statuses(client: &Client, turned: &[(&str, bool)]) -> Ran {
 
 /// Runs a statement if there is something to do.
 async fn run(is_due: bool, client: &Client, sql: &str, params: &[Param<'_>]) -> Ran {
-    match is_due {
-        true => client.query_typed(sql, params).await.map(drop),
-        false => Ok(()),
+    if is_due {
+        client.query_typed(sql, params).await.map(drop)
+    } else {
+        Ok(())
     }
 }

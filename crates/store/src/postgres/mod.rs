@@ -234,9 +234,10 @@ impl DocumentStore for PostgresStore {
     fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
         let id = id.to_owned();
         self.write(vec![id.clone()], None, move |batch| {
-            match batch.is_owner(epoch, &id) {
-                true => sure(batch.change(&id, change)),
-                false => None,
+            if batch.is_owner(epoch, &id) {
+                sure(batch.change(&id, change))
+            } else {
+                None
             }
         })
     }

@@ -73,11 +73,10 @@ fn roots(url: &StoreUrl) -> Result<RootCertStore, String> {
             let _counts = roots.add_parsable_certificates(system.certs);
         }
     }
-    match roots.is_empty() {
-        true => {
-            Err("no certificate to verify the server by: name a file as sslrootcert".to_owned())
-        }
-        false => Ok(roots),
+    if roots.is_empty() {
+        Err("no certificate to verify the server by: name a file as sslrootcert".to_owned())
+    } else {
+        Ok(roots)
     }
 }
 

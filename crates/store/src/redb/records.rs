@@ -178,9 +178,10 @@ impl<'t> Records<'t> {
             let (id, row) = entry?;
             let (_, _, deleted, seq, body) = row.value();
             bytes += body.len() as u64;
-            match deleted {
-                true => deaths.push(seq),
-                false => there.push((id.value().to_owned(), self.watcher.class(id.value(), body))),
+            if deleted {
+                deaths.push(seq)
+            } else {
+                there.push((id.value().to_owned(), self.watcher.class(id.value(), body)))
             }
         }
         if self.deaths.len()? != deaths.len() as u64 {

@@ -78,9 +78,10 @@ impl UnchangedFile {
         let there = usize::try_from(of_file.saturating_sub(at)).unwrap_or(usize::MAX);
         let (there, behind) = out.split_at_mut(there.min(out.len()));
         behind.fill(0);
-        match there.is_empty() {
-            true => Ok(()),
-            false => self.file.read(at, there),
+        if there.is_empty() {
+            Ok(())
+        } else {
+            self.file.read(at, there)
         }
     }
 }

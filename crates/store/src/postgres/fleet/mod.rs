@@ -113,9 +113,10 @@ fn keys<'a>(of: impl IntoIterator<Item = &'a StatusOf>) -> (Param, Param) {
 }
 
 fn of_key(key: &str, is_transient: bool) -> StatusOf {
-    match is_transient {
-        true => StatusOf::Transient(key.into()),
-        false => StatusOf::Document(key.into()),
+    if is_transient {
+        StatusOf::Transient(key.into())
+    } else {
+        StatusOf::Document(key.into())
     }
 }
 

@@ -194,9 +194,10 @@ pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, tokio_postgres::Error> {
     };
     for row in rows {
         if let Some(id) = row.try_get::<_, Option<&str>>(3)? {
-            match row.try_get(4)? {
-                true => claimed.extra.push(id.into()),
-                false => claimed.docs.push(id.into()),
+            if row.try_get(4)? {
+                claimed.extra.push(id.into())
+            } else {
+                claimed.docs.push(id.into())
             }
         }
     }

@@ -283,9 +283,10 @@ pub async fn of_two_documents_that_ask_for_the_same_replication_one_gets_it(plac
         futures_util::future::join(set(first, "a", "rep"), set(first, "b", "rep")).await;
     let (one_of, other) = (one_of.unwrap(), other.unwrap());
     let has_a = one_of.is_ok();
-    let (has, has_not, refused) = match has_a {
-        true => ("a", "b", other),
-        false => ("b", "a", one_of),
+    let (has, has_not, refused) = if has_a {
+        ("a", "b", other)
+    } else {
+        ("b", "a", one_of)
     };
     assert_eq!(refused, Err(IdTaken { by: has.into() }));
     assert_eq!(set(first, has, "rep").await, Some(Ok(())), "it has it");

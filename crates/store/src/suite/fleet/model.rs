@@ -140,9 +140,10 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
                 let most = random.below(5);
                 let answer = fleet.claim(epoch, Request(last), most).await;
                 let Claimed { docs, counts, .. } = answer.unwrap();
-                let free = match model.holds(epoch) {
-                    true => model.free(),
-                    false => Vec::new(),
+                let free = if model.holds(epoch) {
+                    model.free()
+                } else {
+                    Vec::new()
                 };
                 assert_eq!(docs.len(), free.len().min(most), "step {step}");
                 assert!(docs.iter().all(|doc| free.contains(doc)), "step {step}");
