@@ -63,6 +63,11 @@ const BOUND: &[(isize, &str)] = &[
         -4_349,
         "the socket lends processes and runs functions, and nothing else: the service is managed over HTTP",
     ),
+    (
+        -4_931,
+        "replications are exported into one file; problems, cells, selections of jobs, costs and the rules of pools have \
+         one shape each",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
