@@ -119,7 +119,11 @@ impl Stream for Lines {
                 Poll::Ready(None) => {}
                 Poll::Pending => match self.session.phase() {
                     Phase::Last if !self.session.is_to_speak() => self.session.shut_down(),
-                    _ => return Poll::Pending,
+                    _ => {
+                        // A phase that the actor's timer sets comes after this was asked.
+                        self.session.wake_reader_later(cx.waker());
+                        return Poll::Pending;
+                    }
                 },
             }
         }

@@ -451,6 +451,13 @@ fn what_a_client_held_comes_back_when_it_closes() {
     service.stop();
 }
 
+#[test]
+fn a_client_that_has_said_nothing_does_not_hold_up_the_end_of_the_service() {
+    let service = Service::start("[server]\nshutdown_grace = \"1h\"\n");
+    let _silent = UnixStream::connect(service.socket()).unwrap();
+    service.stop();
+}
+
 /// Starts a client in a process of its own that sends `requests`, and says `sent` and then each
 /// reply on its standard output.
 fn client_process(service: &Service, requests: &[Value]) -> std::process::Child {
