@@ -68,6 +68,10 @@ const BOUND: &[(isize, &str)] = &[
         "replications are exported into one file; problems, cells, selections of jobs, costs and the rules of pools have \
          one shape each",
     ),
+    (
+        15,
+        "a connection that has said nothing does not hold up a stop",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
