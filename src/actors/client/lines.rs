@@ -120,7 +120,7 @@ impl Stream for Lines {
                 Poll::Pending => match self.session.phase() {
                     Phase::Last if !self.session.is_to_speak() => self.session.shut_down(),
                     _ => {
-                        // A phase that the actor's timer sets comes after this was asked.
+                        // The actor's timer may set a later phase after this poll: that has to wake the stream.
                         self.session.wake_reader_later(cx.waker());
                         return Poll::Pending;
                     }
