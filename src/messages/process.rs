@@ -157,9 +157,14 @@ impl Prompt {
 
     /// Returns its lines as they are sent: the `reset` before them, themselves, and the fence.
     pub(crate) fn pieces(&self) -> [Option<Bytes>; 3] {
-        let lines = Some(self.lines.clone()).filter(|lines| !lines.is_empty());
+        let lines = Some(self.lines.clone());
         match &self.answer_to {
-            AnswerTo::Framed(framed) => [framed.reset.clone(), lines, framed.fence.clone()],
+            AnswerTo::Framed(framed) => {
+                // It may be a `reset` and a fence alone.
+                let lines = lines.filter(|lines| !lines.is_empty());
+                [framed.reset.clone(), lines, framed.fence.clone()]
+            }
+            // An empty line is one too: a couchjs ends at it.
             AnswerTo::One(_) | AnswerTo::Several(_) => [None, lines, None],
         }
     }

@@ -154,7 +154,8 @@ fn describe_started(
         ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
         function: subject.map(|subject| subject.function.clone()),
         uses: core.map(|core| core.uses),
-        age_ms: core.map(|core| milliseconds(core.age)),
+        // Read after the time of its state, and not by the core, which was asked before: no state lasts longer than a life.
+        age_ms: core.map(|_| milliseconds(shared.age())),
         ..row
     };
     (state, row)
@@ -187,6 +188,30 @@ fn taken(measured: &[(ProcId, Option<Arc<ProcShared>>)]) -> Vec<(Option<Duration
 mod tests {
     use super::*;
     use policy::pool::PoolId;
+
+    #[test]
+    fn no_state_lasts_longer_than_the_process_has_lived() {
+        let id = ProcId {
+            pool: PoolId(0),
+            number: 1,
+        };
+        let shared = ProcShared::new(None);
+        // The core was asked before the time passed.
+        let core = ProcStatus {
+            proc: id,
+            phase: ProcPhase::Idle,
+            db: None,
+            ddocs: 0,
+            uses: 0,
+            age: Duration::ZERO,
+            idle: None,
+            holder: None,
+            memory: None,
+        };
+        while shared.age() < Duration::from_millis(2) {}
+        let (_, row) = describe_started(ProcRow::default(), &shared, Some(&core), None);
+        assert!(row.state_ms >= 2 && row.age_ms >= Some(row.state_ms));
+    }
 
     #[test]
     fn at_most_a_thousand_are_listed_those_that_work_longest_first() {

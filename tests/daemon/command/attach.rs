@@ -201,6 +201,19 @@ fn a_process_that_ends_by_itself_delivers_its_last_words_and_ends_with_255() {
 }
 
 #[test]
+fn an_empty_line_is_the_end_of_a_couchjs() {
+    let service = Service::start("");
+    let (mut child, mut input, mut output) = attached(&service);
+    input.write_all(RESET.as_bytes()).unwrap();
+    assert_eq!(read_lines(&mut output, 1), "true\n");
+    // The input is still open.
+    input.write_all(b"\n").unwrap();
+    assert_eq!(exit_code(&mut child), Some(255));
+    drop(input);
+    service.stop();
+}
+
+#[test]
 fn a_process_that_ends_over_the_last_command_ends_it_with_255_too() {
     let service = Service::start("");
     let output = run(
