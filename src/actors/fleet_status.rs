@@ -279,6 +279,4 @@ fn record(audit: &AuditLog, order: &Order, result: Result<Done, &str>) {
 }
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod tests;

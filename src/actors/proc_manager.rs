@@ -8,38 +8,30 @@
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
 
-mod callers;
-mod costs;
-mod follow;
-mod groups;
-mod handlers;
-mod holders;
-mod in_force;
-mod news;
 mod pools;
-mod probes;
 mod processes;
-mod ps;
 mod requests;
 mod resting;
-mod self_check;
-mod settings;
 mod status;
 mod table;
 mod turn;
-mod watches;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix::Message;
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 use tokio::sync::watch;
 
+use crate::actors::language::{Language, Registry};
 use crate::actors::opener::Opener;
 use crate::actors::pool_prober::PoolProber;
 use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
+use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
 use crate::drain::Drain;
 use crate::functions::caller::Manager;
 use crate::logging::RepeatLimiter;
@@ -50,22 +42,97 @@ use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::deadline::DeadlineTimer;
-use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
+use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
+use crate::query_server::cells::Cells;
+use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use child::Spawner;
-use policy::pool::{ClientId, PoolAction, PoolId, Pools, ProcId, RequestId};
+use policy::pool::{
+    ClientId, Event, Limits, PoolAction, PoolId, Pools, ProcId, RequestId, Reuse, TenantRules,
+};
 use policy::pressure::Level;
 use policy::time::Timestamp;
 use requests::Waiting;
 use table::PoolTable;
 
-pub use settings::{ManagerSettings, ReloadConfig};
-
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
+
+/// The settings that the manager works by (`reload_config`). They hold from now on.
+#[derive(Clone, Message)]
+#[rtype(result = "()")]
+pub struct ReloadConfig(pub Arc<ManagerSettings>);
+
+/// What the ProcManager takes from the configuration.
+#[derive(Clone)]
+pub struct ManagerSettings {
+    /// The limits of every language's pool, where its section says nothing else.
+    pub limits: Limits,
+    /// `processes_max`: most processes of all pools together; `None` is any number.
+    pub processes_max: Option<u32>,
+    /// Most pools, those of languages included.
+    pub pools_max: usize,
+    /// How much each tenant may have at a time, over all pools.
+    pub tenants: TenantRules,
+    /// Name -> the section of a pool, in lower case: a language's own, or a named one.
+    /// Shared with the pool while that follows it.
+    pub pools: BTreeMap<String, Arc<PoolConfig>>,
+    /// Name -> what services ask of a pool that is in no section, in lower case.
+    pub service_terms: BTreeMap<String, ServiceTerms>,
+    /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
+    pub os_process_timeout: Duration,
+    /// `os_process_idle_limit`.
+    pub idle_limit: Duration,
+    /// How long a process that was told to stop may take before it is killed.
+    pub stop_grace: Duration,
+    /// The longest line that a process may print, in bytes.
+    pub line_bytes_max: usize,
+    /// Lines of a process that are logged in a second.
+    pub log_lines_max: usize,
+    /// Bytes of lines of a pool's processes that are logged in a minute.
+    pub log_bytes_max: usize,
+    /// Whom the processes of pools may serve; none: it depends on their language.
+    pub reuse: Option<Reuse>,
+    /// How a database's name becomes a tag.
+    pub db_tag: policy::pool::db_tag::DbTag,
+    /// The arguments of `reset`: a JSON object.
+    pub reset_config: Arc<str>,
+    /// The languages and how their processes are started.
+    pub languages: Registry,
+    /// Those of them whose command comes from the configuration.
+    pub external: BTreeSet<LanguageName>,
+    /// What the configuration says of the cells of processes.
+    pub cells: Cells,
+}
+
+impl ManagerSettings {
+    /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
+    /// a language that keeps functions apart by itself shares its processes.
+    fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
+        let by_language = if language.is_some_and(|language| language.isolates_functions()) {
+            Reuse::Any
+        } else {
+            Reuse::Database
+        };
+        self.reuse.unwrap_or(by_language)
+    }
+
+    /// Returns what holds for the pools of a language.
+    pub(super) fn terms_of(&self, language: &LanguageName) -> PoolTerms {
+        let language = self.languages.get(language);
+        PoolTerms {
+            limits: self.limits,
+            reuse: self.reuse_of(language.as_deref()),
+            can_forget: language
+                .as_ref()
+                .is_some_and(|language| language.can_forget()),
+            isolates_functions: language.is_some_and(|language| language.isolates_functions()),
+        }
+    }
+}
 
 /// What the actor keeps of a client, from its first request to its end.
 #[derive(Default)]
@@ -111,11 +178,11 @@ pub struct ProcManager {
     /// Looks at what is due.
     timer: DeadlineTimer<Timestamp>,
     /// Process -> what it does, or did last, for a tenant that has a share of processor time.
-    meters: FxHashMap<ProcId, costs::Meter>,
+    meters: FxHashMap<ProcId, processes::Meter>,
     /// Those that were given back and may have to rest.
     resting: resting::Due,
     /// What its checks of itself found.
-    findings: self_check::Findings,
+    findings: turn::Findings,
     /// Pool -> whom to tell of its changes.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
@@ -167,7 +234,7 @@ impl ProcManager {
             timer: DeadlineTimer::default(),
             meters: FxHashMap::default(),
             resting: resting::Due::default(),
-            findings: self_check::Findings::default(),
+            findings: turn::Findings::default(),
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),
             beside,
@@ -276,13 +343,59 @@ impl Actor for ProcManager {
     }
 }
 
+impl Handler<Down> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        let client = ClientId(msg.actor.0);
+        if let Some(proc) = self.actors.remove(&msg.actor) {
+            self.process_down(proc, msg.reason, ctx);
+        } else if self.clients.remove(&client).is_some() {
+            self.client_down(client, msg.reason == ExitReason::Normal, ctx);
+        } else if let Some(name) = self.name_of_beside(msg.actor) {
+            self.beside_down(name, &msg.reason, ctx);
+        }
+    }
+}
+
+/// Ends all processes, then itself: its end tells that no child is left (PM-9).
+impl Handler<Stop> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        self.shutting_down = true;
+        self.prober.tell(msg);
+        self.event(Event::Shutdown, ctx);
+        if msg.now {
+            let all = self.procs.keys().chain(self.openers.keys());
+            let all: Vec<_> = all.copied().collect();
+            all.into_iter()
+                .for_each(|proc| self.stop(proc, false, None));
+        }
+        self.finish_shutdown(ctx);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use slog::Discard;
 
     use super::*;
+    use crate::app::settings::manager_settings;
+    use crate::config::Config;
     use crate::otp::pid::Down;
     use test_support::{Probe, eventually};
+
+    impl ManagerSettings {
+        /// Returns the default settings of a manager that has no language.
+        pub(crate) fn without_languages() -> Arc<Self> {
+            let config = Config::default();
+            let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
+            Arc::new(settings)
+        }
+    }
 
     /// A manager, the lives of the actors beside it, and who hears of its end.
     fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {

@@ -18,7 +18,9 @@ mod postgres;
 mod redb;
 mod revision;
 pub mod shared_settings;
+/// Of no use to the program: cases and fakes for tests, of this crate and of others.
 #[cfg(any(test, feature = "suite"))]
+#[path = "../tests/suite/mod.rs"]
 pub mod suite;
 mod tables;
 #[cfg(test)]

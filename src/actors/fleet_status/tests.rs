@@ -1,6 +1,8 @@
 //! Two daemons, each with a real scheduler that starts nothing and a store of its own, tell each other of their jobs.
 //! Documents of the one are known to the other as if they shared the store.
 
+mod fake;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,7 +10,6 @@ use settee_client::{BulkOrder, BulkOrderName, Health, JobSelection, JobsQuery, J
 use slog::Discard;
 use tokio::sync::watch;
 
-use super::fake::FakeFleet;
 use super::*;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::{FleetOptions, ReplicatorError, Whose};
@@ -22,6 +23,7 @@ use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
+use fake::FakeFleet;
 use policy::ownership::LEASE;
 use policy::schedule::Settings;
 use policy::time::Timestamp;

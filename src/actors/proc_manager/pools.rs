@@ -1,52 +1,42 @@
-//! Pools that an operator adds, changes and removes while the service runs.
+//! The pools: those of the configuration, made at the start and brought in line with it at a reload, and those that an
+//! operator adds, changes and removes meanwhile.
 //!
-//! PROMISES  A change is checked whole and made whole or not at all; what changed is the answer. What an operator changed stays until the configuration says something else of
-//!           the same pool, or the service is restarted.
-//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration as a list of changes.
+//! SUMMARY   Carries out what [`policy::pool::follow`] says of each configured name. [`ProcManager::settings_in_force`] says
+//!           what holds for a pool now: its section, with stress or without, what services ask of it, and no higher limit
+//!           than the machine bears. What changes that beside an operator is noted in its turn, and followed at its end.
+//! PROMISES  An operator's change is checked whole and made whole or not at all; what changed is the answer. It stays until
+//!           the configuration says something else of the same pool, or the service is restarted. A limit that goes down
+//!           costs nobody a process that is held: what is too much goes when it comes back.
+//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes; Postfix master:
+//!           `${stress?{10}:{300}}`. The order, languages' own first, is ours.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix::prelude::*;
 use serde_json::{Map, Value};
+use slog::{info, warn};
 
-use super::ProcManager;
+use super::table::Pool;
+use super::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::config::{NAME_RULE, PoolConfig, PoolPlace, is_name, language_name};
+use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
 use crate::messages::pools::{
-    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
+    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, TerminateStaleOf,
+    UnthrottlePool,
 };
+use crate::otp::tell::Tell;
+use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
-use policy::pool::{Change, Event, PoolId, PoolKind, RemoveMode};
+use crate::query_server::tried_cell::TriedCell;
+use child::cell::terms::CellTerms;
+use policy::exchange::ExchangeWatch;
+use policy::pool::{
+    Change, ConfiguredName, Event, Follow, Limits, PoolId, PoolKind, PoolSettings, RemoveMode,
+    Runs, follow, keeps_out,
+};
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
-
-impl ProcManager {
-    /// Returns the pool of a name as an operator writes it.
-    pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
-        let name = language_name(name);
-        self.pools.find(&name).ok_or(PoolError::NotFound(name))
-    }
-
-    /// Refuses a section that does not fit the service as it is.
-    fn check(
-        &self,
-        id: Option<PoolId>,
-        section: &PoolConfig,
-        language: &LanguageName,
-    ) -> Result<(), PoolError> {
-        let other = self.pools.other_of_group(section, id);
-        let faults = section.faults(&PoolPlace {
-            language: language.as_str(),
-            other: other.map(|pool| (&*pool.name, pool.language.as_str())),
-            os_process_limit: self.settings.limits.hard_limit,
-            processes_max: self.settings.processes_max,
-        });
-        let faults: Vec<String> = faults.iter().map(|(_, fault)| fault.to_string()).collect();
-        if faults.is_empty() {
-            return Ok(());
-        }
-        Err(PoolError::BadSettings(faults.join("; ")))
-    }
-}
 
 impl Handler<AddPool> for ProcManager {
     type Result = Changed;
@@ -176,6 +166,418 @@ impl Handler<RemovePool> for ProcManager {
     }
 }
 
+impl Handler<UnthrottlePool> for ProcManager {
+    type Result = Result<bool, PoolError>;
+
+    fn handle(&mut self, msg: UnthrottlePool, ctx: &mut Self::Context) -> Self::Result {
+        let pool = self.named(&msg.name)?;
+        let throttled = self.core.status(pool, self.clock.now()).throttled;
+        self.event(Event::Unthrottle { pool }, ctx);
+        Ok(throttled.is_some())
+    }
+}
+
+impl Handler<TerminateStaleOf> for ProcManager {
+    type Result = Result<(), PoolError>;
+
+    fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
+        self.named(&msg.name)?;
+        // No stale process is idle in any pool (PM-13): there is nothing to tell them apart for.
+        self.event(Event::TerminateStaleProcs, ctx);
+        Ok(())
+    }
+}
+
+impl Handler<ReloadConfig> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: ReloadConfig, ctx: &mut Self::Context) {
+        let runs = self.runs();
+        let before = std::mem::replace(&mut self.settings, msg.0);
+        // What was lent so far keeps the arguments of reset that it was lent with.
+        self.pools.iter_mut().for_each(|pool| pool.lender = None);
+        let events = self.follow_settings(Some(&before));
+        self.events(events, ctx);
+        self.unthrottle_all(ctx);
+        self.watch_memory(ctx);
+        self.try_all_cells();
+        if runs.must_be_replaced(&self.runs()) {
+            self.event(Event::SetThresholdTs, ctx);
+        }
+    }
+}
+
+/// The machine bears more, or less. Each limit that moves is told with why it does.
+impl Handler<SetLevel> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: SetLevel, ctx: &mut Self::Context) {
+        if std::mem::replace(&mut self.level, msg.level) == msg.level {
+            return;
+        }
+        for pool in self.pools.ids() {
+            let limit = |manager: &Self| manager.core.settings(pool).map(|s| s.limits.hard_limit);
+            let from = limit(self);
+            self.refresh(pool, ctx);
+            let to = limit(self);
+            if from != to {
+                info!(self.log, "process limit moved";
+                      "pool" => &*self.pools.at(pool).name,
+                      "from" => from, "to" => to, "because" => &msg.because);
+            }
+        }
+    }
+}
+
+impl ProcManager {
+    /// Returns the pool of a name as an operator writes it.
+    pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
+        let name = language_name(name);
+        self.pools.find(&name).ok_or(PoolError::NotFound(name))
+    }
+
+    /// Refuses a section that does not fit the service as it is.
+    fn check(
+        &self,
+        id: Option<PoolId>,
+        section: &PoolConfig,
+        language: &LanguageName,
+    ) -> Result<(), PoolError> {
+        let other = self.pools.other_of_group(section, id);
+        let faults = section.faults(&PoolPlace {
+            language: language.as_str(),
+            other: other.map(|pool| (&*pool.name, pool.language.as_str())),
+            os_process_limit: self.settings.limits.hard_limit,
+            processes_max: self.settings.processes_max,
+        });
+        let faults: Vec<String> = faults.iter().map(|(_, fault)| fault.to_string()).collect();
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(PoolError::BadSettings(faults.join("; ")))
+    }
+
+    /// A reload lifts every throttle: what was wrong may have been corrected.
+    pub(super) fn unthrottle_all(&mut self, ctx: &mut Context<Self>) {
+        for pool in self.pools.ids() {
+            self.event(Event::Unthrottle { pool }, ctx);
+        }
+    }
+}
+
+impl ProcManager {
+    /// Returns what the core is to be told of a pool with this section as things are now.
+    fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
+        let stressed = self.core.is_stressed(pool);
+        let known = self.pools.at(pool);
+        let (kind, language) = (known.kind, known.language.clone());
+        let asked = self.settings.service_terms.get(&*known.name);
+        let told = asked.map(|asked| asked.applied_to(section.clone()));
+        let section = told.as_ref().unwrap_or(section);
+        self.settings_of(section, kind, &language, stressed)
+    }
+
+    /// Returns what the core is to be told of a pool, with the limit that is in force: never so low that the other
+    /// settings do not fit.
+    fn settings_of(
+        &mut self,
+        section: &PoolConfig,
+        kind: PoolKind,
+        language: &LanguageName,
+        stressed: bool,
+    ) -> PoolSettings {
+        let terms = self.settings.terms_of(language);
+        let settings = self
+            .pools
+            .settings(section, (kind, language), terms, stressed);
+        let Limits {
+            soft_limit,
+            hard_limit,
+            ..
+        } = settings.limits;
+        let reserved = settings.interactive_reserved;
+        let reserved = reserved + u32::from(reserved > 0);
+        let least = settings.init_size.max(settings.min_free).max(reserved);
+        let limit = self.level.limit(soft_limit, hard_limit);
+        let hard_limit = limit.max(least).min(hard_limit);
+        PoolSettings {
+            limits: Limits {
+                hard_limit,
+                soft_limit: soft_limit.min(hard_limit),
+                ..settings.limits
+            },
+            ..settings
+        }
+    }
+
+    /// Returns what brings a pool in line with what is in force now, if it is not that already: stress, new
+    /// limits, what services ask of it.
+    pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
+        if !self.core.is_open(pool) {
+            return None;
+        }
+        let section = Arc::clone(&self.pools.at(pool).section);
+        let settings = self.settings_in_force(pool, &section);
+        let changed = self.core.settings(pool) != Some(&settings);
+        changed.then(|| Event::Reconfigure {
+            pool,
+            settings: Box::new(settings),
+        })
+    }
+
+    /// Tells the core what is in force, if it is not that already.
+    fn refresh(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
+        if let Some(changes) = self.changes_of(pool) {
+            self.event(changes, ctx);
+        }
+    }
+}
+
+impl ProcManager {
+    /// Makes the pools that the settings ask for and that are not there, changes those that are,
+    /// and returns what the core is still to be told. `before` is what held until now.
+    pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
+        let max = self.settings.processes_max;
+        let rules = Box::new(self.settings.tenants.clone());
+        let mut events = vec![Event::SetCeiling { max }, Event::SetTenants { rules }];
+        self.pools.clear_own();
+        for name in self.configured_names() {
+            self.follow(&name, before, &mut events);
+        }
+        self.refresh_languages();
+        events
+    }
+
+    /// Returns the names of languages, then those of sections, then those of pools that are there; each once.
+    fn configured_names(&self) -> Vec<String> {
+        let languages = self.settings.languages.names().map(LanguageName::as_str);
+        let sections = self.settings.pools.keys().map(String::as_str);
+        let there = self.pools.ids().into_iter();
+        let there = there.map(|id| &*self.pools.at(id).name);
+        let mut seen = BTreeSet::new();
+        let all = languages.chain(sections).chain(there);
+        let all = all.filter(|name| seen.insert(*name));
+        all.map(ToOwned::to_owned).collect()
+    }
+
+    /// Begins the removal of a pool, and returns what the core is to be told of it.
+    fn removal_of(&mut self, pool: PoolId) -> Event {
+        self.let_go(pool);
+        let mode = RemoveMode::Graceful;
+        Event::RemovePool { pool, mode }
+    }
+
+    /// Frees the name of a pool: services look for another one of that name.
+    fn let_go(&mut self, pool: PoolId) {
+        self.pools.begin_removal(pool);
+        self.end_watches(pool);
+    }
+
+    /// Brings the pool of a name in line with the configuration.
+    fn follow(&mut self, name: &str, before: Option<&ManagerSettings>, events: &mut Vec<Event>) {
+        let settings = Arc::clone(&self.settings);
+        let language = LanguageName::new(name);
+        let id = self.pools.find(name);
+        let asked = settings.pools.get(name);
+        let section = || asked.cloned().unwrap_or_default();
+        let step = follow(&ConfiguredName {
+            is_first: before.is_none(),
+            is_language: settings.languages.get(&language).is_some(),
+            before: before.and_then(|before| before.pools.get(name)),
+            now: asked,
+            pool: id.map(|id| (id, self.pools.at(id).kind)),
+            is_kept_out: id.is_some_and(|id| self.pools.at(id).is_kept_out),
+        });
+        match step {
+            Follow::Nothing => {}
+            Follow::Add(kind) => events.extend(self.install(name, kind, section())),
+            Follow::Remove(pool) => events.push(self.removal_of(pool)),
+            Follow::Replace(pool, kind) => {
+                if kind == PoolKind::Language {
+                    warn!(self.log, "pool makes way for a language"; "pool" => name);
+                }
+                events.push(self.removal_of(pool));
+                events.extend(self.install(name, kind, section()));
+            }
+            Follow::Change(pool) => {
+                let language = self.pools.at(pool).language.clone();
+                let (section, is_kept_out) = self.fit_for_group(name, section(), &language, id);
+                self.pools.set_section(pool, section);
+                self.pools.at_mut(pool).is_kept_out = is_kept_out;
+                self.keep(pool, events);
+            }
+            Follow::Keep(pool) => self.keep(pool, events),
+        }
+    }
+
+    /// A pool stays: what holds for all of them holds for it too.
+    fn keep(&mut self, id: PoolId, events: &mut Vec<Event>) {
+        let pool = self.pools.at(id);
+        if pool.kind == PoolKind::Language {
+            let language = pool.language.clone();
+            self.pools.set_own(&language, id);
+        }
+        events.extend(self.changes_of(id));
+    }
+
+    /// Makes a pool in the tables, and returns what starts it. `None`: it names a language that is not there.
+    fn install(&mut self, name: &str, kind: PoolKind, section: Arc<PoolConfig>) -> Option<Event> {
+        let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
+        if self.settings.languages.get(&language).is_none() {
+            warn!(self.log, "pool names a language that is not configured";
+                  "pool" => name, "language" => language.as_str(),
+                  "effect" => "there is no such pool",
+                  "remedy" => "name the language's command in [query_servers]");
+            return None;
+        }
+        let (section, is_kept_out) = self.fit_for_group(name, section, &language, None);
+        let settings = self.settings_of(&section, kind, &language, false);
+        let pool = self.place(name, section, language, settings);
+        self.pools.at_mut(pool).is_kept_out = is_kept_out;
+        Some(Event::StartPool { pool })
+    }
+
+    /// Leaves the group out where it keeps the pool out, and returns whether it does: other pools may have been added
+    /// to it at run time.
+    fn fit_for_group(
+        &self,
+        name: &str,
+        mut section: Arc<PoolConfig>,
+        language: &LanguageName,
+        id: Option<PoolId>,
+    ) -> (Arc<PoolConfig>, bool) {
+        let others = self.pools.other_of_group(&section, id);
+        let Some(other) = keeps_out(language, others.map(|other| &other.language)) else {
+            return (section, false);
+        };
+        warn!(self.log, "pool cannot join its group";
+              "pool" => name, "language" => other.as_str(),
+              "effect" => "it belongs to no group",
+              "remedy" => "remove the pools of the group that speak another language, and reload");
+        Arc::make_mut(&mut section).group = None;
+        (section, true)
+    }
+
+    /// Returns what starts the processes of all pools that stay.
+    pub(super) fn runs(&self) -> Runs<(Arc<str>, CellTerms)> {
+        let run_of = |id| {
+            let pool = self.pools.at(id);
+            let cell = self.settings.cells.of_pool(&pool.section);
+            (id, (Arc::clone(&pool.command), cell))
+        };
+        Runs {
+            db_tag: self.settings.db_tag,
+            pools: self.pools.ids().into_iter().map(run_of).collect(),
+        }
+    }
+
+    pub(super) fn place(
+        &mut self,
+        name: &str,
+        section: Arc<PoolConfig>,
+        language: LanguageName,
+        settings: PoolSettings,
+    ) -> PoolId {
+        let id = self.core.add_pool(settings);
+        // The language's own pool knows already what a reload or a probe has found out.
+        let own = self.pools.own(&language).map(|own| self.pools.at(own));
+        let command = own.map(|own| Arc::clone(&own.command)).unwrap_or_default();
+        let abilities = own.map(|own| Arc::clone(&own.abilities));
+        let pool = Pool {
+            name: Arc::from(name),
+            kind: settings.kind,
+            section,
+            command,
+            abilities: abilities.unwrap_or_else(|| Arc::new(Abilities::undeclared())),
+            metrics: self.metrics.pool(name),
+            cell: None,
+            log: Arc::default(),
+            exchanges: ExchangeWatch::default(),
+            lender: None,
+            failure: None,
+            is_kept_out: false,
+            is_going: false,
+            language,
+        };
+        self.pools.put(id, pool);
+        id
+    }
+
+    /// Notes what starts the processes of every language, and what they can do: the pools of one
+    /// language share what a probe finds out.
+    fn refresh_languages(&mut self) {
+        let settings = Arc::clone(&self.settings);
+        let spoken: BTreeSet<LanguageName> = self
+            .pools
+            .iter()
+            .map(|(_, pool)| pool.language.clone())
+            .collect();
+        for name in spoken {
+            let language = settings.languages.get(&name);
+            let command = language.as_ref().map(|language| language.describe());
+            let command: Arc<str> = command.unwrap_or_default().into();
+            let abilities = language.map(|language| language.abilities());
+            let abilities = Arc::new(abilities.unwrap_or_else(Abilities::undeclared));
+            for pool in self.pools.iter_mut().filter(|pool| pool.language == name) {
+                pool.command.clone_from(&command);
+                pool.abilities = Arc::clone(&abilities);
+            }
+        }
+    }
+}
+
+impl ProcManager {
+    /// Has the cells of all pools tried, those that were tried before as well.
+    pub(super) fn try_all_cells(&mut self) {
+        self.pools.iter_mut().for_each(|pool| pool.cell = None);
+        if let Some(pools) = self.cells_of(&self.pools.ids()) {
+            self.prober.tell(TryAllCells(pools));
+        }
+    }
+
+    /// Has the cells of some pools tried that are new or have changed.
+    fn try_cells(&mut self, pools: &[PoolId]) {
+        if let Some(pools) = self.cells_of(pools) {
+            self.prober.tell(TryCells(pools));
+        }
+    }
+
+    /// Tells of a pool that is gone.
+    pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
+        let (name, cell) = (Arc::clone(name), None);
+        let gone = PoolCell { pool, name, cell };
+        self.prober.tell(TryCells(vec![gone]));
+    }
+
+    /// Notes which cells pools have. `None`: nobody wants to know what holds of them.
+    fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
+        if !self.settings.cells.are_tried() || self.shutting_down {
+            return None;
+        }
+        let cells = pools.iter().map(|id| {
+            let cell = self.cell_of(*id);
+            let pool = self.pools.at_mut(*id);
+            pool.cell.clone_from(&cell);
+            PoolCell {
+                pool: *id,
+                name: Arc::clone(&pool.name),
+                cell,
+            }
+        });
+        Some(cells.collect())
+    }
+
+    /// Returns the cell of a pool, which is another pool's if theirs is the same.
+    fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
+        let pool = self.pools.at(id);
+        let language = self.settings.languages.get(&pool.language)?;
+        let trial = language.cell_trial(&self.settings.cells.of_pool(&pool.section))?;
+        let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
+        let known = known.find(|cell| cell.trial == trial).cloned();
+        Some(known.unwrap_or_else(|| TriedCell::new(trial)))
+    }
+}
+
 /// What the core has to do, beside settings, which are told as they stand in the section.
 fn work_of(change: &Change) -> PoolChange {
     match change {
@@ -218,35 +620,4 @@ fn set_by_hand(section: &PoolConfig) -> Map<String, Value> {
         _ => None,
     });
     sets.collect()
-}
-
-impl Handler<UnthrottlePool> for ProcManager {
-    type Result = Result<bool, PoolError>;
-
-    fn handle(&mut self, msg: UnthrottlePool, ctx: &mut Self::Context) -> Self::Result {
-        let pool = self.named(&msg.name)?;
-        let throttled = self.core.status(pool, self.clock.now()).throttled;
-        self.event(Event::Unthrottle { pool }, ctx);
-        Ok(throttled.is_some())
-    }
-}
-
-impl Handler<TerminateStaleOf> for ProcManager {
-    type Result = Result<(), PoolError>;
-
-    fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
-        self.named(&msg.name)?;
-        // No stale process is idle in any pool (PM-13): there is nothing to tell them apart for.
-        self.event(Event::TerminateStaleProcs, ctx);
-        Ok(())
-    }
-}
-
-impl ProcManager {
-    /// A reload lifts every throttle: what was wrong may have been corrected.
-    pub(super) fn unthrottle_all(&mut self, ctx: &mut Context<Self>) {
-        for pool in self.pools.ids() {
-            self.event(Event::Unthrottle { pool }, ctx);
-        }
-    }
 }

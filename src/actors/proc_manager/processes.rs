@@ -1,31 +1,191 @@
-//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn.
+//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; and what they cost
+//! tenants that have a share of processor time (`cpu_share`).
 //!
-//! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop
-//!           is kept until it is gone.
-//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT').
+//! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, when that is over, and
+//!           when it works for the next one. The core is told the differences: what runs on after a use, and at rest, is
+//!           charged to that tenant too.
+//! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop is kept
+//!           until it is gone. Clients that subscribe are told when a process that they hold is taken away. No processor
+//!           time is read for tenants without a share.
+//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: what consumers are told of
+//!           remove_pool(immediate).
+//! LIMITS    Of a process within this program no processor time is known. A use is charged when it is over, not before.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use slog::o;
+use slog::{o, warn};
 
 use super::turn::Turn;
 use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, StartError};
-use crate::messages::proc_manager::{ProcFailure, TeachOrResetDone, What};
-use crate::messages::process::{ExitReport, Fault, PromptError, StopProc};
-use crate::metrics::{OpenFailure, ProcessMetrics};
+use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
+use crate::messages::proc_manager::{
+    OsProcIdle, ProcFailure, RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
+};
+use crate::messages::process::{Fault, StopProc};
+use crate::metrics::{OpenFailure, ProcessMetrics, ReturnKind};
 use crate::otp::pid::ExitReason;
 use crate::otp::tell::Tell;
-use crate::query_server::call::{Call, Loan};
+use crate::query_server::call::{Call, Loan, call_log};
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::proc_shared::MANAGER_TOKEN;
 use crate::query_server::prompt;
-use crate::query_server::prompt_error::shorten;
-use policy::pool::{Event, ProcId, RequestId};
+use crate::query_server::prompt_error::{ExitReport, PromptError, shorten};
+use policy::pool::{
+    ClientId, Event, ProcId, RequestId, ReturnStatus, StopReason, TenantBound, Token,
+};
+
+/// What a process does, or did last, for a tenant that has a share.
+pub(super) struct Meter {
+    db: Arc<str>,
+    /// What the process had used when that was charged last.
+    before: Duration,
+}
+
+impl Handler<Exit> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: Exit, ctx: &mut Self::Context) {
+        let proc = msg.proc;
+        self.openers.remove(&proc);
+        match msg.reason {
+            Ok(process) => {
+                self.actors.insert(process.pid.id(), proc);
+                process.pid.monitor(ctx.address().recipient());
+                self.tell_start(proc, &process);
+                self.pools.at_mut(proc.pool).failure = None;
+                self.procs.insert(proc, Arc::new(process));
+                self.rest_later(proc, ctx);
+                self.event(Event::SpawnOk { proc }, ctx);
+                self.watch_exchanges(proc.pool);
+            }
+            Err(error) => {
+                warn!(self.log, "cannot start a query server";
+                      "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                      "error" => &error.reason);
+                self.note_failure(proc.pool, &error.reason);
+                let event = if error.from_outside {
+                    Event::SpawnKilled { proc }
+                } else {
+                    Event::SpawnError { proc }
+                };
+                self.failed(error.into(), event, ctx);
+                self.finish_shutdown(ctx);
+            }
+        }
+    }
+}
+
+impl Handler<TeachOrResetDone> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
+        let (proc, ok) = (msg.proc, msg.result.is_ok());
+        let now = self.clock.now();
+        if let Some(process) = self.procs.get(&proc) {
+            process.shared.unassign(now);
+            process.shared.set_lesson(msg.took);
+        }
+        if let Err(failure) = &msg.result {
+            let log = call_log(msg.call.as_ref(), &self.log);
+            warn!(log, "a process did not learn, was not reset, or did not forget";
+                  "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                  "error" => &failure.reason);
+        }
+        self.charge(proc, ctx);
+        self.rest_later(proc, ctx);
+        let mut turn = Turn::at(now);
+        turn.cause = msg.result.err();
+        self.turn(&mut turn, Event::TeachOrResetDone { proc, ok }, ctx);
+    }
+}
+
+impl Handler<RetProc> for ProcManager {
+    type Result = bool;
+
+    fn handle(&mut self, msg: RetProc, ctx: &mut Self::Context) -> bool {
+        if !self.core.holds(msg.client, msg.proc, msg.token) {
+            return false;
+        }
+        let process = self
+            .procs
+            .get(&msg.proc)
+            .expect("PM-2: an assigned process is known");
+        let now = self.clock.now();
+        if msg.status == ReturnStatus::Fail {
+            // First: a prompt that its holder sent before, and that comes later, hears that the process ends.
+            let told = PromptError::Exited(ExitReport::stopped(None));
+            process.shared.set_exit_error(told);
+        }
+        process.shared.unassign(now);
+        let condition = msg.condition(process);
+        self.charge(msg.proc, ctx);
+        self.rest_later(msg.proc, ctx);
+        let RetProc {
+            client,
+            proc,
+            token,
+            status,
+        } = msg;
+        self.metrics_of(proc.pool).returned(match status {
+            ReturnStatus::Ok => ReturnKind::Ok,
+            ReturnStatus::Fail => ReturnKind::Fail,
+            ReturnStatus::Lost => ReturnKind::Lost,
+        });
+        self.turn(
+            &mut Turn::at(now),
+            Event::RetProc {
+                client,
+                proc,
+                token,
+                status,
+                condition,
+            },
+            ctx,
+        );
+        true
+    }
+}
+
+impl Handler<OsProcIdle> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: OsProcIdle, ctx: &mut Self::Context) {
+        self.event(Event::OsProcIdle { proc: msg.proc }, ctx);
+    }
+}
+
+impl Handler<SetThresholdTs> for ProcManager {
+    type Result = u32;
+
+    fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) -> u32 {
+        let count = self.core.proc_count();
+        self.event(Event::SetThresholdTs, ctx);
+        self.unthrottle_all(ctx);
+        count
+    }
+}
+
+impl Handler<TerminateStaleProcs> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, _: TerminateStaleProcs, ctx: &mut Self::Context) {
+        self.event(Event::TerminateStaleProcs, ctx);
+    }
+}
+
+impl Handler<SubscribeRevocation> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: SubscribeRevocation, ctx: &mut Self::Context) {
+        let (_, client) = self.watch_client(&msg.client, ctx);
+        client.revoked = Some(msg.down);
+    }
+}
 
 impl ProcManager {
     pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
@@ -199,5 +359,118 @@ impl ProcManager {
         let event = failed.unwrap_or(Event::ProcExit { proc });
         self.failed(error.into(), event, ctx);
         self.finish_shutdown(ctx);
+    }
+}
+
+impl ProcManager {
+    /// Tells a client that a process which it holds is over.
+    pub(super) fn tell_holder(
+        &self,
+        client: ClientId,
+        (proc, token): (ProcId, Token),
+        why: StopReason,
+    ) {
+        let pool = &self.pools.at(proc.pool).name;
+        let (name, reason) = match why {
+            StopReason::MemoryHard => (
+                "memory_exceeded",
+                format!(
+                    "the process took more memory than it may ({} bytes, max_memory_hard of the \
+                     pool '{pool}') and was stopped",
+                    self.pools.at(proc.pool).section.max_memory_hard
+                ),
+            ),
+            StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
+            StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
+            // None of these is a reason to stop a process that somebody holds.
+            StopReason::Idle
+            | StopReason::Stale
+            | StopReason::Reaped
+            | StopReason::OverLimit
+            | StopReason::Failed
+            | StopReason::Broken
+            | StopReason::TeachFailed
+            | StopReason::ResetFailed
+            | StopReason::ForgetFailed
+            | StopReason::Uses
+            | StopReason::Age
+            | StopReason::Memory
+            | StopReason::Culled
+            | StopReason::ClientCrashed
+            | StopReason::TenantGone
+            | StopReason::Stress => ("killed", "the process was stopped".to_owned()),
+        };
+        self.revoke(client, (proc, token), name, reason);
+    }
+
+    /// Tells a client that a process which it holds is over, and why: for programs and for people.
+    fn revoke(
+        &self,
+        client: ClientId,
+        (proc, token): (ProcId, Token),
+        name: &'static str,
+        reason: String,
+    ) {
+        let holder = self.clients.get(&client);
+        if let Some(revoked) = holder.and_then(|holder| holder.revoked.as_ref()) {
+            revoked.tell(ProcRevoked {
+                proc,
+                token,
+                name,
+                reason,
+            });
+        }
+    }
+
+    /// Returns who holds a process that has ended by order of somebody, under which assignment, and what they are told.
+    fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
+        let shared = &self.procs.get(&proc)?.shared;
+        let report = shared.exit_error()?.exit_report();
+        let report = report.filter(|report| report.by_order)?;
+        let status = self.core.status(proc.pool, self.clock.now());
+        let held = status.procs.iter().find(|held| held.proc == proc)?;
+        let reason = format!("the process {}", report.told());
+        Some((held.holder?, shared.token()?, reason))
+    }
+}
+
+impl ProcManager {
+    /// A process begins to work for this database.
+    pub(super) fn begin_cost(
+        &mut self,
+        proc: ProcId,
+        db: Option<Arc<str>>,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Some(rest) = self.take_charge(proc) {
+            // The turn at hand is not over.
+            ctx.run_later(Duration::ZERO, |manager, ctx| manager.event(rest, ctx));
+        }
+        self.meters.remove(&proc);
+        let rules = &self.settings.tenants;
+        if let Some(db) = db.filter(|_| rules.has_shares())
+            && rules.bound(&db, TenantBound::CpuShare).is_some()
+            && let Some(process) = self.procs.get(&proc)
+            && let Some(before) = process.shared.cpu_time()
+        {
+            self.meters.insert(proc, Meter { db, before });
+        }
+    }
+
+    /// Charges the last tenant of a process for the processor time used so far. Called before the core learns that the
+    /// use is over.
+    pub(super) fn charge(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
+        if let Some(charge) = self.take_charge(proc) {
+            self.event(charge, ctx);
+        }
+    }
+
+    fn take_charge(&mut self, proc: ProcId) -> Option<Event> {
+        let meter = self.meters.get_mut(&proc)?;
+        let after = self.procs.get(&proc)?.shared.cpu_time()?;
+        let cost = after.saturating_sub(meter.before);
+        meter.before = after.max(meter.before);
+        let db = Arc::clone(&meter.db);
+        (!cost.is_zero()).then_some(Event::Charge { db, cost })
     }
 }

@@ -1,8 +1,11 @@
-//! Requests that are not answered yet, and their answers: a lease, or why there is none.
+//! Requests for processes: what they are checked for, and their answers, a lease or why there is none.
 //!
-//! PROMISES  Every request is answered once. An answer that is there before its handler returns needs
-//!           no row of its own.
-//! SOURCE    couch_proc_manager 001: the client records, and the replies to get_proc.
+//! PROMISES  Every request is answered once. An answer that is there before its handler returns needs no row of its own.
+//!           A request that needs an ability nobody knows of waits for its probe; the pool goes on meanwhile. A process
+//!           whose command comes from the configuration is lent to users with the role `caller` only where its pool says
+//!           `callers`, and to code of other databases never; if their section of the configuration names pools, they may
+//!           use no others. Nothing is started, and nothing probed, before that is known.
+//! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +14,25 @@ use actix::prelude::*;
 
 use super::ProcManager;
 use super::turn::Turn;
-use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Want};
-use crate::metrics::{PoolMetrics, Refused};
-use crate::otp::deferred::Replier;
+use crate::auth::rights::CallerLimits;
+use crate::messages::pool_prober::ProbeAbility;
+use crate::messages::proc_manager::{
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, Lease, Lender,
+    ProcFailure, Require, Want,
+};
+use crate::metrics::{PoolMetrics, Refused, ReturnKind};
+use crate::otp::deferred::{Deferred, Replier, deferred};
+use crate::query_server::abilities::{Ability, Finding};
 use crate::query_server::call::Call;
 use crate::query_server::proc_shared::PromptBound;
 use crate::query_server::prompt;
 use policy::pool::{
-    ClientId, Phase, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
+    ClientId, Event, Phase, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
 };
 use policy::time::Timestamp;
+
+/// A probe may take this part of the time that its request has, so that something is left.
+const PROBE_SHARE: u32 = 2;
 
 /// How a request ends.
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;
@@ -40,7 +52,202 @@ pub(super) struct Waiting {
     pub(super) asked: Timestamp,
 }
 
+impl Handler<GetProc> for ProcManager {
+    type Result = Deferred<Answer>;
+
+    fn handle(&mut self, mut msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+        if self.drain.is_on() {
+            return Deferred::now(Err(Box::new(GetProcError::Draining)));
+        }
+        let asked = self.clock.now();
+        let time = msg.timeout.unwrap_or(self.settings.os_process_timeout);
+        let (target, pool) = match self.pools.resolve(&msg.want) {
+            Ok(found) => found,
+            Err(error) => return Deferred::now(Err(Box::new(error))),
+        };
+        if let Err(error) = self.permit(target, msg.limits.as_ref()) {
+            return Deferred::now(Err(Box::new(error)));
+        }
+        if let Some(ability) = msg.want.needs() {
+            match self.can(pool, ability) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return Deferred::now(Err(Box::new(error))),
+                None => {
+                    let clock = self.clock;
+                    return self.probe(pool, ability, ctx, async move |manager| {
+                        msg.timeout = Some(time.saturating_sub(clock.now().since(asked)));
+                        let result = manager.send(msg).await;
+                        result.unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))
+                    });
+                }
+            }
+        }
+        let (client, known) = self.watch_client(&msg.client, ctx);
+        known.who = msg.who.or(known.who.take());
+        self.next_request += 1;
+        let request = RequestId(self.next_request);
+        let affinity = msg.want.affinity(self.settings.db_tag);
+        let deadline = asked + time;
+        let lane = msg.want.lane;
+        let waiting = Waiting {
+            replier: None,
+            client,
+            label: None,
+            want: msg.want,
+            call: msg.call,
+            target,
+            asked,
+        };
+        let mut turn = Turn::at(asked);
+        turn.arriving = Some((request, waiting));
+        self.turn(
+            &mut turn,
+            Event::GetProc {
+                request,
+                client,
+                target,
+                lane,
+                affinity,
+                deadline,
+            },
+            ctx,
+        );
+        if let Some(answer) = turn.answer {
+            return Deferred::now(answer);
+        }
+        let (answer, replier) = deferred();
+        if let Some((id, mut request)) = turn.arriving {
+            request.replier = Some(replier);
+            request.label = Some(self.pools.label(request.target));
+            self.requests.insert(id, request);
+        }
+        answer
+    }
+}
+
+impl Handler<Require> for ProcManager {
+    type Result = Deferred<Result<(), GetProcError>>;
+
+    fn handle(&mut self, msg: Require, ctx: &mut Self::Context) -> Self::Result {
+        let Some(pool) = self.pools.own(&msg.language) else {
+            let error = GetProcError::UnknownQueryLanguage(msg.language.to_string());
+            return Deferred::now(Err(error));
+        };
+        if let Some(known) = self.can(pool, msg.ability) {
+            return Deferred::now(known);
+        }
+        // To find out would be to start a process.
+        if let Err(error) = self.permit(Target::Pool(pool), msg.limits.as_ref()) {
+            return Deferred::now(Err(error));
+        }
+        self.probe(pool, msg.ability, ctx, async move |manager| {
+            let result = manager.send(msg).await;
+            result.unwrap_or(Err(GetProcError::ShuttingDown))
+        })
+    }
+}
+
+impl Handler<GetProcCount> for ProcManager {
+    type Result = u32;
+
+    fn handle(&mut self, _: GetProcCount, _: &mut Self::Context) -> u32 {
+        self.core.proc_count()
+    }
+}
+
+impl Handler<GetStaleProcCount> for ProcManager {
+    type Result = u32;
+
+    fn handle(&mut self, _: GetStaleProcCount, _: &mut Self::Context) -> u32 {
+        self.core.stale_proc_count()
+    }
+}
+
+impl Handler<GetResetConfig> for ProcManager {
+    type Result = MessageResult<GetResetConfig>;
+
+    fn handle(&mut self, _: GetResetConfig, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Arc::clone(&self.settings.reset_config))
+    }
+}
+
 impl ProcManager {
+    /// Requires that each pool which may serve a request may be used by who asks.
+    fn permit(&self, target: Target, limits: Option<&CallerLimits>) -> Result<(), GetProcError> {
+        let Some(limits) = limits else {
+            return Ok(());
+        };
+        let pools = self.pools.members_of(target);
+        pools
+            .into_iter()
+            .try_for_each(|id| self.permit_pool(id, limits))
+    }
+
+    fn permit_pool(&self, id: PoolId, limits: &CallerLimits) -> Result<(), GetProcError> {
+        let pool = self.pools.at(id);
+        let (name, language) = (&pool.name, &pool.language);
+        let is_external = self.settings.external.contains(language);
+        let is_among = |pools: &[String]| pools.iter().any(|known| **known == **name);
+        let reason = match &limits.pools {
+            Some(pools) if !is_among(pools) => format!(
+                "the pool '{name}' is not among the pools of this user: name one of {}",
+                pools.join(", ")
+            ),
+            _ if is_external && limits.built_in_only => format!(
+                "'{language}' is a command of the configuration, and a design document of another database \
+                 may have built-in languages alone: let the source run the filter (`filter_at`), or take a selector"
+            ),
+            _ if is_external && !pool.section.callers => format!(
+                "the pool '{name}' runs a command of the configuration, which administrators \
+                 only may call: let callers in with callers = true in [pools.{name}]"
+            ),
+            _ => return Ok(()),
+        };
+        Err(GetProcError::NotForCaller(reason))
+    }
+
+    /// Returns whether the processes of a pool can do something; `None` when a probe has to tell.
+    pub(super) fn can(&self, pool: PoolId, ability: Ability) -> Option<Result<(), GetProcError>> {
+        let pool = self.pools.at(pool);
+        match pool.abilities.known(ability) {
+            Some(Finding::Absent(how)) => Some(Err(GetProcError::Unable {
+                language: pool.language.to_string(),
+                ability,
+                how,
+            })),
+            Some(Finding::Present | Finding::Open) => Some(Ok(())),
+            // Nothing is started any more: the core refuses.
+            None if self.shutting_down => Some(Ok(())),
+            None => None,
+        }
+    }
+
+    /// Has an ability probed; `again` is the answer, and handles the request again.
+    pub(super) fn probe<T: 'static>(
+        &self,
+        pool: PoolId,
+        ability: Ability,
+        ctx: &mut Context<Self>,
+        again: impl AsyncFnOnce(Addr<Self>) -> T + 'static,
+    ) -> Deferred<T> {
+        let (answer, replier) = deferred();
+        let pool = self.pools.at(pool);
+        let probed = self.prober.send(ProbeAbility {
+            abilities: Arc::clone(&pool.abilities),
+            ability,
+            language: pool.language.clone(),
+            time: self.settings.os_process_timeout / PROBE_SHARE,
+        });
+        let manager = ctx.address();
+        // Ends with the probe. A caller that is gone gives a lease back by dropping it.
+        actix_rt::spawn(async move {
+            // One that was cut off leaves the question open, and the manager shuts down.
+            let _ = probed.await;
+            drop(replier.send(again(manager).await));
+        });
+        answer
+    }
+
     /// Returns a request that is not answered yet.
     pub(super) fn request<'a>(&'a self, id: RequestId, turn: &'a Turn) -> Option<&'a Waiting> {
         match &turn.arriving {
@@ -217,6 +424,36 @@ impl ProcManager {
             Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
         self.answer(id, Err(Box::new(error)), turn);
+    }
+
+    pub(super) fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
+        for proc in self.core.held_by(client) {
+            self.charge(proc, ctx);
+        }
+        let requests = self.core.requests_of(client);
+        let held = self.core.held_by(client);
+        held.iter().for_each(|proc| self.rest_later(*proc, ctx));
+        let now = self.clock.now();
+        let conditions = held
+            .into_iter()
+            .filter_map(|proc| {
+                let shared = &self.procs.get(&proc)?.shared;
+                self.metrics_of(proc.pool).returned(ReturnKind::Lost);
+                let condition = shared.condition_on_loss(shared.token()?);
+                shared.unassign(now);
+                Some((proc, condition))
+            })
+            .collect();
+        let down = Event::ClientDown {
+            client,
+            normal,
+            conditions,
+        };
+        self.event(down, ctx);
+        // Not before: one whose time is up by now is refused first.
+        for request in requests {
+            self.requests.remove(&request);
+        }
     }
 }
 

@@ -1,15 +1,38 @@
-//! One turn of the ProcManager: an event is told to the core, and everything that follows from it is done.
+//! One turn of the ProcManager: an event is told to the core, everything that follows from it is done, and the tables
+//! are checked.
 //!
-//! PROMISES  What is known of the event at hand is in the [`Turn`] and in no field of the manager.
+//! SUMMARY   A timer checks every invariant; in development builds every turn does, where a violation ends the manager.
+//! PROMISES  What is known of the event at hand is in the [`Turn`] and in no field of the manager. The timer's checks take
+//!           at most a thousandth of the arbiter's time, and nothing where the tables are too large to be scanned in a
+//!           turn. A violation is counted each time and logged once for each invariant and manager.
+//! LIMITS    What goes wrong and right again between two checks is not seen.
+
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
+use slog::{Logger, error};
 
 use super::ProcManager;
 use super::requests::{Answer, Waiting};
 use crate::messages::proc_manager::ProcFailure;
+use crate::metrics::Metrics;
 use crate::query_server::prompt;
-use policy::pool::{Event, PoolAction, PoolId, RequestId};
+use crate::query_server::prompt_error::shorten;
+use policy::invariants::{Invariant, Violation, violations};
+use policy::pool::{Event, PoolAction, PoolId, Pools, RequestId};
 use policy::time::Timestamp;
+
+/// The least time between two checks.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// How much longer than a check the time to the next one is, at the least.
+const REST: u32 = 1000;
+
+/// How many processes, openings and requests are checked at most: about two milliseconds' work.
+const ROWS_MAX: usize = 4096;
+
+/// The same for the check after every event: tests have few.
+const ROWS_MAX_EACH_EVENT: usize = 128;
 
 /// What is known of the event at hand.
 pub(super) struct Turn {
@@ -33,6 +56,38 @@ impl Turn {
             cause: None,
             turned: Vec::new(),
         }
+    }
+}
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct Findings {
+    logged: [bool; Invariant::ALL.len()],
+}
+
+impl Findings {
+    /// Counts a violation, and logs the first one of its kind.
+    fn note(&mut self, violation: &Violation, metrics: &Metrics, log: &Logger) {
+        metrics.invariant_violated(violation.id);
+        if !std::mem::replace(&mut self.logged[violation.id as usize], true) {
+            error!(log, "the tables of the process manager are inconsistent";
+                   "error" => shorten(&violation.to_string()),
+                   "effect" => "requests may wait, or processes be left unused, for no reason",
+                   "remedy" => "restart the service, and please report this");
+        }
+    }
+
+    /// Judges the tables. Returns how long it took.
+    fn check(&mut self, core: &Pools, metrics: &Metrics, log: &Logger) -> Duration {
+        if core.row_count() > ROWS_MAX {
+            return Duration::ZERO;
+        }
+        // The time of the work and not of the service: paused time in tests does not stop it.
+        let start = Instant::now();
+        for violation in violations(core) {
+            self.note(&violation, metrics, log);
+        }
+        start.elapsed()
     }
 }
 
@@ -130,5 +185,132 @@ impl ProcManager {
                 },
             );
         }
+    }
+
+    /// Checks the tables from now on.
+    pub(super) fn start_self_check(&self, ctx: &mut Context<Self>) {
+        check_after(PERIOD, ctx);
+    }
+
+    /// In development builds: requires after an event that every invariant holds.
+    fn assert_invariants(&self) {
+        if cfg!(debug_assertions)
+            && self.core.row_count() <= ROWS_MAX_EACH_EVENT
+            && let Some(violation) = violations(&self.core).next()
+        {
+            panic!("{violation}");
+        }
+    }
+}
+
+fn check_after(wait: Duration, ctx: &mut Context<ProcManager>) {
+    ctx.run_later(wait, |manager, ctx| {
+        let ProcManager {
+            findings,
+            core,
+            metrics,
+            log,
+            ..
+        } = manager;
+        let took = findings.check(core, metrics, log);
+        check_after(PERIOD.max(took * REST), ctx);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use slog::{Drain, Never, OwnedKVList, Record, o};
+
+    use super::*;
+    use crate::query_server::status::DaemonStatus;
+    use policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
+    use policy::time::Timestamp;
+
+    /// Keeps the messages of records.
+    #[derive(Clone, Default)]
+    struct Messages(Arc<Mutex<Vec<String>>>);
+
+    impl Drain for Messages {
+        type Ok = ();
+        type Err = Never;
+
+        fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
+            let text = record.msg().to_string();
+            self.0.lock().expect("no test panics with it").push(text);
+            Ok(())
+        }
+    }
+
+    fn counted(metrics: &Metrics, invariant: &str) -> Option<f64> {
+        let name = "settee_invariant_violations_total";
+        let snapshot = metrics.snapshot(&DaemonStatus::default());
+        snapshot.number(name, &[invariant])
+    }
+
+    #[test]
+    fn a_violation_is_counted_each_time_and_logged_once_for_each_kind() {
+        let (metrics, messages) = (Metrics::new(), Messages::default());
+        let log = Logger::root(messages.clone().fuse(), o!());
+        let mut findings = Findings::default();
+        for id in [
+            Invariant::Pm1,
+            Invariant::Pm1,
+            Invariant::Pm5,
+            Invariant::Pm1,
+        ] {
+            let detail = "pool 0: a test".to_owned();
+            findings.note(&Violation { id, detail }, &metrics, &log);
+        }
+        assert_eq!(counted(&metrics, "PM-1"), Some(3.0));
+        assert_eq!(counted(&metrics, "PM-5"), Some(1.0));
+        assert_eq!(counted(&metrics, "PM-2"), Some(0.0));
+        assert_eq!(messages.0.lock().expect("no test panics with it").len(), 2);
+    }
+
+    #[test]
+    fn tables_in_order_give_no_findings_and_large_ones_are_left_alone() {
+        let (metrics, messages) = (Metrics::new(), Messages::default());
+        let log = Logger::root(messages.clone().fuse(), o!());
+        let mut findings = Findings::default();
+        let mut core = Pools::new();
+        let pool = core.add_pool(Limits {
+            hard_limit: 1,
+            soft_limit: 1,
+            affinity_wait: Duration::ZERO,
+        });
+        assert_eq!(pool, PoolId(0));
+        for number in 1..=ROWS_MAX as u64 {
+            let event = Event::GetProc {
+                request: RequestId(number),
+                client: ClientId(number),
+                target: Target::Pool(pool),
+                lane: Lane::Interactive,
+                affinity: None,
+                deadline: Timestamp::ZERO + Duration::from_secs(5),
+            };
+            core.handle(event, Timestamp::ZERO, &mut Vec::new());
+        }
+        // All requests, and the opening for the first.
+        assert_eq!(core.row_count(), ROWS_MAX + 1);
+        assert_eq!(findings.check(&core, &metrics, &log), Duration::ZERO);
+        let client = ClientId(1);
+        let conditions = Vec::new();
+        let event = Event::ClientDown {
+            client,
+            normal: false,
+            conditions,
+        };
+        core.handle(event, Timestamp::ZERO, &mut Vec::new());
+        assert_eq!(core.row_count(), ROWS_MAX);
+        assert!(findings.check(&core, &metrics, &log) > Duration::ZERO);
+        assert!(
+            messages
+                .0
+                .lock()
+                .expect("no test panics with it")
+                .is_empty()
+        );
     }
 }

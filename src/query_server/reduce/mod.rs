@@ -219,6 +219,4 @@ fn quoted(json: &str) -> String {
 }
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;

@@ -500,6 +500,7 @@ fn a_service_with_few_descriptors_keeps_some_and_ends_idle_clients_for_new_ones(
     let mut command = std::process::Command::new("sh");
     let limited = "ulimit -n 48; exec \"$0\" serve -c \"$1\"";
     command.args(["-c", limited, SETTEE]).arg(config);
+    command.env("SETTEE__SERVER__HTTP", "off");
     let service = Service::start_command(directory, command);
     let crowd: Vec<_> = (0..60).map(|_| service.connect()).collect();
     let mut late = service.connect();

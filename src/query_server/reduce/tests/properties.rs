@@ -5,8 +5,8 @@
 //!
 //! # Replay
 //! A failure prints its shortest rows and adds its seed to
-//! `proptest-regressions/query_server/reduce/properties.txt`, which runs first from then on; commit
-//! it with the correction. `PROPTEST_RNG_SEED=1 cargo test --lib reduce::properties` repeats a run.
+//! `proptest-regressions/query_server/reduce/tests/properties.txt`, which runs first from then on; commit
+//! it with the correction. `PROPTEST_RNG_SEED=1 cargo test --lib reduce::tests::properties` repeats a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
