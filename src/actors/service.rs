@@ -139,14 +139,18 @@ impl Service {
         ctx: &mut Context<Self>,
     ) {
         let settings = &self.options.settings;
-        let stress = self.entrance.stress();
+        let client_timeout = if self.entrance.stress() {
+            settings.client_timeout_stress
+        } else {
+            settings.client_timeout
+        };
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         let (pid_guard, answer) = place.map(QueuePlace::hand_over).unzip();
         let lending = Lending {
             want: self.entrance.want(),
-            prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
-            client_timeout: unless_zero(settings.client_timeout.under(stress)),
-            session_timeout: unless_zero(settings.session_timeout.under(stress)),
+            prompt_timeout: unless_zero(settings.prompt_timeout),
+            client_timeout: unless_zero(client_timeout),
+            session_timeout: unless_zero(settings.session_timeout),
             // One with a place in the queue has claimed before.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,

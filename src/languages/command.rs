@@ -16,7 +16,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::actors::language::{Language, StartContext};
 use crate::actors::os_process::OsProcess;
-use crate::config::stressed::{Stressed, expand};
+use crate::config::stressed::expand;
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
@@ -35,7 +35,9 @@ const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 #[derive(Clone)]
 pub struct CommandLanguage {
     text: String,
-    spec: Stressed<CommandSpec>,
+    spec: CommandSpec,
+    /// The same under stress.
+    stressed: CommandSpec,
     abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
     can_forget: bool,
@@ -68,9 +70,8 @@ impl Confinement {
 impl CommandLanguage {
     /// Makes the language from a command as the configuration has it.
     pub fn new(text: &str) -> Self {
-        let normal = command_spec(&expand(text, false));
-        let stressed = command_spec(&expand(text, true));
-        Self::of(text.to_owned(), normal, stressed)
+        let [spec, stressed] = [false, true].map(|stress| command_spec(&expand(text, stress)));
+        Self::of(text.to_owned(), spec, stressed)
     }
 
     /// Makes the language from a program and its arguments, without any shell syntax.
@@ -83,13 +84,14 @@ impl CommandLanguage {
         Self::of(text, spec.clone(), spec)
     }
 
-    fn of(text: String, normal: CommandSpec, mut stressed: CommandSpec) -> Self {
+    fn of(text: String, spec: CommandSpec, mut stressed: CommandSpec) -> Self {
         let (name, value) = STRESS_VARIABLE;
         let variable = (name.to_owned(), value.to_owned());
         stressed.environment.push(variable);
         Self {
             text,
-            spec: Stressed { normal, stressed },
+            spec,
+            stressed,
             abilities: Arc::new(Abilities::to_probe),
             isolates_functions: false,
             can_forget: false,
@@ -169,12 +171,12 @@ impl Language for CommandLanguage {
     }
 
     fn abilities(&self) -> Abilities {
-        let command = self.spec.normal.clone();
+        let command = self.spec.clone();
         (self.abilities)(self.confinement.confine(&self.probe_terms, command))
     }
 
     fn cell_trial(&self, terms: &CellTerms) -> Option<CellTrial> {
-        let program = &self.spec.normal.program;
+        let program = &self.spec.program;
         match &self.confinement {
             Confinement::None => None,
             Confinement::Own => Some(CellTrial::own(terms, program)),
@@ -201,8 +203,12 @@ impl Language for CommandLanguage {
         &self,
         context: StartContext,
     ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
-        let spec = self.spec.clone().under(context.stress);
-        let spec = self.confinement.confine(&context.cell, spec);
+        let spec = if context.stress {
+            &self.stressed
+        } else {
+            &self.spec
+        };
+        let spec = self.confinement.confine(&context.cell, spec.clone());
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
             OsProcess::start_with(child, context).map_err(|error| {
@@ -242,7 +248,7 @@ mod tests {
     #[test]
     fn under_stress_a_command_is_another_one_and_the_environment_says_so() {
         let language = CommandLanguage::new("server --timeout ${stress?{10}:{300}} x{stress}");
-        let Stressed { normal, stressed } = language.spec;
+        let (normal, stressed) = (language.spec, language.stressed);
         assert_eq!(normal.program.to_str(), Some("server"));
         assert_eq!(normal.arguments, ["--timeout", "300", "x"]);
         assert_eq!(normal.environment, []);
@@ -251,7 +257,7 @@ mod tests {
         assert_eq!(stressed.environment, [variable]);
         // The shell's own variable of that name is the shell's.
         let language = CommandLanguage::new("server ${stress}");
-        assert_eq!(language.spec.normal.program.to_str(), Some("/bin/sh"));
+        assert_eq!(language.spec.program.to_str(), Some("/bin/sh"));
     }
 
     #[test]
@@ -269,7 +275,7 @@ mod tests {
         let language =
             CommandLanguage::new("server").launched_by(Path::new("/settee"), terms.clone());
         let confined = |language: &CommandLanguage| {
-            let command = language.spec.stressed.clone();
+            let command = language.stressed.clone();
             language.confinement.confine(&terms, command)
         };
         let command = confined(&language);

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(timeout, ["couchdb"]);
         let tenant = differing(|config| {
             let tenant = TenantConfig {
-                calls_max: Some(7),
+                queue_max: Some(7),
                 ..TenantConfig::default()
             };
             config.tenants.insert("acme-*".to_owned(), tenant);

@@ -92,7 +92,3 @@ pub(crate) const REQUEST_TIMEOUT: Kind = Kind::OrNone(value::INFINITY, &ms(1, YE
 pub(crate) const THREADS: Kind = Kind::OrNone("cores", &count(1, 256));
 pub(crate) const ID_LENGTH: Kind = Kind::OrNone(value::INFINITY, &bytes(1, 1 << 32));
 pub(crate) const QUEUE_MAX: Kind = Kind::OrNone(value::OFF, &count(0, 1 << 32));
-pub(crate) const MAX_USES: Kind = Kind::Stressed(&count(0, 1 << 53));
-pub(crate) const STRESSED_TIME: Kind = Kind::Stressed(&seconds(0, YEAR));
-pub(crate) const STOP_GRACE: Kind = Kind::Stressed(&ms(0, HOUR));
-pub(crate) const START_TIMEOUT: Kind = Kind::Stressed(&seconds(1, HOUR));

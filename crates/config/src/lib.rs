@@ -59,7 +59,6 @@ pub use pools::PoolConfig;
 pub use replicator::{Replicator, Store};
 pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
-pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use tenants::TenantConfig;
 pub use types::{

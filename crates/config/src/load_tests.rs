@@ -389,7 +389,7 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
     let pool = &config.pools["py-1"];
     assert_eq!(pool.language.as_deref(), Some("python"));
     assert_eq!((pool.max, pool.queue_max), (Some(5), None));
-    assert_eq!(pool.max_age, Duration::from_secs(3600).into());
+    assert_eq!(pool.max_age, Duration::from_secs(3600));
     assert_eq!(config.pools["javascript"].min_free, 2);
     assert_eq!(config.pools["javascript"].max, None);
     let origin = |section: &str, key: &str| config.origin(section, key).to_string();
@@ -567,12 +567,12 @@ fn the_replicators_keys_are_couchdbs_and_those_without_meaning_are_listed_in_an_
 
 #[test]
 fn tenants_have_their_sections_by_name_and_by_pattern() {
-    let toml = "[tenants.\"*\"]\nprocesses_max = 4\ncalls_max = 50\n\
-                [tenants.\"Acme-*\"]\nprocesses_max = 8\n[tenants.shop]\ncalls_max = 0\n";
+    let toml = "[tenants.\"*\"]\nprocesses_max = 4\nqueue_max = 50\n\
+                [tenants.\"Acme-*\"]\nprocesses_max = 8\n[tenants.shop]\nqueue_max = 0\n";
     let loaded = Fixture::new().file("a.toml", toml).load();
     let tenants = loaded.config.tenants.iter();
     let tenants = tenants
-        .map(|(name, tenant)| (name.as_str(), tenant.processes_max, tenant.calls_max))
+        .map(|(name, tenant)| (name.as_str(), tenant.processes_max, tenant.queue_max))
         .collect::<Vec<_>>();
     let expected = [
         ("*", Some(4), Some(50)),

@@ -15,8 +15,6 @@ pub struct Around {
     pub language: LanguageId,
     /// Its group.
     pub group: Option<GroupId>,
-    /// Whether it is under stress.
-    pub stressed: bool,
     /// What holds for the pools of its language.
     pub terms: PoolTerms,
 }
@@ -66,13 +64,13 @@ impl PoolConfig {
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {
-                max_uses: unless_zero(section.max_uses.under(around.stressed)),
-                max_age: unless_none(section.max_age.under(around.stressed)),
+                max_uses: unless_zero(section.max_uses),
+                max_age: unless_none(section.max_age),
                 jitter_percent: section.jitter,
                 memory_soft: unless_zero(section.max_memory),
                 memory_hard: unless_zero(section.max_memory_hard),
             },
-            cull: unless_none(section.cull_after.under(around.stressed)).map(|after| Cull {
+            cull: unless_none(section.cull_after).map(|after| Cull {
                 after,
                 interval: section.cull_interval,
             }),
@@ -99,14 +97,11 @@ mod tests {
     use super::*;
     use policy::pool::OnClientCrash;
 
-    use crate::Stressed;
-
     fn around(kind: PoolKind) -> Around {
         Around {
             kind,
             language: LanguageId(0),
             group: None,
-            stressed: false,
             terms: PoolTerms {
                 limits: Limits {
                     hard_limit: 100,
@@ -143,7 +138,7 @@ mod tests {
             max: Some(7),
             on_client_crash: Some(OnClientCrash::Return),
             throttle_delay: Some(Duration::ZERO),
-            max_uses: 3.into(),
+            max_uses: 3,
             ..PoolConfig::default()
         };
         let settings = section.core_settings(around);
@@ -152,38 +147,6 @@ mod tests {
         assert_eq!(settings.on_client_crash, OnClientCrash::Return);
         assert_eq!(settings.throttle, None);
         assert_eq!(settings.recycle.max_uses, Some(3));
-    }
-
-    #[test]
-    fn under_stress_settings_take_their_stressed_value() {
-        let section = PoolConfig {
-            max_uses: Stressed {
-                normal: 0,
-                stressed: 3,
-            },
-            max_age: Stressed {
-                normal: Duration::from_secs(60),
-                stressed: Duration::ZERO,
-            },
-            cull_after: Stressed {
-                normal: Duration::ZERO,
-                stressed: Duration::from_secs(1),
-            },
-            ..PoolConfig::default()
-        };
-        let mut around = around(PoolKind::Named);
-        let settings = section.core_settings(around);
-        assert_eq!(settings.recycle.max_uses, None);
-        assert_eq!(settings.recycle.max_age, Some(Duration::from_secs(60)));
-        assert_eq!(settings.cull, None);
-        around.stressed = true;
-        let settings = section.core_settings(around);
-        assert_eq!(settings.recycle.max_uses, Some(3));
-        assert_eq!(settings.recycle.max_age, None);
-        assert_eq!(
-            settings.cull.map(|cull| cull.after),
-            Some(Duration::from_secs(1))
-        );
     }
 
     #[test]

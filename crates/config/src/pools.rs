@@ -18,7 +18,6 @@ use super::nearest::slip;
 use super::origin::Origin;
 use super::section::{Declared, Key, section};
 use super::settings::Setting;
-use super::stressed::Stressed;
 use super::value::{self, Fault, Kind, NAME_BYTES_MAX, Raw};
 
 section! {
@@ -43,10 +42,10 @@ section! {
         /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
         /// `"replace"` stops it and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
-        /// A process is stopped when it comes back from this many loans. 0 is never. May depend on stress.
-        max_uses: Stressed<u64> = 0, MAX_USES, unit("loans");
-        /// A process older than this is stopped when it is free. 0 is never. May depend on stress.
-        max_age: Stressed<Duration> = 0, STRESSED_TIME;
+        /// A process is stopped when it comes back from this many loans. 0 is never.
+        max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
+        /// A process older than this is stopped when it is free. 0 is never.
+        max_age: Duration = 0, seconds(0, YEAR);
         /// How much of `max_age` may be taken off a process's life, so that not all stop together.
         jitter: u8 = 10, count(0, 100), unit("percent");
         /// A process that uses more is stopped when it comes back. 0 is no limit.
@@ -54,19 +53,18 @@ section! {
         /// A process that uses more is stopped at once, even while a client holds it; the client is told. 0 is no
         /// limit.
         max_memory_hard: u64 = 0, bytes(0, 1 << 50), of_machine();
-        /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit. May depend on stress.
-        cull_after: Stressed<Duration> = 0, STRESSED_TIME;
+        /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit.
+        cull_after: Duration = 0, seconds(0, YEAR);
         /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
         /// A line, such as `["exit"]`, sent to a process before its input is closed in an orderly stop; the answer is
         /// ignored. Not for native query servers. Empty is none.
         stop_send: String = "", value::LINE;
-        /// How long a process may take to end after its input is closed, until TERM, and again until KILL. May depend
-        /// on stress.
-        stop_grace: Option<Stressed<Duration>>, STOP_GRACE, otherwise("`[server] stop_grace`");
+        /// How long a process may take to end after its input is closed, until TERM, and again until KILL.
+        stop_grace: Option<Duration>, ms(0, HOUR), otherwise("`[server] stop_grace`");
         /// How long a start may take, the answer to the first `reset` included; then the process is killed and the
-        /// start has failed. May depend on stress.
-        start_timeout: Stressed<Duration> = 10, START_TIMEOUT;
+        /// start has failed.
+        start_timeout: Duration = 10, seconds(1, HOUR);
         /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0 tries each
         /// time.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
@@ -208,7 +206,7 @@ mod tests {
         let one = patched(typed).unwrap();
         assert_eq!(one.language.as_deref(), Some("python"));
         assert_eq!((one.max, one.queue_max), (Some(3), Some(0)));
-        assert_eq!(one.max_age, Duration::from_secs(60).into());
+        assert_eq!(one.max_age, Duration::from_secs(60));
         assert_eq!(one.on_client_crash, Some(OnClientCrash::Return));
         assert_eq!(patched(texts).unwrap(), one);
     }
@@ -217,32 +215,10 @@ mod tests {
     fn null_and_off_take_a_setting_back() {
         let set = json!({"max": 3, "queue_max": 7, "stop_grace": 10, "max_uses": 5});
         let one = patched(set).unwrap();
-        assert_eq!(one.stop_grace, Some(Duration::from_millis(10).into()));
+        assert_eq!(one.stop_grace, Some(Duration::from_millis(10)));
         let back = json!({"max": null, "queue_max": "off", "stop_grace": null, "max_uses": null});
         let back = one.patched(back.as_object().unwrap()).unwrap();
         assert_eq!(back, PoolConfig::default());
-    }
-
-    #[test]
-    fn a_setting_may_be_another_one_under_stress() {
-        let set = json!({"max_uses": "${stress?{10}:{300}}", "max_age": "${stress?{1min}:{1h}}",
-                         "stop_grace": "${stress?{100}:{2s}}"});
-        let pool = patched(set).unwrap();
-        assert_eq!((pool.max_uses.normal, pool.max_uses.stressed), (300, 10));
-        assert_eq!(pool.max_age.under(true), Duration::from_secs(60));
-        assert_eq!(pool.max_age.under(false), Duration::from_secs(3600));
-        let grace = pool.stop_grace.unwrap();
-        assert_eq!(grace.under(true), Duration::from_millis(100));
-        // It is told as it is written.
-        let settings = pool.settings();
-        let told = settings.iter().find(|setting| setting.key == "max_uses");
-        assert_eq!(told.unwrap().json(), "${stress?{10}:{300}}");
-        for wrong in [
-            json!({"max_uses": "${stress?{x}:{1}}"}),
-            json!({"max": "${stress?{1}:{2}}"}),
-        ] {
-            assert!(patched(wrong).is_err());
-        }
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Kind {
         match self {
             Self::Duration { unit, .. } => Unit::symbol(unit),
             Self::Bytes { .. } => "bytes",
-            Self::OrZero(inner) | Self::OrNone(_, inner) | Self::Stressed(inner) => inner.unit(),
+            Self::OrZero(inner) | Self::OrNone(_, inner) => inner.unit(),
             Self::Boolean
             | Self::Count { .. }
             | Self::Ratio

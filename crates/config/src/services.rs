@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use super::kinds::*;
 use super::pools::PoolConfig;
 use super::section::{Declared, section};
-use super::stressed::Stressed;
 use super::types::Config;
 use super::value::{self, Kind, LET_IN};
 use policy::admission::{THROTTLE_DELAY, stress_applies};
@@ -45,13 +44,14 @@ section! {
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("the pool's, or 60");
         /// Whether its pool comes under stress at its limit: `"yes"`, `"no"`.
         stress: Option<Stress>, STRESS, otherwise("\"no\" if it is local only");
-        /// How long a process may work on one line. 0 is the default. May depend on stress.
-        prompt_timeout: Stressed<Duration> = 0, STRESSED_TIME, otherwise("`os_process_timeout`");
-        /// How long a client may hold its process without sending a line or reading its answers. 0 is for ever. May
-        /// depend on stress.
-        client_timeout: Stressed<Duration> = "${stress?{10}:{300}}", STRESSED_TIME;
-        /// How long a connection may last once it has a process. 0 is for ever. May depend on stress.
-        session_timeout: Stressed<Duration> = 0, STRESSED_TIME;
+        /// How long a process may work on one line. 0 is the default.
+        prompt_timeout: Duration = 0, seconds(0, YEAR), otherwise("`os_process_timeout`");
+        /// How long a client may hold its process without sending a line or reading its answers. 0 is for ever.
+        client_timeout: Duration = 300, seconds(0, YEAR);
+        /// The same for connections that are accepted under stress.
+        client_timeout_stress: Duration = 10, seconds(0, YEAR);
+        /// How long a connection may last once it has a process. 0 is for ever.
+        session_timeout: Duration = 0, seconds(0, YEAR);
     }
 }
 

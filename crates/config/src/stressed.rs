@@ -1,61 +1,13 @@
-//! Values that are other ones under stress: `${stress?{10}:{300}}`.
+//! Commands that are other ones under stress: `server --timeout ${stress?{10}:{300}}`.
 //!
-//! SUMMARY   [`expand`] takes the places of a text that depend on stress away; [`Stressed`] is a
-//!           value in both states.
+//! SUMMARY   [`expand`] takes the places of a text that depend on stress away.
 //! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, for the one
 //!           name `stress`.
 //! LIMITS    No nesting.
 
-use std::fmt;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
-use serde::{Deserialize, Serialize};
-
-/// A value without and with stress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stressed<T> {
-    /// Without.
-    pub normal: T,
-    /// With.
-    pub stressed: T,
-}
-
-impl<T> Stressed<T> {
-    /// Returns the value for a state.
-    pub fn under(self, stress: bool) -> T {
-        if stress { self.stressed } else { self.normal }
-    }
-
-    /// Reads both values of a text.
-    ///
-    /// # Errors
-    /// Those of `read`, for either.
-    pub fn parse<E>(text: &str, mut read: impl FnMut(&str) -> Result<T, E>) -> Result<Self, E> {
-        Ok(Self {
-            normal: read(&expand(text, false))?,
-            stressed: read(&expand(text, true))?,
-        })
-    }
-}
-
-impl<T: Clone> From<T> for Stressed<T> {
-    fn from(value: T) -> Self {
-        Self {
-            normal: value.clone(),
-            stressed: value,
-        }
-    }
-}
-
-impl<T: fmt::Display + PartialEq> fmt::Display for Stressed<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.normal == self.stressed {
-            return self.normal.fmt(f);
-        }
-        write!(f, "${{stress?{{{}}}:{{{}}}}}", self.stressed, self.normal)
-    }
-}
 
 /// A place that depends on stress. `{stress}` is the word `yes` or nothing; in `${stress}`, which is the
 /// shell's, it is no place.
@@ -142,16 +94,5 @@ mod tests {
         ] {
             assert_eq!(both(text), pair(text, text), "{text}");
         }
-    }
-
-    #[test]
-    fn a_value_in_both_states_is_written_as_it_is_read() {
-        for text in ["${stress?{10}:{300}}", "5"] {
-            let value = Stressed::parse(text, str::parse::<u32>);
-            assert_eq!(value.map(|value| value.to_string()), Ok(text.to_owned()));
-        }
-        let value = Stressed::parse("1${stress?0}", str::parse::<u32>);
-        assert_eq!(value.map(|v| (v.under(false), v.under(true))), Ok((1, 10)));
-        assert!(Stressed::parse("${stress?{x}:{1}}", str::parse::<u32>).is_err());
     }
 }

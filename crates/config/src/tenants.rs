@@ -28,9 +28,6 @@ section! {
         /// Most processes that are lent at a time for functions of each such database, over all pools; further requests
         /// wait, and others are served past them. 0 is any number.
         processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
-        /// Most calls at a time of each such database, those that wait and those that have a process; further ones are
-        /// refused at once with `tenant_busy`. 0 is any number.
-        calls_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
         /// Most calls of each such database that wait for a process at a time, over all pools; further ones are refused at
         /// once with `tenant_busy`, and none of them counts for `queue_max` of a pool. 0 is any number.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
@@ -58,7 +55,6 @@ impl Config {
         let rules = self.tenants.iter().map(|(name, tenant)| {
             let rule = TenantRule {
                 processes_max: tenant.processes_max,
-                calls_max: tenant.calls_max,
                 queue_max: tenant.queue_max,
                 cpu_share: tenant.cpu_share.map(thousandths),
                 timeout: tenant.timeout.map(milliseconds),

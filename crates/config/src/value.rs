@@ -13,7 +13,6 @@ mod text;
 
 use serde_json::{Value, json};
 
-use super::stressed::Stressed;
 pub(super) use shown::{display, number, resolved};
 use text::Form;
 pub(super) use text::{
@@ -88,8 +87,6 @@ pub enum Kind {
     OrZero(&'static Kind),
     /// What the other may be, or the word for none.
     OrNone(&'static str, &'static Kind),
-    /// A number or a span of time that may be another one under stress, each as the other kind has it.
-    Stressed(&'static Kind),
 }
 
 /// The word for no limit.
@@ -225,13 +222,6 @@ impl Kind {
             Self::OrNone(none, _) if raw.text() == Some(none) => Ok(Value::Null),
             Self::OrNone(OFF, _) if *raw == Raw::Boolean(false) => Ok(Value::Null),
             Self::OrNone(_, inner) => inner.normal(raw),
-            Self::Stressed(inner) => match raw {
-                Raw::Text(text) => {
-                    Stressed::parse(text, |text| inner.normal(&Raw::Text(text.to_owned())))
-                }
-                raw => inner.normal(raw).map(Stressed::from),
-            }
-            .map(|both| json!(both)),
         }
     }
 
@@ -279,10 +269,6 @@ impl Kind {
             Self::OrZero(inner) => format!("0 for none, or {}", inner.expectation()),
             Self::OrNone(OFF, inner) => format!("{}, or {OFF:?}", inner.expectation()),
             Self::OrNone(none, inner) => format!("{none:?} or {}", inner.expectation()),
-            Self::Stressed(inner) => format!(
-                "{}; with another value under stress \"${{stress?{{10}}:{{300}}}}\"",
-                inner.expectation()
-            ),
         }
     }
 }
@@ -434,7 +420,6 @@ mod tests {
                         Kind::OrZero(_) => value.is_u64(),
                         // The other kind may be words.
                         Kind::OrNone(none, _) => none.is_empty() || !value.is_string(),
-                        Kind::Stressed(_) => value["normal"] == value["stressed"],
                         Kind::Boolean => value.is_boolean(),
                         Kind::Words(_) => value.is_array(),
                         Kind::Choice(..) => value.is_string(),

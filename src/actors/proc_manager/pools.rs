@@ -2,13 +2,11 @@
 //! operator adds, changes and removes meanwhile.
 //!
 //! SUMMARY   Carries out what [`policy::pool::follow`] says of each configured name. [`ProcManager::settings_in_force`] says
-//!           what holds for a pool now: its section, with stress or without, what services ask of it, and no higher limit
-//!           than the machine bears. What changes that beside an operator is noted in its turn, and followed at its end.
+//!           what holds for a pool now: its section, what services ask of it, and no higher limit than the machine bears.
 //! PROMISES  An operator's change is checked whole and made whole or not at all; what changed is the answer. It stays until
 //!           the configuration says something else of the same pool, or the service is restarted. A limit that goes down
 //!           costs nobody a process that is held: what is too much goes when it comes back.
-//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes; Postfix master:
-//!           `${stress?{10}:{300}}`. The order, languages' own first, is ours.
+//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes. The order, languages' own first, is ours.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,7 +65,7 @@ impl Handler<AddPool> for ProcManager {
         }
         let language = LanguageName::new(section.language.as_deref().unwrap_or(&name));
         self.check(None, &section, &language)?;
-        let settings = self.settings_of(&section, PoolKind::Named, &language, false);
+        let settings = self.settings_of(&section, PoolKind::Named, &language);
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
         // Beside its sizes, for those of its group who wait.
@@ -268,13 +266,12 @@ impl ProcManager {
 impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.
     fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
-        let stressed = self.core.is_stressed(pool);
         let known = self.pools.at(pool);
         let (kind, language) = (known.kind, known.language.clone());
         let asked = self.settings.service_terms.get(&*known.name);
         let told = asked.map(|asked| asked.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
-        self.settings_of(section, kind, &language, stressed)
+        self.settings_of(section, kind, &language)
     }
 
     /// Returns what the core is to be told of a pool, with the limit that is in force: never so low that the other
@@ -284,12 +281,9 @@ impl ProcManager {
         section: &PoolConfig,
         kind: PoolKind,
         language: &LanguageName,
-        stressed: bool,
     ) -> PoolSettings {
         let terms = self.settings.terms_of(language);
-        let settings = self
-            .pools
-            .settings(section, (kind, language), terms, stressed);
+        let settings = self.pools.settings(section, (kind, language), terms);
         let Limits {
             soft_limit,
             hard_limit,
@@ -310,9 +304,9 @@ impl ProcManager {
         }
     }
 
-    /// Returns what brings a pool in line with what is in force now, if it is not that already: stress, new
+    /// Returns what brings a pool in line with what is in force now, if it is not that already: new
     /// limits, what services ask of it.
-    pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
+    fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
         if !self.core.is_open(pool) {
             return None;
         }
@@ -431,7 +425,7 @@ impl ProcManager {
             return None;
         }
         let (section, is_kept_out) = self.fit_for_group(name, section, &language, None);
-        let settings = self.settings_of(&section, kind, &language, false);
+        let settings = self.settings_of(&section, kind, &language);
         let pool = self.place(name, section, language, settings);
         self.pools.at_mut(pool).is_kept_out = is_kept_out;
         Some(Event::StartPool { pool })

@@ -192,10 +192,9 @@ impl ProcManager {
         let pool = self.pools.at(proc.pool);
         let language = pool.language.clone();
         // TERM after half of it, and KILL at its end.
-        let stressed = self.core.is_stressed(proc.pool);
-        let timeout = pool.section.start_timeout.under(stressed);
+        let timeout = pool.section.start_timeout;
         let stop_grace = pool.section.stop_grace;
-        let stop_grace = stop_grace.map(|grace| grace.under(stressed) * 2);
+        let stop_grace = stop_grace.map(|grace| grace * 2);
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
         let Some(starter) = self.settings.languages.get(&language) else {
@@ -217,7 +216,7 @@ impl ProcManager {
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
             cell: self.settings.cells.of_pool(&pool.section),
-            stress: stressed,
+            stress: self.core.is_stressed(proc.pool),
             log: self.log.new(
                 o!("generation" => proc.number, "pool" => pool.name.to_string(),
                         "language" => language.to_string()),

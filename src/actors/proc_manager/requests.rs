@@ -405,14 +405,10 @@ impl ProcManager {
                 error: cause.error.map(Box::new),
             },
             Refusal::PoolBusy => GetProcError::PoolBusy { pool: label },
-            Refusal::TenantBusy(bound) => {
+            Refusal::TenantBusy => {
                 let tenant = self.tenant_of(request).unwrap_or_default();
-                let rule = self.tenant_key(&tenant, bound);
-                GetProcError::TenantBusy {
-                    tenant,
-                    waits: bound == TenantBound::QueueMax,
-                    rule,
-                }
+                let rule = self.tenant_key(&tenant, TenantBound::QueueMax);
+                GetProcError::TenantBusy { tenant, rule }
             }
             Refusal::PoolRemoved => GetProcError::PoolRemoved { pool: label },
             Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
@@ -461,7 +457,7 @@ fn count_refusal(metrics: &PoolMetrics, why: Refusal) {
     match why {
         Refusal::Timeout { phase } => metrics.request_timed_out(phase),
         Refusal::PoolBusy => metrics.refused(Refused::Busy),
-        Refusal::TenantBusy(_) => metrics.refused(Refused::Tenant),
+        Refusal::TenantBusy => metrics.refused(Refused::Tenant),
         Refusal::Throttled { .. } => metrics.refused(Refused::Throttled),
         Refusal::PoolRemoved | Refusal::NoPool => metrics.refused(Refused::Removed),
         Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => {}

@@ -209,7 +209,7 @@ impl ProcManager {
         section.max.get_or_insert(limits.hard_limit);
         // It is waited for twice.
         let grace = self.settings.stop_grace / 2;
-        section.stop_grace.get_or_insert(grace.into());
+        section.stop_grace.get_or_insert(grace);
         let Some(held) = self.core.settings(id) else {
             return section;
         };
@@ -416,12 +416,8 @@ impl ProcManager {
                 (pool, PoolEvent::EndsEarly { failure })
             }
             Warning::Unthrottled { pool } => (pool, PoolEvent::Unthrottled),
-            Warning::Unstressed { pool } => {
-                turn.turned.push(pool);
-                (pool, PoolEvent::Unstressed)
-            }
+            Warning::Unstressed { pool } => (pool, PoolEvent::Unstressed),
             Warning::Stressed { pool } => {
-                turn.turned.push(pool);
                 let settings = self.core.settings(pool);
                 let limit = settings.map_or(0, |settings| settings.limits.hard_limit);
                 let raise = self.limit_of(Target::Pool(pool));

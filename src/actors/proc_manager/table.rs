@@ -209,7 +209,6 @@ impl PoolTable {
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
         terms: PoolTerms,
-        stressed: bool,
     ) -> PoolSettings {
         let group = section
             .group
@@ -220,7 +219,6 @@ impl PoolTable {
             kind,
             language,
             group,
-            stressed,
             terms,
         };
         section.core_settings(around)

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::shorten;
 use policy::invariants::{Invariant, Violation, violations};
-use policy::pool::{Event, PoolAction, PoolId, Pools, RequestId};
+use policy::pool::{Event, PoolAction, Pools, RequestId};
 use policy::time::Timestamp;
 
 /// The least time between two checks.
@@ -43,8 +43,6 @@ pub(super) struct Turn {
     pub(super) answer: Option<Answer>,
     /// What failed, for those who are refused because of it.
     pub(super) cause: Option<ProcFailure>,
-    /// The pools whose stress has begun or ended, until their settings follow.
-    pub(super) turned: Vec<PoolId>,
 }
 
 impl Turn {
@@ -54,7 +52,6 @@ impl Turn {
             arriving: None,
             answer: None,
             cause: None,
-            turned: Vec::new(),
         }
     }
 }
@@ -130,12 +127,6 @@ impl ProcManager {
         self.tell_watchers();
         self.warn_if_full(turn.now);
         self.watch_deadline(turn.now, ctx);
-        // Pools that came under stress, or out of it, get what they have for that.
-        while let Some(pool) = turn.turned.pop() {
-            if let Some(changes) = self.changes_of(pool) {
-                self.step(turn, changes, ctx);
-            }
-        }
     }
 
     fn perform(&mut self, action: PoolAction, turn: &mut Turn, ctx: &mut Context<Self>) {

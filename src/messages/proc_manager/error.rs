@@ -86,16 +86,14 @@ pub enum GetProcError {
         /// The pool.
         pool: Arc<str>,
     },
-    /// The database has as many calls as it may have at a time, or as many that wait. Worth a retry.
+    /// The database has as many calls that wait as it may have. Worth a retry.
     #[error(
-        "the database '{tenant}' has as many calls{} as it may have at a time ({rule}); try again when \
-         some of them have ended, or raise {rule}", if *waits { " that wait" } else { "" }
+        "the database '{tenant}' has as many calls that wait as it may have at a time ({rule}); try again when \
+         some of them have ended, or raise {rule}"
     )]
     TenantBusy {
         /// The database, by what counts of its name (`db_tag`).
         tenant: Arc<str>,
-        /// Whether only those that wait count.
-        waits: bool,
         /// Where the bound is set, as an operator finds it.
         rule: Arc<str>,
     },

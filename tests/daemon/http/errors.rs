@@ -64,7 +64,7 @@ fn config(work: &Work) -> String {
     ];
     let pools = "[pools.tight]\nlanguage = \"javascript\"\nmax = 1\nqueue_max = 1\n\
                  [pools.last]\nlanguage = \"javascript\"\nmax = 1\n\
-                 [tenants.bounded]\ncalls_max = 1\n\
+                 [tenants.bounded]\nprocesses_max = 1\nqueue_max = 1\n\
                  [pools.broken]\nlanguage = \"missing\"\nmax = 1\n";
     format!("[query_servers]\n{}{pools}", servers.concat())
 }
@@ -133,7 +133,11 @@ fn each_error_of_the_table_is_what_it_says() {
     let held = client.ok(&json!({"id": 1, "call": "get_proc", "pool": "tight", "db": "bounded"}));
     let mut bounded = map("javascript", "function(doc) {}");
     bounded["db"] = json!("bounded");
+    let mut waiter = web.service.connect();
+    waiter.send(&json!({"id": 1, "call": "get_proc", "lang": "javascript", "db": "bounded"}));
+    wait_until("a waiter", || client.pool("javascript")["waiting"] == 1);
     provoke("map", bounded);
+    drop(waiter);
     assert!(client.ret_proc(held["proc"].as_str().unwrap()));
     provoke("map", patient(map("dies", "f")));
     provoke("map", patient(map("missing", "f")));

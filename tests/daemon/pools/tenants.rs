@@ -215,9 +215,9 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
     }
 }
 
-/// A pool of four, of which a database has two, and of calls twenty.
-const BOUNDS: &str = "[pools.javascript]\nmax = 4\n[tenants.\"*\"]\nprocesses_max = 2\ncalls_max = 100\n\
-                      [tenants.\"bi*\"]\ncalls_max = 20\n";
+/// A pool of four, of which a database has two, and eighteen calls that wait.
+const BOUNDS: &str = "[pools.javascript]\nmax = 4\n[tenants.\"*\"]\nprocesses_max = 2\nqueue_max = 100\n\
+                      [tenants.\"bi*\"]\nqueue_max = 18\n";
 
 /// A call of a function of a database.
 fn map_of(db: &str, fun: &str) -> Value {
@@ -253,13 +253,13 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
     );
     let reason = error["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the database 'big' has as many calls as it may")
-            && reason.contains("[tenants.\"bi*\"] calls_max"),
+        reason.starts_with("the database 'big' has as many calls that wait as it may")
+            && reason.contains("[tenants.\"bi*\"] queue_max"),
         "{reason}"
     );
     rewrite(
         &service,
-        &BOUNDS.replace("calls_max = 20", "calls_max = 21"),
+        &BOUNDS.replace("queue_max = 18", "queue_max = 19"),
     );
     small.operator.reload_config();
     let mut brief = endless.clone();
@@ -308,11 +308,11 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
     client.wait_for_pool("javascript", &[("used", 3), ("waiting", 7)]);
     assert_eq!(bound("PUT", "big%2Feu", "processes_max", "4"), "3");
     client.wait_for_pool("javascript", &[("used", 4), ("waiting", 6)]);
-    bound("PUT", "big%2Feu", "calls_max", "10");
+    bound("PUT", "big%2Feu", "queue_max", "6");
     let error = client.error(&endless);
     assert_eq!(error["name"], "tenant_busy", "{error}");
     // What is taken back gives way to the pattern, and what was set stays over a reload.
-    bound("DELETE", "big%2Feu", "calls_max", "");
+    bound("DELETE", "big%2Feu", "queue_max", "");
     bound("DELETE", "big%2Feu", "processes_max", "");
     client.operator.reload_config();
     let section = web.get("/_node/_local/_config/tenants.bi*").ok();

@@ -95,8 +95,8 @@ async fn a_process_that_comes_back_under_stress_serves_on_without_it() {
 }
 
 #[actix_rt::test]
-async fn settings_of_a_service_take_their_stressed_value() {
-    let more = "stress = \"yes\"\nclient_timeout = \"${stress?{100ms}:{1h}}\"\n";
+async fn who_is_accepted_under_stress_may_hold_a_process_without_a_line_for_a_shorter_time() {
+    let more = "stress = \"yes\"\nclient_timeout = \"1h\"\nclient_timeout_stress = \"100ms\"\n";
     let daemon = Daemon::start(&config(more)).await;
     let mut first = daemon.connect("py.sock").await;
     first.pid().await;
@@ -111,35 +111,6 @@ async fn settings_of_a_service_take_their_stressed_value() {
     assert_eq!(name, "timeout");
     assert_eq!(first.ask("[\"x\"]").await, "[\"x\"]");
     daemon.stop_after((first, third)).await;
-}
-
-#[actix_rt::test]
-async fn settings_of_the_pool_take_their_stressed_value() {
-    let text = config("stress = \"yes\"\n");
-    let text = text.replace("max = 2", "max = 2\nmax_uses = \"${stress?{1}:{0}}\"");
-    let daemon = Daemon::start(&text).await;
-    let mut first = daemon.connect("py.sock").await;
-    first.pid().await;
-    drop(first);
-    daemon
-        .wait_for_pool("py", "it is back", |pool| pool.free == 1)
-        .await;
-    assert_eq!(daemon.pool("py").await.totals.recycled["uses"], 0);
-    let mut first = daemon.connect("py.sock").await;
-    first.pid().await;
-    let mut second = daemon.connect("py.sock").await;
-    second.pid().await;
-    assert_eq!(daemon.log.with("pool is under stress").len(), 1);
-    drop(second);
-    daemon
-        .wait_for_pool("py", "it is replaced after one use", |pool| {
-            pool.totals.recycled["uses"] >= 1
-        })
-        .await;
-    // It is shown as it is written.
-    let shown = daemon.pool("py").await.settings["max_uses"].clone();
-    assert_eq!(shown, "${stress?{1}:{0}}");
-    daemon.stop_after(first).await;
 }
 
 #[actix_rt::test]

@@ -12,4 +12,3 @@ mod pressure;
 mod prompts_together;
 mod reuse;
 mod starts;
-mod stress;

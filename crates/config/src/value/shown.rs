@@ -5,20 +5,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::stressed::Stressed;
 use super::{Kind, Unit};
 use crate::password::HIDDEN;
 
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;
 
-/// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not,
-/// or that is the same under stress.
+/// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not.
 pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
         Kind::OrZero(inner) => resolved(*inner, value),
-        Kind::Stressed(inner) if value["normal"] == value["stressed"] => (*inner, &value["normal"]),
         kind => (kind, value),
     }
 }
@@ -27,11 +24,6 @@ pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
 pub(crate) fn display(kind: Kind, value: &Value) -> String {
     match resolved(kind, value) {
         (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),
-        (Kind::Stressed(inner), both) => Stressed {
-            normal: display(*inner, &both["normal"]),
-            stressed: display(*inner, &both["stressed"]),
-        }
-        .to_string(),
         (Kind::Text(form), value) if form.is_hidden && value != "" => HIDDEN.to_owned(),
         (kind @ Kind::Duration { unit, .. }, value) => match number(kind, value) {
             Some(number) if unit == Unit::Seconds => format!("{number} s"),

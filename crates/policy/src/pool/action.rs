@@ -6,7 +6,6 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use super::id::{ClientId, PoolId, ProcId, RequestId, Token};
-use super::tenants::TenantBound;
 use crate::admission::SpawnRefused;
 use crate::time::Timestamp;
 
@@ -80,8 +79,8 @@ pub enum Refusal {
     TeachFailed,
     /// As many wait as may (`queue_max`). Worth a retry.
     PoolBusy,
-    /// The tenant has as many calls as it may have, or as many of them wait as may. Worth a retry.
-    TenantBusy(TenantBound),
+    /// As many calls of the tenant wait as may. Worth a retry.
+    TenantBusy,
     /// The pool was removed, or is being removed.
     PoolRemoved,
     /// There is no pool in the group, or for the language.

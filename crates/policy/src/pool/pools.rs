@@ -267,8 +267,6 @@ impl Pools {
             }
             let phase = request.place.phase();
             Refusal::Timeout { phase }
-        } else if self.ledger.tenants.is_busy(&request.tenant) {
-            Refusal::TenantBusy(TenantBound::CallsMax)
         } else {
             match self.route(&request) {
                 Ok(pool) => {

@@ -33,8 +33,6 @@ use crate::time::Timestamp;
 pub struct TenantRule {
     /// Most processes that are lent at a time, over all pools.
     pub processes_max: Option<u32>,
-    /// Most calls at a time, those that wait and those that have a process.
-    pub calls_max: Option<u32>,
     /// Most calls that wait at a time. They do not count for the queues of pools.
     pub queue_max: Option<u32>,
     /// How much of a core its functions may use, in thousandths; see [`super::shares`].
@@ -48,7 +46,6 @@ pub struct TenantRule {
 #[strum(serialize_all = "snake_case")]
 pub enum TenantBound {
     ProcessesMax,
-    CallsMax,
     QueueMax,
     CpuShare,
     Timeout,
@@ -63,7 +60,6 @@ impl TenantBound {
     const fn of(self, rule: &TenantRule) -> Option<u32> {
         match self {
             Self::ProcessesMax => rule.processes_max,
-            Self::CallsMax => rule.calls_max,
             Self::QueueMax => rule.queue_max,
             Self::CpuShare => rule.cpu_share,
             Self::Timeout => rule.timeout,
@@ -85,7 +81,6 @@ pub struct TenantRules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bounds {
     processes_max: Option<u32>,
-    calls_max: Option<u32>,
     queue_max: Option<u32>,
 }
 
@@ -119,7 +114,6 @@ impl TenantRules {
     fn bounds_of(&self, db: &str) -> Bounds {
         Bounds {
             processes_max: self.bound(db, TenantBound::ProcessesMax),
-            calls_max: self.bound(db, TenantBound::CallsMax),
             queue_max: self.bound(db, TenantBound::QueueMax),
         }
     }
@@ -185,11 +179,6 @@ impl Has {
         most.is_some_and(|most| self.held >= most)
     }
 
-    fn is_busy(&self) -> bool {
-        let most = self.bounds.calls_max;
-        most.is_some_and(|most| self.waiting + self.held >= most)
-    }
-
     fn is_crowded(&self) -> bool {
         let most = self.bounds.queue_max;
         most.is_some_and(|most| self.waiting > most)
@@ -217,11 +206,6 @@ impl Tenants {
             Tenant::Database(db) => self.shares.debt_end(db),
             Tenant::Databases | Tenant::User(_) | Tenant::Client(_) => None,
         }
-    }
-
-    /// Whether a tenant has as many calls as it may have.
-    pub(super) fn is_busy(&self, tenant: &Tenant) -> bool {
-        self.of(tenant).is_some_and(Has::is_busy)
     }
 
     /// Whether more calls of a tenant wait than may.
@@ -362,8 +346,7 @@ impl Pools {
         let row = row.filter(|row| row.place == RequestPlace::Queue);
         let crowded = row.filter(|row| self.ledger.tenants.is_crowded(&row.tenant));
         if let Some(pool) = crowded.map(|row| row.pool) {
-            let why = Refusal::TenantBusy(TenantBound::QueueMax);
-            self.on_pool(pool, out, |turn| turn.refuse(newest, why));
+            self.on_pool(pool, out, |turn| turn.refuse(newest, Refusal::TenantBusy));
         }
     }
 
@@ -417,9 +400,9 @@ mod tests {
 
     #[test]
     fn each_bound_is_that_of_the_name_or_else_of_the_longest_pattern_that_has_it() {
-        let rule = |processes_max, calls_max| TenantRule {
+        let rule = |processes_max, queue_max| TenantRule {
             processes_max,
-            calls_max,
+            queue_max,
             ..TenantRule::default()
         };
         let rules = [
@@ -431,7 +414,7 @@ mod tests {
         let rules = TenantRules::new(rules.map(|(name, rule)| (name.to_owned(), rule)));
         let bounds = |db| {
             let bounds = rules.bounds_of(db);
-            (bounds.processes_max, bounds.calls_max)
+            (bounds.processes_max, bounds.queue_max)
         };
         assert_eq!(bounds("other"), (Some(4), Some(100)));
         assert_eq!(bounds("acme-"), (Some(8), Some(100)));

@@ -13,10 +13,10 @@ const POOLS: [Target; 4] = [
     Target::Any(LanguageId(0)),
 ];
 
-fn rule(processes_max: u32, calls_max: u32) -> TenantRule {
+fn rule(processes_max: u32, queue_max: u32) -> TenantRule {
     TenantRule {
         processes_max: Some(processes_max),
-        calls_max: Some(calls_max),
+        queue_max: Some(queue_max),
         ..TenantRule::default()
     }
 }
@@ -80,7 +80,7 @@ fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() 
 
 #[test]
 fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
-    let mut world = world(named(1), [("acme-*", rule(0, 3))]);
+    let mut world = world(named(1), [("acme-*", rule(0, 2))]);
     let lease = world.take(1, plain(db("acme-1")));
     let waits = [2, 3].map(|client| ask(&mut world, client, POOLS[0], "acme-1"));
     assert!(
@@ -89,10 +89,7 @@ fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
             .all(|request| world.refusal(*request).is_none())
     );
     let request = ask(&mut world, 4, POOLS[0], "acme-1");
-    assert_eq!(
-        world.refusal(request),
-        Some(Refusal::TenantBusy(TenantBound::CallsMax))
-    );
+    assert_eq!(world.refusal(request), Some(Refusal::TenantBusy));
     for (client, name) in [(5, "acme-2"), (6, "other")] {
         let request = ask(&mut world, client, POOLS[0], name);
         assert_eq!(world.refusal(request), None, "{name}");
@@ -139,14 +136,6 @@ fn what_is_held_back_takes_no_room_in_a_queue() {
     assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
 }
 
-/// What the rule says, with a queue of its own.
-fn queued(rule: TenantRule, queue_max: u32) -> TenantRule {
-    TenantRule {
-        queue_max: Some(queue_max),
-        ..rule
-    }
-}
-
 /// What the rule says, with half a core.
 fn half_a_core(rule: TenantRule) -> TenantRule {
     TenantRule {
@@ -157,11 +146,11 @@ fn half_a_core(rule: TenantRule) -> TenantRule {
 
 #[test]
 fn one_that_would_wait_above_the_tenants_own_queue_is_refused_at_once_whichever_pool_it_asks() {
-    let busy = Some(Refusal::TenantBusy(TenantBound::QueueMax));
+    let busy = Some(Refusal::TenantBusy);
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
     world.run();
-    world.on(set([("big", queued(rule(0, 0), 2))]));
+    world.on(set([("big", rule(0, 2))]));
     let lease = world.take(1, plain(db("big")));
     ask(&mut world, 2, other, "big");
     assert_eq!(world.status().used, 1);
@@ -186,7 +175,7 @@ fn who_can_be_served_at_once_is_not_refused_for_a_full_queue_of_its_tenant() {
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
     world.run();
-    world.on(set([("big", queued(rule(0, 0), 1))]));
+    world.on(set([("big", rule(0, 1))]));
     world.take(1, plain(db("big")));
     ask(&mut world, 2, POOLS[0], "big");
     let served = ask(&mut world, 3, other, "big");
@@ -199,7 +188,7 @@ fn what_waits_in_a_tenants_own_queue_takes_no_room_in_a_pools() {
         queue_max: Some(1),
         ..named(1)
     };
-    let mut world = world(settings, [("big", queued(rule(0, 0), 5))]);
+    let mut world = world(settings, [("big", rule(0, 5))]);
     world.take(1, plain(db("big")));
     let waits: Vec<RequestId> = (2..7)
         .map(|client| ask(&mut world, client, POOLS[0], "big"))
@@ -210,7 +199,7 @@ fn what_waits_in_a_tenants_own_queue_takes_no_room_in_a_pools() {
     let refused = ask(&mut world, 21, POOLS[0], "small");
     assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
     let refused = ask(&mut world, 22, POOLS[0], "big");
-    let why = Refusal::TenantBusy(TenantBound::QueueMax);
+    let why = Refusal::TenantBusy;
     assert_eq!(world.refusal(refused), Some(why));
 }
 
@@ -250,7 +239,7 @@ enum Step {
     Die(usize),
     Down(u64),
     Advance(u64),
-    Set(u32, u32, u32),
+    Set(u32, u32),
     /// A use has cost this database so many milliseconds of processor time.
     Charge(u8, u64),
     ToDeadline,
@@ -266,8 +255,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => pick().prop_map(Step::Die),
         1 => (0..6_u64).prop_map(Step::Down),
         2 => (0..3000_u64).prop_map(Step::Advance),
-        1 => (0..4_u32, 0..8_u32, 0..4_u32)
-            .prop_map(|(processes, calls, queue)| Step::Set(processes, calls, queue)),
+        1 => (0..4_u32, 0..4_u32).prop_map(|(processes, queue)| Step::Set(processes, queue)),
         4 => (0..4_u8, prop_oneof![0..3000_u64, Just(30_000), Just(90_000)])
             .prop_map(|(db, cost)| Step::Charge(db, cost)),
         3 => Just(Step::ToDeadline),
@@ -372,10 +360,10 @@ proptest! {
                     world.now = world.now + Duration::from_millis(milliseconds);
                     Some(Event::Tick)
                 }
-                Step::Set(processes, calls, queue) => {
+                Step::Set(processes, queue) => {
                     most = if processes == 0 { usize::MAX } else { most.max(processes as usize) };
-                    let all = half_a_core(queued(rule(processes, calls), queue));
-                    Some(set([("db*", all), ("db3", queued(rule(0, 0), 0))]))
+                    let all = half_a_core(rule(processes, queue));
+                    Some(set([("db*", all), ("db3", rule(0, 0))]))
                 }
                 Step::Charge(name, milliseconds) => Some(Event::Charge {
                     db: format!("db{name}").into(),

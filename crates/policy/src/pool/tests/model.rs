@@ -385,7 +385,7 @@ impl Model {
             let waits = self.pools[at].queue.iter().any(|ask| ask.id == id);
             if waits && most.is_some_and(|most| waiting > most as usize) {
                 self.pools[at].pull(id);
-                self.refuse(id, Refusal::TenantBusy(TenantBound::QueueMax));
+                self.refuse(id, Refusal::TenantBusy);
             }
         }
     }
