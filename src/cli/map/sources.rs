@@ -99,7 +99,7 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
             Some(_) => Exit::Usage,
             None => Exit::Data,
         };
-        let names = Builtin::NAMES.join(", ");
+        let names = Builtin::names().join(", ");
         let hint = format!("use {names}, or a file with a function");
         CliError::at(code, name.display(), error, hint)
     })?;

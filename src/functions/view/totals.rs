@@ -20,7 +20,7 @@ use super::grouping::{Grouping, line};
 use super::map::MapSink;
 use crate::config::ReduceLimit;
 use crate::query_server::reduce::{
-    Builtin, InvalidValue, OverflowLog, ReduceContext, ReduceRow, SumLimit, Total,
+    Builtin, Fold, InvalidValue, OverflowLog, ReduceContext, ReduceRow, SumLimit,
 };
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
@@ -66,7 +66,7 @@ struct Group {
     key: Rc<str>,
     /// The place of that row.
     first: Option<Box<[u8]>>,
-    total: Result<Total, InvalidValue>,
+    total: Result<Box<dyn Fold>, InvalidValue>,
     /// How large the rows are together, if that may matter.
     rows_size: u64,
 }
@@ -108,7 +108,7 @@ impl<'a> Totals<'a> {
             group.first = Some(self.scratch.as_slice().into());
         }
         let reducer = &self.reducer;
-        if reducer.builtin == Builtin::Sum && reducer.limit.mode != ReduceLimit::False {
+        if reducer.builtin.is_limited() && reducer.limit.mode != ReduceLimit::False {
             group.rows_size += row.size(&mut self.scratch);
         }
         if let Ok(total) = &mut group.total
@@ -131,7 +131,7 @@ impl<'a> Totals<'a> {
             self.groups.push(Group {
                 key: Rc::clone(&text),
                 first: None,
-                total: Ok(Total::of(self.reducer.builtin)),
+                total: Ok(self.reducer.builtin.begin()),
                 rows_size: 0,
             });
         }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn reducer() -> impl Strategy<Value = BuiltinReducer> {
-        let name = prop::sample::select(Builtin::NAMES.to_vec());
+        let name = prop::sample::select(Builtin::names());
         (name, any::<bool>(), 10..100_u64).prop_map(|(name, is_limited, threshold)| {
             let mode = match is_limited {
                 true => ReduceLimit::True,
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_group_that_cannot_be_reduced_is_told_in_its_place() {
         let reducer = BuiltinReducer {
-            builtin: Builtin::Stats,
+            builtin: Builtin::named("_stats").unwrap(),
             limit: SumLimit::NONE,
             log: OverflowLog::new(Logger::root(Discard, o!())),
         };

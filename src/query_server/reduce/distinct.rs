@@ -15,8 +15,14 @@ use serde_json::value::RawValue;
 use sha1::{Digest, Sha1};
 
 use super::bias::{BIASES, RAW_ESTIMATES};
-use super::{InvalidValue, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::erlang;
+
+/// `_approx_count_distinct`.
+pub(super) const APPROX_COUNT_DISTINCT: Reducer = Reducer {
+    finalize,
+    ..Reducer::new("_approx_count_distinct", |_| Box::new(Sketch::new()))
+};
 
 /// How many bits of a hash choose its register.
 const PRECISION: u32 = 11;
@@ -57,32 +63,15 @@ struct Written<'a> {
 
 /// For each register the longest run of zero bits that was seen, plus one; 0 without any.
 #[derive(Debug)]
-pub(crate) enum Sketch {
+enum Sketch {
     /// Registers that are not 0, by their numbers.
     Few(Vec<(u16, u8)>),
     All(Box<[u8; REGISTERS]>),
 }
 
 impl Sketch {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self::Few(Vec::new())
-    }
-
-    /// Counts a key; `term` is room for its term.
-    pub(super) fn take_key(&mut self, key: &str, term: &mut Vec<u8>) {
-        term.clear();
-        term.push(erlang::VERSION);
-        erlang::json(key, term);
-        let hash = Sha1::digest(term);
-        let bits = hash
-            .iter()
-            .take(size_of::<u64>())
-            .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-        let index = u16::try_from(bits >> (HASH_BITS - PRECISION)).unwrap_or_default();
-        // The bit behind the last one ends a run that nothing else ends.
-        let rest = bits << PRECISION | 1 << (PRECISION - 1);
-        let value = u8::try_from(rest.leading_zeros() + 1).unwrap_or(VALUE_MAX);
-        self.raise(index, value);
     }
 
     fn raise(&mut self, index: u16, value: u8) {
@@ -116,8 +105,55 @@ impl Sketch {
         }
     }
 
-    /// Takes what an intermediate result has.
-    pub(super) fn take_result(&mut self, result: &str) -> Result<(), InvalidValue> {
+    /// Estimates how many different keys were added.
+    fn cardinality(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "2048")]
+        let count = REGISTERS as f64;
+        let alpha = 0.7213 / (1.0 + 1.079 / count);
+        let registers = self.registers();
+        let harmonic: f64 = registers
+            .iter()
+            .map(|value| (-f64::from(*value)).exp2())
+            .sum();
+        let estimate = alpha * count * count / harmonic;
+        let corrected = if estimate <= 5.0 * count {
+            estimate - bias(estimate)
+        } else {
+            estimate
+        };
+        let empty = registers.iter().filter(|value| **value == 0).count();
+        #[expect(clippy::cast_precision_loss, reason = "at most 2048")]
+        let linear = match empty {
+            0 => corrected,
+            empty => count * (count / empty as f64).ln(),
+        };
+        if linear <= LINEAR_COUNTING_MAX {
+            linear
+        } else {
+            corrected
+        }
+    }
+}
+
+impl Fold for Sketch {
+    fn take(&mut self, row: &ReduceRow<'_>, term: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        term.clear();
+        term.push(erlang::VERSION);
+        erlang::json(row.key, term);
+        let hash = Sha1::digest(term);
+        let bits = hash
+            .iter()
+            .take(size_of::<u64>())
+            .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        let index = u16::try_from(bits >> (HASH_BITS - PRECISION)).unwrap_or_default();
+        // The bit behind the last one ends a run that nothing else ends.
+        let rest = bits << PRECISION | 1 << (PRECISION - 1);
+        let value = u8::try_from(rest.leading_zeros() + 1).unwrap_or(VALUE_MAX);
+        self.raise(index, value);
+        Ok(())
+    }
+
+    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
         let wrong = || {
             InvalidValue(format!(
                 "_approx_count_distinct merges its own results, not '{}'",
@@ -152,7 +188,7 @@ impl Sketch {
         }
     }
 
-    pub(super) fn finish(&self) -> Box<RawValue> {
+    fn finish(&self) -> Box<RawValue> {
         let mut text = String::new();
         let character = |value: usize| char::from(ALPHABET[value % ALPHABET.len()]);
         for run in self.registers().chunk_by(|one, two| *one == 0 && *two == 0) {
@@ -167,35 +203,6 @@ impl Sketch {
         raw(format!(
             "{{\"precision\":{PRECISION},\"registers\":\"{text}\"}}"
         ))
-    }
-
-    /// Estimates how many different keys were added.
-    fn cardinality(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "2048")]
-        let count = REGISTERS as f64;
-        let alpha = 0.7213 / (1.0 + 1.079 / count);
-        let registers = self.registers();
-        let harmonic: f64 = registers
-            .iter()
-            .map(|value| (-f64::from(*value)).exp2())
-            .sum();
-        let estimate = alpha * count * count / harmonic;
-        let corrected = if estimate <= 5.0 * count {
-            estimate - bias(estimate)
-        } else {
-            estimate
-        };
-        let empty = registers.iter().filter(|value| **value == 0).count();
-        #[expect(clippy::cast_precision_loss, reason = "at most 2048")]
-        let linear = match empty {
-            0 => corrected,
-            empty => count * (count / empty as f64).ln(),
-        };
-        if linear <= LINEAR_COUNTING_MAX {
-            linear
-        } else {
-            corrected
-        }
     }
 }
 
@@ -220,8 +227,8 @@ fn bias(estimate: f64) -> f64 {
 ///
 /// # Errors
 /// A value that is none.
-pub(super) fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
+fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
     let mut sketch = Sketch::new();
-    sketch.take_result(result.get())?;
+    sketch.take_result(result.get(), &mut Vec::new())?;
     Ok(raw(format!("{:.0}", sketch.cardinality().round())))
 }

@@ -1,7 +1,7 @@
 //! `_first` and `_last`: the value of the first or last row.
 //!
 //! SUMMARY   An intermediate result is the row as it is written in prompts, `[[Key, Id], Value]`, or
-//!           `[]` where there was none, so that pieces can be compared; [`End::finalize`] leaves the
+//!           `[]` where there was none, so that pieces can be compared; [`finalize`] leaves the
 //!           value.
 //! PROMISES  Rows are compared by key and document id, whatever order they come in. Of rows with
 //!           the same key and id, the value decides.
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
-use super::{InvalidValue, ReduceRow, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::collation::Collation;
 use json::string::unescape;
 
@@ -24,30 +24,32 @@ pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new)
 /// The result without rows.
 const NOTHING: &str = "[]";
 
-/// Which row is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The one with the smallest key.
-    First,
-    /// The one with the largest key.
-    Last,
-}
+/// `_first`: the row with the smallest key.
+pub(super) const FIRST: Reducer = Reducer {
+    finalize,
+    ..Reducer::new("_first", |_| BestRow::new(Ordering::Less))
+};
 
-impl End {
-    /// Leaves the value of a result.
-    ///
-    /// # Errors
-    /// A value that is no result of [`BestRow`].
-    pub(super) fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
-        let value = row_of(result.get())?.map_or(NOTHING, |row| row.value);
-        Ok(raw(value.to_owned()))
-    }
+/// `_last`: the one with the largest key.
+pub(super) const LAST: Reducer = Reducer {
+    finalize,
+    ..Reducer::new("_last", |_| BestRow::new(Ordering::Greater))
+};
+
+/// Leaves the value of a result.
+///
+/// # Errors
+/// A value that is no result of [`BestRow`].
+fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
+    let value = row_of(result.get())?.map_or(NOTHING, |row| row.value);
+    Ok(raw(value.to_owned()))
 }
 
 /// The row at one end of the rows so far.
 #[derive(Debug)]
-pub(crate) struct BestRow {
-    end: End,
+struct BestRow {
+    /// How a row compares to the best so far if it is better.
+    wanted: Ordering,
     row: Option<Box<OwnedRow>>,
 }
 
@@ -61,25 +63,22 @@ struct OwnedRow {
 
 impl BestRow {
     /// Begins without rows.
-    pub(super) fn new(end: End) -> Self {
-        Self { end, row: None }
+    fn new(wanted: Ordering) -> Box<dyn Fold> {
+        Box::new(Self { wanted, row: None })
     }
+}
 
-    /// Takes a row; `key` is room for its sort key.
-    pub(super) fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) {
+impl Fold for BestRow {
+    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
         key.clear();
         COLLATION.write_key(row.key, key);
-        let wanted = match self.end {
-            End::First => Ordering::Less,
-            End::Last => Ordering::Greater,
-        };
         let is_better = self.row.as_ref().is_none_or(|best| {
             let order = key
                 .as_slice()
                 .cmp(&best.sort_key)
                 .then_with(|| text_of(row.id).cmp(&text_of(&best.id)))
                 .then_with(|| by_value(row.value, &best.value));
-            order == wanted
+            order == self.wanted
         });
         if is_better {
             let best = self.row.get_or_insert_default();
@@ -88,24 +87,14 @@ impl BestRow {
             row.id.clone_into(&mut best.id);
             row.value.clone_into(&mut best.value);
         }
-    }
-
-    /// Takes the row of an earlier result.
-    ///
-    /// # Errors
-    /// It is no such result.
-    pub(super) fn take_result(
-        &mut self,
-        result: &str,
-        key: &mut Vec<u8>,
-    ) -> Result<(), InvalidValue> {
-        if let Some(row) = row_of(result)? {
-            self.take(&row, key);
-        }
         Ok(())
     }
 
-    pub(super) fn finish(&self) -> Box<RawValue> {
+    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        row_of(result)?.map_or(Ok(()), |row| self.take(&row, key))
+    }
+
+    fn finish(&self) -> Box<RawValue> {
         raw(self.row.as_ref().map_or_else(
             || NOTHING.to_owned(),
             |row| format!("[[{},{}],{}]", row.key, row.id, row.value),

@@ -12,23 +12,22 @@
 
 mod bias;
 mod context;
+mod count;
 mod distinct;
 mod ends;
 mod number;
 mod rank;
 mod stats;
 mod sum;
-mod total;
+
+use std::fmt::Debug;
 
 use json::erlang;
 use serde_json::value::RawValue;
 
 pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
-pub use ends::End;
-pub(crate) use rank::Rank;
 pub(crate) use sum::error_of;
-pub(crate) use total::Total;
 
 /// How many characters of a value an error quotes.
 const QUOTED_MAX: usize = 200;
@@ -54,21 +53,66 @@ impl ReduceRow<'_> {
     }
 }
 
-/// A built-in reducer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Builtin {
-    /// `_sum`.
-    Sum,
-    /// `_count`.
-    Count,
-    /// `_stats`.
-    Stats,
-    /// `_approx_count_distinct`: about how many different keys there are.
-    ApproxCountDistinct,
-    /// `_top_N`, `_bottom_N`: so many different values, the largest or the smallest.
-    Ranked(Rank, u8),
-    /// `_first`, `_last`: the value of the first or last row.
-    Row(End),
+/// What values come to so far. It is as large as its result, however many rows it took.
+pub(crate) trait Fold: Debug {
+    /// Takes a row. `scratch` is room to work in, which is the caller's so that totals are small.
+    ///
+    /// # Errors
+    /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
+    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue>;
+
+    /// Takes an earlier result, as [`Self::take`] takes a row.
+    ///
+    /// # Errors
+    /// [`InvalidValue`]: as [`Self::take`], and for anything but a result of this reducer.
+    fn take_result(&mut self, result: &str, scratch: &mut Vec<u8>) -> Result<(), InvalidValue>;
+
+    /// Returns the intermediate result.
+    fn finish(&self) -> Box<RawValue>;
+}
+
+/// What there is to know of a reducer.
+#[derive(Debug)]
+struct Reducer {
+    /// Its name. An `N` at the end stands for one of [`RANKS`].
+    name: &'static str,
+    /// Begins without rows, with the number of its name.
+    begin: fn(u8) -> Box<dyn Fold>,
+    /// Turns an intermediate result into what a client of the view gets.
+    finalize: fn(&RawValue) -> Result<Box<RawValue>, InvalidValue>,
+    /// Whether `reduce_limit` holds for its results.
+    is_limited: bool,
+}
+
+impl Reducer {
+    /// Describes one whose results are finalized as they are.
+    const fn new(name: &'static str, begin: fn(u8) -> Box<dyn Fold>) -> Self {
+        Self {
+            name,
+            begin,
+            finalize: |result| Ok(result.to_owned()),
+            is_limited: false,
+        }
+    }
+}
+
+/// All reducers: one more is its file and its name here.
+static REDUCERS: [Reducer; 8] = [
+    sum::SUM,
+    count::COUNT,
+    stats::STATS,
+    distinct::APPROX_COUNT_DISTINCT,
+    rank::TOP,
+    rank::BOTTOM,
+    ends::FIRST,
+    ends::LAST,
+];
+
+/// A built-in reducer, with the number of its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    reducer: &'static Reducer,
+    number: u8,
 }
 
 /// A reducer got values that it cannot reduce. The fault is the map function's, or the caller's that
@@ -92,40 +136,39 @@ pub enum UnknownReducer {
 }
 
 impl Builtin {
-    /// The names of all built-in reducers.
-    pub const NAMES: [&str; 8] = [
-        "_sum",
-        "_count",
-        "_stats",
-        "_approx_count_distinct",
-        "_top_N",
-        "_bottom_N",
-        "_first",
-        "_last",
-    ];
+    /// Returns the names of all built-in reducers.
+    pub fn names() -> Vec<&'static str> {
+        REDUCERS.iter().map(|reducer| reducer.name).collect()
+    }
 
     /// Finds a reducer by its name.
     ///
     /// # Errors
     /// No reducer has exactly this name.
     pub fn named(name: &str) -> Result<Self, UnknownReducer> {
-        Ok(match name {
-            "_sum" => Self::Sum,
-            "_count" => Self::Count,
-            "_stats" => Self::Stats,
-            "_approx_count_distinct" => Self::ApproxCountDistinct,
-            "_first" => Self::Row(End::First),
-            "_last" => Self::Row(End::Last),
-            _ => {
-                if let Some(count) = name.strip_prefix("_top_") {
-                    Self::Ranked(Rank::Top, rank(count)?)
-                } else if let Some(count) = name.strip_prefix("_bottom_") {
-                    Self::Ranked(Rank::Bottom, rank(count)?)
-                } else {
-                    return Err(UnknownReducer::Name(name.to_owned()));
-                }
+        for reducer in &REDUCERS {
+            let number = match reducer.name.strip_suffix('N') {
+                Some(start) => name.strip_prefix(start).map(rank),
+                None => (reducer.name == name).then_some(Ok(0)),
+            };
+            if let Some(number) = number {
+                return Ok(Self {
+                    reducer,
+                    number: number?,
+                });
             }
-        })
+        }
+        Err(UnknownReducer::Name(name.to_owned()))
+    }
+
+    /// Begins without rows.
+    pub(crate) fn begin(self) -> Box<dyn Fold> {
+        (self.reducer.begin)(self.number)
+    }
+
+    /// Returns whether `reduce_limit` holds for its results.
+    pub(crate) const fn is_limited(self) -> bool {
+        self.reducer.is_limited
     }
 
     /// Reduces rows to an intermediate result, for [`Self::rereduce`] and [`Self::finalize`].
@@ -137,7 +180,7 @@ impl Builtin {
         rows: impl Iterator<Item = ReduceRow<'a>> + Clone,
         context: &ReduceContext<'_>,
     ) -> Result<Box<RawValue>, InvalidValue> {
-        let (mut total, mut scratch) = (Total::of(self), Vec::new());
+        let (mut total, mut scratch) = (self.begin(), Vec::new());
         for row in rows.clone() {
             total.take(&row, &mut scratch)?;
         }
@@ -154,7 +197,7 @@ impl Builtin {
         values: impl Iterator<Item = &'a str> + Clone,
         context: &ReduceContext<'_>,
     ) -> Result<Box<RawValue>, InvalidValue> {
-        let (mut total, mut scratch) = (Total::of(self), Vec::new());
+        let (mut total, mut scratch) = (self.begin(), Vec::new());
         for value in values.clone() {
             total.take_result(value, &mut scratch)?;
         }
@@ -174,9 +217,10 @@ impl Builtin {
         context: &ReduceContext<'_>,
         input: impl FnOnce() -> u64,
     ) -> Box<RawValue> {
-        match self {
-            Self::Sum => context.check(result, || erlang::size_of_list(input())),
-            _ => result,
+        if self.is_limited() {
+            context.check(result, || erlang::size_of_list(input()))
+        } else {
+            result
         }
     }
 
@@ -185,11 +229,7 @@ impl Builtin {
     /// # Errors
     /// [`InvalidValue`] for anything but a result of this reducer.
     pub fn finalize(self, value: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
-        match self {
-            Self::ApproxCountDistinct => distinct::finalize(value),
-            Self::Row(_) => End::finalize(value),
-            Self::Count | Self::Sum | Self::Stats | Self::Ranked(..) => Ok(value.to_owned()),
-        }
+        (self.reducer.finalize)(value)
     }
 }
 

@@ -9,12 +9,18 @@
 use serde_json::value::RawValue;
 
 use super::ends::COLLATION;
-use super::{InvalidValue, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::cursor::Elements;
 
+/// `_top_N`.
+pub(super) const TOP: Reducer = Reducer::new("_top_N", |count| Best::new(Rank::Top, count));
+
+/// `_bottom_N`.
+pub(super) const BOTTOM: Reducer = Reducer::new("_bottom_N", |count| Best::new(Rank::Bottom, count));
+
 /// Which values are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+#[derive(Clone, Copy, Debug)]
+enum Rank {
     /// The largest.
     Top,
     /// The smallest.
@@ -23,7 +29,7 @@ pub enum Rank {
 
 /// The best values so far.
 #[derive(Debug)]
-pub(crate) struct Best {
+struct Best {
     rank: Rank,
     count: usize,
     /// Sort keys and values, the best first. They are few: a list takes little memory.
@@ -32,16 +38,16 @@ pub(crate) struct Best {
 
 impl Best {
     /// Begins without values; `count` are kept.
-    pub(super) fn new(rank: Rank, count: u8) -> Self {
-        Self {
+    fn new(rank: Rank, count: u8) -> Box<dyn Fold> {
+        Box::new(Self {
             rank,
             count: count.into(),
             values: Vec::new(),
-        }
+        })
     }
 
     /// Takes a value; `key` is room for its sort key.
-    pub(super) fn take(&mut self, value: &str, key: &mut Vec<u8>) {
+    fn take_value(&mut self, value: &str, key: &mut Vec<u8>) {
         key.clear();
         COLLATION.write_key(value, key);
         let order = |(known, _): &(Box<[u8]>, _)| match self.rank {
@@ -64,15 +70,15 @@ impl Best {
         }
     }
 
-    /// Takes the values of an earlier result.
-    ///
-    /// # Errors
-    /// It is no list.
-    pub(super) fn take_result(
-        &mut self,
-        result: &str,
-        key: &mut Vec<u8>,
-    ) -> Result<(), InvalidValue> {
+}
+
+impl Fold for Best {
+    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        self.take_value(row.value, key);
+        Ok(())
+    }
+
+    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
         if !Elements::of(result).is_list() {
             let problem = format!(
                 "rank reducers merge lists of values, not '{}'",
@@ -80,11 +86,11 @@ impl Best {
             );
             return Err(InvalidValue(problem));
         }
-        Elements::of(result).for_each(|value| self.take(value, key));
+        Elements::of(result).for_each(|value| self.take_value(value, key));
         Ok(())
     }
 
-    pub(super) fn finish(&self) -> Box<RawValue> {
+    fn finish(&self) -> Box<RawValue> {
         let texts: Vec<&str> = self.values.iter().map(|(_, value)| &**value).collect();
         raw(format!("[{}]", texts.join(",")))
     }

@@ -9,8 +9,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::{InvalidValue, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::cursor::Elements;
+
+/// `_stats`.
+pub(super) const STATS: Reducer = Reducer::new("_stats", |_| Box::<StatsTotal>::default());
 
 /// How deep arrays may be nested.
 const DEPTH_MAX: usize = 128;
@@ -248,20 +251,24 @@ fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue
 
 /// The statistics of the values so far, which are numbers, arrays or earlier results; of none at first.
 #[derive(Debug, Default)]
-pub(crate) struct StatsTotal(Option<Box<Total>>);
+struct StatsTotal(Option<Total>);
 
-impl StatsTotal {
-    pub(super) fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
+impl Fold for StatsTotal {
+    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        self.take_result(row.value, scratch)
+    }
+
+    fn take_result(&mut self, value: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
         match &mut self.0 {
             Some(total) => total.take(value),
             None => {
-                self.0 = Some(Box::new(Total::of_first(value, 0)?));
+                self.0 = Some(Total::of_first(value, 0)?);
                 Ok(())
             }
         }
     }
 
-    pub(super) fn finish(&self) -> Box<RawValue> {
+    fn finish(&self) -> Box<RawValue> {
         let Some(total) = &self.0 else {
             return raw(NOTHING.to_owned());
         };

@@ -13,9 +13,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::raw;
+use super::{Fold, InvalidValue, ReduceRow, Reducer, raw};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
+
+/// `_sum`.
+pub(super) const SUM: Reducer = Reducer {
+    is_limited: true,
+    ..Reducer::new("_sum", |_| Box::new(SumTotal::new()))
+};
 
 /// The start is the reference's; clients look for it.
 const BAD_VALUE: &str = "The _sum function requires that map values be numbers, arrays of numbers, \
@@ -55,7 +61,7 @@ pub(crate) fn error_of(result: &RawValue) -> Option<(String, String)> {
 /// The sum of values so far. A value that cannot be added ends it and becomes its result's `caused_by`; of
 /// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
 #[derive(Debug)]
-pub(crate) struct SumTotal(Result<Sum, Box<RawValue>>);
+pub(super) struct SumTotal(Result<Sum, Box<RawValue>>);
 
 impl SumTotal {
     pub(super) fn new() -> Self {
@@ -63,7 +69,7 @@ impl SumTotal {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, value: &str) {
+    pub(super) fn take_value(&mut self, value: &str) {
         let Ok(total) = &mut self.0 else {
             return;
         };
@@ -83,7 +89,20 @@ impl SumTotal {
         }
     }
 
-    pub(super) fn finish(&self) -> Box<RawValue> {
+}
+
+impl Fold for SumTotal {
+    fn take(&mut self, row: &ReduceRow<'_>, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        self.take_value(row.value);
+        Ok(())
+    }
+
+    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        self.take_value(result);
+        Ok(())
+    }
+
+    fn finish(&self) -> Box<RawValue> {
         let total = match &self.0 {
             Ok(total) => total,
             Err(error) => return error.clone(),
