@@ -22,7 +22,7 @@ use settee_client::{
 use slog::{Logger, info};
 
 use crate::config::reload::{Change, Effect};
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 
 /// How many records are kept in memory.
 pub(crate) const KEPT_MAX: usize = 1000;

@@ -8,7 +8,7 @@
 
 use tokio::sync::watch;
 
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
 /// Whether the daemon is drained, and since when. Cheap to clone: all see the same.

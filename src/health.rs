@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use settee_client::{Health, Problem};
 
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use findings::Kind;
 use policy::schedule::WallTime;
 use policy::time::Timestamp;

@@ -20,7 +20,7 @@ use crate::functions::records::CallRecords;
 use crate::metrics::tenant_costs::TenantCosts;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use settee_config::generated;
 
 /// How often the file is written.

@@ -28,7 +28,7 @@ use crate::messages::fleet_member::{
 };
 use crate::metrics::FleetMetrics;
 use crate::metrics::fleet::Renewal;
-use crate::otp::boot_clock::BootClock;
+use crate::otp::clock::BootClock;
 use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{Down, ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;

@@ -24,7 +24,7 @@ use crate::health::HealthBoard;
 use crate::health::report::Report;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::supervisor::Stop;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use policy::ownership::Epoch;
 use store::StoreError;
 use store::fleet::{Order, StatusOf, Topic};

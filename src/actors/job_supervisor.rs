@@ -25,7 +25,7 @@ use futures_util::future::{AbortHandle, Abortable};
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
-use crate::messages::job_supervisor::{
+use crate::messages::replication_job::{
     ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::{JobName, NewRun, StopJob};

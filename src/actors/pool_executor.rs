@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::actors::proc_manager::ManagerSettings;
     use crate::metrics::tenant_costs::TenantCosts;
-    use crate::otp::wall_clock::system_time;
+    use crate::otp::clock::system_time;
     use child::Spawner;
     use test_support::{eventually, within};
 

@@ -35,7 +35,7 @@ use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
 use crate::drain::Drain;
 use crate::functions::caller::Manager;
 use crate::logging::RepeatLimiter;
-use crate::messages::pool_watch::PoolState;
+use crate::messages::pools::PoolState;
 use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::ManagerAddress;
 use crate::messages::process::ProcessRef;

@@ -28,7 +28,7 @@ use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
 use crate::actors::past_writer::PastWriter;
 use crate::logging::SUMMARY_PERIOD;
 use crate::messages::fleet_member::ServerReach;
-use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
+use crate::messages::replication_job::{ChildEnded, StartChild, StartJobs, TerminateChild};
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
@@ -36,7 +36,7 @@ use crate::otp::deadline::DeadlineTimer;
 use crate::otp::deferred::Replier;
 use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::tell::Tell;
-use crate::otp::wall_clock::WallClock;
+use crate::otp::clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
     Census, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,

@@ -36,7 +36,7 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::state::Outcome;
 use crate::replicator::states::Locked;

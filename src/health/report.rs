@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use settee_client::{FleetHealth, Health};
 
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
 /// How long the text of a report is at most, in bytes.

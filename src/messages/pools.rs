@@ -7,13 +7,18 @@
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 //! LIMITS    What is added or changed so lives until the service is restarted.
 
+use std::time::Duration;
+
 use actix::{Message, Recipient};
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use crate::config::Fault;
 use crate::otp::pid::Pid;
+use policy::admission::Snapshot;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
+
 pub use settee_client::PoolChange;
 
 /// A pool and settings of it.
@@ -121,4 +126,38 @@ pub struct SetLevel {
     pub level: Level,
     /// Why, for the log.
     pub because: String,
+}
+
+// Watching a pool: what those who serve others with its processes have to know of it at any time.
+
+/// How long to wait before a pool that is not there is looked for again.
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What there is of a pool, kept up to date by the manager in the turn in which it changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolState {
+    /// Its processes; claims are the requests that wait in its queue.
+    pub pool: Snapshot,
+    /// Whether processes are started with stress on.
+    pub stress: bool,
+}
+
+impl PoolState {
+    /// Returns what admission decides by, with those who were let in and have no process yet.
+    pub(crate) fn with_claims(&self, claims: u32) -> Snapshot {
+        Snapshot {
+            // Those of ours who wait in the pool's queue are among those who wait there.
+            claims: claims.max(self.pool.claims),
+            ..self.pool
+        }
+    }
+}
+
+/// Asks to watch a pool. `None`: there is no such pool. The end of the channel is the pool's, or
+/// the manager's.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Option<watch::Receiver<PoolState>>")]
+pub struct WatchPool {
+    /// Its name.
+    pub pool: String,
 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::tenant_costs::{Costs, TenantCost, TenantCostsPage, TenantCostsQuery};
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
 /// How many databases have a row.

@@ -1,7 +1,6 @@
 //! What OTP gives to Erlang's processes and actix does not give to actors: monitors, links, supervision,
 //! registered names, casts, deferred replies, deadlines, and one clock. Nothing here knows CouchDB.
 
-pub(crate) mod boot_clock;
 pub mod clock;
 pub mod deadline;
 pub mod deferred;
@@ -9,4 +8,3 @@ pub mod pid;
 pub mod registered_name;
 pub mod supervisor;
 pub mod tell;
-pub mod wall_clock;

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use crate::logging::timestamp;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::query_server::request_id::RequestId;
 
 /// The lines that are kept of a tenant.

@@ -4,8 +4,10 @@
 //! SOURCE    couch_replicator's stats: the names below `couch_replicator`, but for those of jobs, which the
 //!           scheduler counts.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 /// What is counted, by CouchDB's name below `couch_replicator`.
@@ -86,5 +88,131 @@ impl Counters {
         let all = Counter::VARIANTS.iter().zip(&self.0);
         all.map(|(counter, number)| (counter.into(), number.load(Ordering::Relaxed)))
             .collect()
+    }
+}
+
+// What the workers of one run count into together.
+//
+// SUMMARY   A [`RunCounters`] starts with the numbers of earlier runs and is shared by the parts of a
+//           run.
+// SOURCE    `couch_replicator_stats`: of what the scheduler kept and what the last checkpoint
+//           recorded, the larger of each number counts.
+// LIMITS    It is for one thread.
+
+/// The counters of a run.
+#[derive(Debug, Default)]
+pub struct RunCounters {
+    stats: Cell<Stats>,
+    bytes_written: Cell<u64>,
+}
+
+impl RunCounters {
+    /// Starts with what earlier runs counted.
+    pub fn starting_with(stats: Stats) -> Self {
+        Self {
+            stats: Cell::new(stats),
+            bytes_written: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
+        let mut stats = self.stats.get();
+        change(&mut stats);
+        self.stats.set(stats);
+    }
+
+    /// Counts bytes of documents and attachments that are sent to the target.
+    pub(crate) fn count_bytes(&self, bytes: usize) {
+        let before = self.bytes_written.get();
+        self.bytes_written.set(before.saturating_add(bytes as u64));
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.stats.get()
+    }
+
+    /// Returns the bytes of documents and attachments that were sent to the target in this run.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.get()
+    }
+}
+
+// What a replication counts.
+//
+// SOURCE    couch_replicator_stats: the same counters under the same names in checkpoints; two of
+//           them have other names in task lists and documents.
+
+/// Counters of a replication. They grow over the whole life of a replication id: a run starts with
+/// what the run before it, or the last checkpoint, had counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stats {
+    /// Revisions seen in the changes feed.
+    pub missing_checked: u64,
+    /// Of these, those that the target did not have.
+    pub missing_found: u64,
+    /// Revisions read from the source.
+    pub docs_read: u64,
+    /// Revisions that the target took.
+    pub docs_written: u64,
+    /// Revisions that the target refused, and documents that were passed over.
+    pub doc_write_failures: u64,
+    /// Revisions that `_bulk_get` delivered.
+    pub bulk_get_docs: u64,
+    /// Revisions that `_bulk_get` was asked for.
+    pub bulk_get_attempts: u64,
+}
+
+impl Stats {
+    /// Adds the counters of a part.
+    pub fn add(&mut self, other: &Self) {
+        self.merge(other, u64::saturating_add);
+    }
+
+    /// Takes the larger of each counter: of two records of one history, each may be the older one.
+    pub fn max(mut self, other: &Self) -> Self {
+        self.merge(other, u64::max);
+        self
+    }
+
+    /// Returns what was counted since it was `before`.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        self.merge(before, u64::saturating_sub);
+        self
+    }
+
+    fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
+        self.missing_checked = with(self.missing_checked, other.missing_checked);
+        self.missing_found = with(self.missing_found, other.missing_found);
+        self.docs_read = with(self.docs_read, other.docs_read);
+        self.docs_written = with(self.docs_written, other.docs_written);
+        self.doc_write_failures = with(self.doc_write_failures, other.doc_write_failures);
+        self.bulk_get_docs = with(self.bulk_get_docs, other.bulk_get_docs);
+        self.bulk_get_attempts = with(self.bulk_get_attempts, other.bulk_get_attempts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_starts_with_the_larger_of_each_number_that_earlier_runs_left() {
+        let recorded = Stats {
+            docs_read: 6,
+            docs_written: 2,
+            ..Stats::default()
+        };
+        let kept = Stats {
+            docs_read: 4,
+            docs_written: 9,
+            ..Stats::default()
+        };
+        let run_counters = RunCounters::starting_with(kept.max(&recorded));
+        run_counters.count(|stats| stats.docs_read += 1);
+        let stats = run_counters.stats();
+        assert_eq!((stats.docs_read, stats.docs_written), (7, 9));
+        assert_eq!(stats.missing_found, 0);
     }
 }

@@ -20,10 +20,8 @@ mod offload;
 pub mod open;
 pub mod progress;
 pub mod refused;
-pub mod run_counters;
 pub mod seq;
 pub mod spec;
-pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod verify;

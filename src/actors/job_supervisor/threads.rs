@@ -14,7 +14,7 @@ use actix::prelude::*;
 use slog::{Logger, error, o};
 
 use super::prepare;
-use crate::messages::job_supervisor::RunningJob;
+use crate::messages::replication_job::RunningJob;
 use crate::messages::replication_job::StopJob;
 use child::watches;
 use replication::crash::Crash;

@@ -21,7 +21,7 @@ use crate::messages::pool_reporter::{
     DescribeProcs, GetLimitedProcs, KnownProc, MemoryRead, PoolEvent, PoolNews, ProcLife,
     WatchMemory,
 };
-use crate::messages::pool_watch::{PoolState, WatchPool};
+use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::GetStatus;
 use crate::messages::process::ProcessRef;

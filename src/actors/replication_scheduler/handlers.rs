@@ -10,7 +10,7 @@ use slog::{info, warn};
 use super::ReplicationScheduler;
 use super::entry::JobEntry;
 use crate::actors::past_writer::PastWriter;
-use crate::messages::job_supervisor::ChildEnded;
+use crate::messages::replication_job::ChildEnded;
 use crate::messages::replication_job::{JobEnd, JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,

@@ -23,7 +23,7 @@ use super::orders::{Ordered, OtherOrder};
 use super::statuses::replication_id;
 use super::{Job, ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{ORDERS_MAX, OrderJobs, RemoveJob};
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::selection::{Groups, JobFacts, Selection};

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::health::report::{self, Report};
 use crate::metrics::FleetMetrics;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::replicator::DocStates;
 use crate::replicator::status::{JobBody, OtherStatus, StatusBody};
 use policy::ownership::{Epoch, LEASE};

@@ -138,7 +138,7 @@ mod tests {
     use crate::actors::replication_scheduler::SchedulerOptions;
     use crate::messages::replication_scheduler::GetJob;
     use crate::metrics::Metrics;
-    use crate::otp::boot_clock::BootClock;
+    use crate::otp::clock::BootClock;
     use crate::replicator::lease::EpochLease;
     use actix::Actor;
     use policy::ownership::{Epoch, Request};

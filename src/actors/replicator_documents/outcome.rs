@@ -10,7 +10,7 @@ use std::time::Duration;
 use slog::{Logger, error};
 
 use super::DocumentsOptions;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::lease::DocLease;
 use crate::replicator::state::Outcome;

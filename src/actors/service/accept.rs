@@ -24,7 +24,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::config::ServiceConfig;
 use crate::drain::Drain;
 use crate::logging::RepeatLimiter;
-use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
+use crate::messages::pools::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
 use crate::metrics::{Closed, ServiceState};
 use crate::otp::clock::Clock;

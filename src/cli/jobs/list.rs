@@ -11,7 +11,7 @@ use super::super::table::{Cell, Layout, columns, count, duration, number, state,
 use super::super::terminal::TableArgs;
 use super::super::watch::WatchArgs;
 use super::shown;
-use crate::otp::wall_clock::system_time;
+use crate::otp::clock::system_time;
 use crate::replicator::DocState;
 use policy::schedule::WallTime;
 

@@ -5,7 +5,6 @@
 //! PROMISES  A feed ends when the service is told to stop, and with the client.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
 
-mod filter;
 mod rows;
 
 use std::time::Duration;
@@ -25,7 +24,7 @@ use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::DocMembers;
-use filter::Filter;
+use rows::Filter;
 use rows::row;
 pub(super) use rows::seq;
 use store::{Changes, Store, StoreError};

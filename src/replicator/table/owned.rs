@@ -159,7 +159,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::otp::boot_clock::BootClock;
+    use crate::otp::clock::BootClock;
     use crate::replicator::lease::EpochLease;
     use crate::replicator::table::RowState;
     use policy::ownership::{Epoch, Request};

@@ -6,7 +6,7 @@ use store::Watcher;
 use test_support::TestRandom;
 
 use super::*;
-use crate::otp::boot_clock::BootClock;
+use crate::otp::clock::BootClock;
 use crate::replicator::DocStates;
 use crate::replicator::document::parse;
 use crate::replicator::lease::{DocLease, EpochLease};

@@ -29,7 +29,7 @@ use crate::endpoint::{
 use crate::offload::offload;
 use crate::open::why_closed;
 use crate::refused::{RefusalListener, RefusedDoc};
-use crate::run_counters::RunCounters;
+use crate::counters::RunCounters;
 use crate::seq::Seq;
 
 /// Each failure without progress doubles the wait.

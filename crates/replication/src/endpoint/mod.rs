@@ -25,7 +25,6 @@ pub mod listening;
 mod location;
 mod login;
 mod pace;
-mod probe;
 mod reach;
 mod request;
 mod resolver;

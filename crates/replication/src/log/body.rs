@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::HISTORY_MAX;
 use crate::id::VERSION;
 use crate::seq::Seq;
-use crate::stats::Stats;
+use crate::counters::Stats;
 
 /// What is in a log.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::*;
-use crate::stats::Stats;
+use crate::counters::Stats;
 use crate::testing::{Answer, Received, Server, Then, endpoint, replication};
 
 fn entry(text: &str) -> Value {

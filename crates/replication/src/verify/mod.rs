@@ -31,7 +31,7 @@ use crate::crash::Crash;
 use crate::endpoint::Endpoint;
 use crate::filter::FilterHere;
 use crate::refused::RefusedDoc;
-use crate::run_counters::RunCounters;
+use crate::counters::RunCounters;
 use crate::seq::Seq;
 use crate::spec::Options;
 use crate::worker::missing::{Wanted, by_document, revisions, revs_diff};

@@ -41,7 +41,7 @@ use super::crash::Crash;
 use super::endpoint::Endpoint;
 use super::filter::FilterHere;
 use super::refused::RefusalListener;
-use super::run_counters::RunCounters;
+use super::counters::RunCounters;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
 use single::{Left, Single};

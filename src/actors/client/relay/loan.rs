@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use crate::actors::client::session::Session;
 use crate::config::language_name;
 use crate::functions::caller::get_clean_proc;
-use crate::messages::pool_watch::{PoolState, WatchPool};
+use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
 use crate::otp::pid::{Down, Watch};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::otp::boot_clock::BootClock;
+use crate::otp::clock::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state::is_over;
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, Reach, Standing};

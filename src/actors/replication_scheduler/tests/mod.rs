@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::actors::job_supervisor;
-use crate::messages::job_supervisor::RunningJob;
+use crate::messages::replication_job::RunningJob;
 use crate::messages::replication_job::{Completed, JobEnd, JobNews, StopJob};
 use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;

@@ -1,10 +1,14 @@
-//! Rows of a feed of changes.
+//! Rows of a feed of changes, and which documents it shows.
 //!
 //! SOURCE    fabric_view_changes: changes_row/1.
 
-use serde_json::json;
+use actix_web::http::StatusCode;
+use serde_json::{Value, json};
 
+use super::super::super::answer::Refusal;
+use super::super::super::params::Params;
 use crate::replicator::members::DocMembers;
+use mango::Selector;
 use store::Document;
 
 /// Returns a sequence number as clients see it, with the mark that tells whose it is.
@@ -31,4 +35,66 @@ pub(super) fn row(
         row.set("doc", whole);
     }
     row
+}
+
+// Which documents a feed of changes shows.
+//
+// SOURCE    couch_changes: configure_filter/4.
+// DIFFERS   No filters of design documents and no views: nothing here runs code for a feed.
+// PROMISES  A selector sees of a document what its reader sees: nobody guesses a password with one.
+
+/// Which documents are shown.
+pub(super) enum Filter {
+    /// All.
+    All,
+    /// Those with these ids.
+    Ids(Vec<String>),
+    /// Design documents.
+    Design,
+    /// Those that match.
+    Selector(Box<Selector>),
+}
+
+impl Filter {
+    /// Reads what the parameters say.
+    pub(super) fn of(params: &Params) -> Result<Self, Refusal> {
+        match params.get("filter") {
+            None | Some("") => Ok(Self::All),
+            Some("_design") => Ok(Self::Design),
+            Some("_doc_ids") => {
+                let ids = params.json(&["doc_ids"])?;
+                let ids = ids
+                    .as_ref()
+                    .and_then(Value::as_array)
+                    .ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
+                let texts = ids.iter().filter_map(Value::as_str);
+                Ok(Self::Ids(texts.map(str::to_owned).collect()))
+            }
+            Some("_selector") => {
+                let text = params.get("selector").ok_or_else(|| {
+                    Refusal::bad_request("Selector must be specified in POST payload")
+                })?;
+                let selector = Selector::parse(text)
+                    .map_err(|error| Refusal::bad_request(error.to_string()))?;
+                Ok(Self::Selector(Box::new(selector)))
+            }
+            Some(other) => Err(Refusal::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "not_implemented",
+                format!(
+                    "the filter {other:?} is not done here, only _doc_ids, _selector and _design"
+                ),
+            )),
+        }
+    }
+
+    /// Returns whether a document is shown. `whole` is what the reader sees of it.
+    pub(super) fn wants(&self, id: &str, whole: &DocMembers) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.iter().any(|wanted| wanted == id),
+            Self::Design => id.starts_with("_design/"),
+            Self::Selector(selector) => selector.matches(&whole.to_string()).unwrap_or(false),
+        }
+    }
 }

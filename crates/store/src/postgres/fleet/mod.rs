@@ -5,9 +5,7 @@
 //! PROMISES  At most one epoch with a lease has a document. Rows of jobs are locked in the order of their ids.
 
 mod jobs;
-mod orders;
 mod ownership;
-mod reach;
 mod settings;
 mod statuses;
 
@@ -242,15 +240,15 @@ impl FleetStore for PostgresFleet {
     }
 
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
-        let params = orders::left(&orders);
-        self.write(orders::LEAVE, params, move |rows| {
-            orders::found(orders.len(), &rows)
+        let params = statuses::left(&orders);
+        self.write(statuses::LEAVE, params, move |rows| {
+            statuses::found(orders.len(), &rows)
         })
     }
 
     fn take_orders(&self, epoch: Epoch) -> Answer<'_, Vec<Order>> {
-        self.write(orders::TAKE, vec![Param::Epoch(epoch)], |rows| {
-            rows.iter().map(orders::order).collect()
+        self.write(statuses::TAKE, vec![Param::Epoch(epoch)], |rows| {
+            rows.iter().map(statuses::order).collect()
         })
     }
 
