@@ -1,6 +1,7 @@
 "use strict";
 // The client: calls, tries again, and makes values, reports and errors of replies.
 
+const { setMaxListeners } = require("node:events");
 const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { CallTimeout, ClientClosed, ProtocolError, Unavailable, mistake, serviceError } = require("./errors.js");
@@ -359,6 +360,8 @@ class Client {
     const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
     for (const end of ends) if (end.aborted) throw end.reason;
     const giveUp = ({ target }) => control.abort(target.reason);
+    // Each call in hand listens: any number may.
+    setMaxListeners(0, ...ends);
     for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;
     const late = serviceError({ name: "timeout", reason, phase: "reply", fault: "settee", retry: true });

@@ -6,7 +6,7 @@ const https = require("node:https");
 const { Readable } = require("node:stream");
 const { pipeline } = require("node:stream/promises");
 const { ProtocolError, SetteeError, Unavailable, mistake, serviceError } = require("./errors.js");
-const { LineCutter, REPLY_BYTES_MAX, decode } = require("./wire.js");
+const { LineCutter, REPLY_BYTES_MAX, decode, encode } = require("./wire.js");
 
 // The most connections of one client, which is the most calls at a time; others wait.
 const CONNECTIONS_MAX = 16;
@@ -79,7 +79,7 @@ class HttpTransport {
 
   async call(name, args, signal) {
     if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
-    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, args);
+    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, encode(name, args), args.request_id);
   }
 
   async manage(method, path, signal) {
@@ -87,10 +87,10 @@ class HttpTransport {
     return "error" in answer ? answer : { ok: answer };
   }
 
-  async #ask(method, path, signal, args = undefined) {
-    const request = this.#request(method, path, "application/json", args?.request_id, signal);
+  async #ask(method, path, signal, body = undefined, requestId = undefined) {
+    const request = this.#request(method, path, "application/json", requestId, signal);
     try {
-      request.end(args && JSON.stringify(args));
+      request.end(body);
       const answer = await answerTo(request);
       const text = await textOf(answer);
       if (answer.statusCode === 200) return decode(text);
@@ -104,10 +104,11 @@ class HttpTransport {
 
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
   async *list(args, rows, signal) {
+    const head = `${encode("list", args)}\n`;
     const request = this.#request("POST", "/_query/list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
-    const sent = pipeline(Readable.from(linesOf(args, rows, (error) => (failure ??= error))), request);
+    const sent = pipeline(Readable.from(linesOf(head, rows, (error) => (failure ??= error))), request);
     // A function that reads no more rows ends the answer; a broken connection is seen where the answer is read.
     sent.catch(() => {});
     try {
@@ -150,10 +151,10 @@ class HttpTransport {
 const answerTo = (request) =>
   new Promise((resolve, reject) => request.once("response", resolve).on("error", reject));
 
-async function* linesOf(args, rows, failed) {
-  yield `${JSON.stringify(args)}\n`;
+async function* linesOf(head, rows, failed) {
+  yield head;
   try {
-    for await (const row of rows) yield `${JSON.stringify(row)}\n`;
+    for await (const row of rows) yield `${encode("list", row)}\n`;
   } catch (error) {
     failed(error);
     throw error;

@@ -8,6 +8,9 @@ const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.
 // The longest reply that is read, in bytes.
 const REPLY_BYTES_MAX = 256 << 20;
 
+// How deep a member that cannot be sent is looked for.
+const DEPTH_MAX = 100;
+
 // How long a connection may take, its login included, in milliseconds.
 const CONNECT_MS_MAX = 10_000;
 
@@ -21,6 +24,30 @@ function decode(text) {
   }
   if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is no object`);
   return value;
+}
+
+// Writes what a caller gave. What JSON cannot say is the caller's mistake, at once: a TypeError that names the member.
+function encode(call, value) {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw new TypeError(`'${call}' cannot send '${memberAtFault(value) ?? "an argument"}': ${error.message}`, { cause: error });
+  }
+}
+
+// The path of the first member that is a BigInt, or that contains itself.
+function memberAtFault(value, path = "", above = new Set(), clean = new Set()) {
+  if (typeof value === "bigint" || above.has(value)) return path;
+  if (typeof value !== "object" || value === null || clean.has(value) || above.size === DEPTH_MAX) return null;
+  above.add(value);
+  for (const [name, member] of Object.entries(value)) {
+    const at = Array.isArray(value) ? `${path}[${name}]` : path ? `${path}.${name}` : name;
+    const found = memberAtFault(member, at, above, clean);
+    if (found) return found;
+  }
+  above.delete(value);
+  clean.add(value);
+  return null;
 }
 
 // Cuts pieces into lines. The `readline` of Node also cuts at U+2028, which JSON may contain.
@@ -55,10 +82,13 @@ class Connection {
   #waiting = new Map();
   #lines = new LineCutter();
   #last = 0;
+  // Resolved while the socket takes lines; `#resume` resolves it.
   #room = Promise.resolve();
+  #resume = null;
 
   constructor(socket) {
     this.#socket = socket;
+    for (const event of ["drain", "close"]) socket.on(event, () => this.#makeRoom());
     socket.on("data", (piece) => this.#read(piece));
     socket.on("error", (error) => this.#end(new Unavailable(`the connection broke: ${error.message}`, true, error)));
     socket.on("close", () => this.#end(new Unavailable("the connection was closed")));
@@ -68,7 +98,7 @@ class Connection {
   // service is told, and ends the functions that the call runs.
   async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
-    const line = `${JSON.stringify({ ...args, id, call: name })}\n`;
+    const line = `${encode(name, { ...args, id, call: name })}\n`;
     await this.#room;
     if (this.lost) throw this.lost;
     return new Promise((resolve, reject) => {
@@ -94,11 +124,13 @@ class Connection {
 
   // When the service reads too slowly, later calls wait for room.
   #send(line) {
-    if (this.#socket.write(line)) return;
-    this.#room = new Promise((resolve) => {
-      this.#socket.once("drain", resolve);
-      this.#socket.once("close", resolve);
-    });
+    if (this.#socket.write(line) || this.#resume) return;
+    this.#room = new Promise((resolve) => (this.#resume = resolve));
+  }
+
+  #makeRoom() {
+    this.#resume?.();
+    this.#resume = null;
   }
 
   #read(piece) {
@@ -204,4 +236,4 @@ class SocketTransport {
   }
 }
 
-module.exports = { SocketTransport, LineCutter, decode, REPLY_BYTES_MAX };
+module.exports = { SocketTransport, LineCutter, decode, encode, REPLY_BYTES_MAX };

@@ -2,6 +2,7 @@
 // Every call, over every way to the service.
 
 const assert = require("node:assert/strict");
+const net = require("node:net");
 const test = require("node:test");
 const settee = require("settee");
 const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
@@ -114,6 +115,53 @@ test("a hundred calls at the same time have their own results", () =>
   everywhere(async (client) => {
     const rows = await Promise.all(HUNDRED.map((_id) => client.map([COUNT], [{ _id }], { db: "shop" })));
     assert.deepEqual(rows, HUNDRED.map((id) => [[[[id, 1]]]]));
+  }));
+
+test("no call leaves a listener behind, and any number may be in hand", async () => {
+  const sockets = [];
+  const warnings = [];
+  const warned = ({ message }) => warnings.push(message);
+  const { connect } = net;
+  process.on("warning", warned);
+  net.connect = (...where) => {
+    sockets.push(connect(...where));
+    return sockets.at(-1);
+  };
+  const listeners = () =>
+    sockets.flatMap((socket) => socket.eventNames().map((name) => `${String(name)} ${socket.listenerCount(name)}`));
+  const long = { _id: "a", text: "x".repeat(300_000) };
+  const { signal } = new AbortController();
+  try {
+    await everywhere(async (client) => {
+      sockets.length = 0;
+      const together = (doc) => Promise.all(HUNDRED.slice(0, 20).map(() => client.map([COUNT], [doc], { signal })));
+      await together({ _id: "a" });
+      const before = listeners();
+      for (let round = 0; round < 10; round++) await together(long);
+      for (const call of TABLE.calls) if (call[0] !== "list") await make(client, call);
+      assert.deepEqual(listeners(), before);
+    });
+  } finally {
+    net.connect = connect;
+    process.off("warning", warned);
+  }
+  assert.deepEqual(warnings, []);
+});
+
+test("what cannot be sent is the caller's mistake, at once, and the member is named", () =>
+  everywhere(async (client) => {
+    const circle = { _id: "a", inner: {} };
+    circle.inner.again = circle;
+    for (const [doc, member] of [[{ _id: "a", n: 1n }, "docs[1].n"], [circle, "docs[1].inner.again"]]) {
+      await assert.rejects(client.map([COUNT], [{ _id: "b" }, doc]), (error) => {
+        assert.ok(error instanceof TypeError, error);
+        assert.ok(error.message.startsWith(`'map_docs' cannot send '${member}': `), error.message);
+        return true;
+      });
+    }
+    const rows = client.list("shop", TABLE.ddoc, "keys", [{ key: 1n }], { req: { query: {} } });
+    await assert.rejects(rows.then(collect), TypeError);
+    await client.compile("function() {}");
   }));
 
 test("a hundred calls wait on one connection and are answered in any order", async () => {
