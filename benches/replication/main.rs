@@ -20,11 +20,11 @@ use serde_json::json;
 use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun};
 use settee::policy::schedule::Run;
+use settee::replication::counters::Stats;
 use settee::replication::endpoint::{Http, HttpConfig, HttpSettings, Request};
 use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
 use settee::replication::spec::{Defaults, Replication, UserCtx};
-use settee::replication::stats::Stats;
 use slog::{Discard, Logger, o};
 use tokio::sync::mpsc;
 

@@ -18,9 +18,9 @@ use slog::{Logger, error, o, warn};
 
 use crate::functions::records::CallRecords;
 use crate::metrics::tenant_costs::TenantCosts;
+use crate::otp::clock::system_time;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
-use crate::otp::clock::system_time;
 use settee_config::generated;
 
 /// How often the file is written.

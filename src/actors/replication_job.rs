@@ -24,10 +24,10 @@ use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
+use replication::counters::RunCounters;
 use replication::counters::{Counter, Counters};
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
-use replication::run_counters::RunCounters;
 use replication::seq::Seq;
 use reports::Reports;
 

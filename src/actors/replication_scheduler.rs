@@ -32,11 +32,11 @@ use crate::messages::replication_job::{ChildEnded, StartChild, StartJobs, Termin
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
+use crate::otp::clock::WallClock;
 use crate::otp::deadline::DeadlineTimer;
 use crate::otp::deferred::Replier;
 use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::tell::Tell;
-use crate::otp::clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
     Census, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,

@@ -40,13 +40,13 @@ use crate::messages::replication_job::{
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::tell::Tell;
 use crate::replicator;
+use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::{Http, HttpSettings};
 use replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use replication::id::{Identity, ReplicationId, replication_id};
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, SpecError, UserCtx};
-use replication::stats::Stats;
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};

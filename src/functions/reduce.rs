@@ -270,9 +270,7 @@ impl QueryServers {
         functions: &[Function<'_>],
         with: &'a Reducers,
     ) -> Result<ReduceContext<'a>, FunctionError> {
-        let is_limited = |function: &Function<'_>| {
-            matches!(function, Function::Builtin(builtin) if builtin.is_limited())
-        };
+        let is_limited = |function: &Function<'_>| matches!(function, Function::Builtin(builtin) if builtin.is_limited());
         let limit = if functions.iter().any(is_limited) {
             let config = self.caller.reset_config().await;
             sum_limit_of(&config.map_err(CallError::GetProc)?)

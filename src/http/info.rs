@@ -1,11 +1,10 @@
-//! What the service says of itself: welcome, `_up`, `_system`, its numbers, and the daemons of its fleet.
+//! What the service says of itself: welcome, `_up`, `_system`, its numbers.
 //!
 //! SOURCE    chttpd_misc: handle_welcome_req/2, handle_up_req/1; chttpd_node: get_stats/0.
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use blocking;
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -18,6 +17,7 @@ use super::request::segments;
 use crate::actors::drained;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
+use blocking;
 
 /// How many requests for all numbers are answered at a time; the others wait. Each has a thread.
 const READINGS_MAX: usize = 2;
@@ -141,11 +141,4 @@ async fn read<T: Send + 'static>(
     });
     let read = read.await;
     read.map_err(|error| Refusal::unavailable("no_thread", error.to_string()))
-}
-
-/// `GET /_fleet`; no daemons where one has the store to itself.
-pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
-    let daemons = shared.replications.daemons().await;
-    let none = || json!({"daemons": [], "age_s": null});
-    Ok(answer::ok(&daemons.unwrap_or_else(none)))
 }

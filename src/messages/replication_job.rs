@@ -15,6 +15,7 @@ use slog::{KV, Logger, Record, Serializer};
 
 use crate::otp::pid::{ExitReason, Pid};
 use policy::schedule::Run;
+use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::FilterPool;
@@ -22,7 +23,6 @@ use replication::id::{Identity, ReplicationId};
 use replication::refused::RefusedDoc;
 use replication::seq::Seq;
 use replication::spec::Replication;
-use replication::stats::Stats;
 
 pub use crate::replicator::{CheckpointGuard, JobLease};
 

@@ -10,13 +10,13 @@ use settee::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, NewRun, StopJob,
 };
 use settee::policy::schedule::Run;
+use settee::replication::counters::Stats;
 use settee::replication::crash::Crash;
 use settee::replication::endpoint::{Http, HttpConfig};
 use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
 use settee::replication::refused::RefusedDoc;
 use settee::replication::spec::{Defaults, Replication, UserCtx};
-use settee::replication::stats::Stats;
 use settee_testkit::Probe;
 use slog::{Discard, Logger, o};
 use tokio::time::timeout;

@@ -28,9 +28,9 @@ use crate::replicator::table::RowState;
 use crate::replicator::{Database, DocStates, state};
 use fake_fleet::{FakeConnection, FakeFleet};
 use policy::schedule::Settings;
+use replication::counters::Stats;
 use replication::endpoint::Http;
 use replication::seq::Seq;
-use replication::stats::Stats;
 use store::{Document, Edit, Store, StorePlace};
 use test_support::eventually;
 

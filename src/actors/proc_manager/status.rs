@@ -21,8 +21,8 @@ use crate::messages::pool_reporter::{
     DescribeProcs, GetLimitedProcs, KnownProc, MemoryRead, PoolEvent, PoolNews, ProcLife,
     WatchMemory,
 };
-use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::pools::PoolError;
+use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::proc_manager::GetStatus;
 use crate::messages::process::ProcessRef;
 use crate::messages::ps::{KillError, KillProc, ListProcs, ProcName};

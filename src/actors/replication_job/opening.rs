@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::messages::replication_job::JobStart;
+use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::HttpSettings;
 use replication::filter::FilterHere;
 use replication::log::{self, HistoryEntry, LogIds, Side};
 use replication::open::open_endpoint;
 use replication::seq::Seq;
-use replication::stats::Stats;
 
 /// What a run starts from.
 pub(super) struct Opened {

@@ -3,9 +3,9 @@
 use super::refusals::Refusals;
 use crate::cli::exit::{CliError, Exit};
 use crate::messages::replication_job::{JobEnd, JobProgress};
+use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::Cause;
-use replication::stats::Stats;
 
 pub(super) const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
 pub(super) const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::terminal::{clear_line, draw_line};
 use crate::messages::replication_job::JobProgress;
-use replication::stats::Stats;
+use replication::counters::Stats;
 
 /// A line that is drawn anew with everything the job tells.
 pub(super) struct Progress {

@@ -27,13 +27,13 @@ const NOTHING: &str = "[]";
 /// `_first`: the row with the smallest key.
 pub(super) const FIRST: Reducer = Reducer {
     finalize,
-    ..Reducer::new("_first", |_| BestRow::new(Ordering::Less))
+    ..Reducer::new("_first", |_| BestRow::begin(Ordering::Less))
 };
 
 /// `_last`: the one with the largest key.
 pub(super) const LAST: Reducer = Reducer {
     finalize,
-    ..Reducer::new("_last", |_| BestRow::new(Ordering::Greater))
+    ..Reducer::new("_last", |_| BestRow::begin(Ordering::Greater))
 };
 
 /// Leaves the value of a result.
@@ -63,7 +63,7 @@ struct OwnedRow {
 
 impl BestRow {
     /// Begins without rows.
-    fn new(wanted: Ordering) -> Box<dyn Fold> {
+    fn begin(wanted: Ordering) -> Box<dyn Fold> {
         Box::new(Self { wanted, row: None })
     }
 }

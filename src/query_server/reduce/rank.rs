@@ -13,10 +13,11 @@ use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::cursor::Elements;
 
 /// `_top_N`.
-pub(super) const TOP: Reducer = Reducer::new("_top_N", |count| Best::new(Rank::Top, count));
+pub(super) const TOP: Reducer = Reducer::new("_top_N", |count| Best::begin(Rank::Top, count));
 
 /// `_bottom_N`.
-pub(super) const BOTTOM: Reducer = Reducer::new("_bottom_N", |count| Best::new(Rank::Bottom, count));
+pub(super) const BOTTOM: Reducer =
+    Reducer::new("_bottom_N", |count| Best::begin(Rank::Bottom, count));
 
 /// Which values are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,7 @@ struct Best {
 
 impl Best {
     /// Begins without values; `count` are kept.
-    fn new(rank: Rank, count: u8) -> Box<dyn Fold> {
+    fn begin(rank: Rank, count: u8) -> Box<dyn Fold> {
         Box::new(Self {
             rank,
             count: count.into(),
@@ -69,7 +70,6 @@ impl Best {
             Ok(_) | Err(_) => {}
         }
     }
-
 }
 
 impl Fold for Best {

@@ -88,7 +88,6 @@ impl SumTotal {
             }
         }
     }
-
 }
 
 impl Fold for SumTotal {

@@ -1,8 +1,8 @@
 //! The state of a pool, as those are told who serve others with its processes.
 
 use serde_json::{Map, Value, json};
-use settee::messages::pools::{PoolState, WatchPool};
 use settee::messages::pools::{AddPool, PoolOrder, RemovePool};
+use settee::messages::pools::{PoolState, WatchPool};
 use settee::messages::proc_manager::{TakeFrom, Want};
 use settee::policy::pool::RemoveMode;
 use settee_testkit::{Script, ScriptedChild, TestPool, within};

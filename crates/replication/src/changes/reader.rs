@@ -20,6 +20,7 @@ use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
 use super::queue::{Producer, QueueItem};
 use crate::counters::Counter;
+use crate::counters::RunCounters;
 use crate::crash::{Answered, Crash};
 use crate::db_updates::{Subscription, Turn};
 use crate::endpoint::{
@@ -29,7 +30,6 @@ use crate::endpoint::{
 use crate::offload::offload;
 use crate::open::why_closed;
 use crate::refused::{RefusalListener, RefusedDoc};
-use crate::counters::RunCounters;
 use crate::seq::Seq;
 
 /// Each failure without progress doubles the wait.

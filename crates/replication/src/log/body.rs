@@ -10,9 +10,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::HISTORY_MAX;
+use crate::counters::Stats;
 use crate::id::VERSION;
 use crate::seq::Seq;
-use crate::counters::Stats;
 
 /// What is in a log.
 #[derive(Clone, Debug, Default)]

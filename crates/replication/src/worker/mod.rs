@@ -37,11 +37,11 @@ use slog::Logger;
 
 use super::average::FailureAverage;
 use super::changes::feed::Row;
+use super::counters::RunCounters;
 use super::crash::Crash;
 use super::endpoint::Endpoint;
 use super::filter::FilterHere;
 use super::refused::RefusalListener;
-use super::counters::RunCounters;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
 use single::{Left, Single};

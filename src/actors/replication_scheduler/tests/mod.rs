@@ -22,11 +22,11 @@ use crate::metrics::Metrics;
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use policy::schedule::{JobState, Level};
+use replication::counters::Stats;
 use replication::endpoint::Http;
 use replication::id::ReplicationId;
 use replication::seq::Seq;
 use replication::spec::{DocRef, Replication, UserCtx};
-use replication::stats::Stats;
 use test_support::{Probe, eventually, within};
 
 /// How fake jobs answer the order to stop.

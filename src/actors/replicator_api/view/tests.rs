@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::replicator::table::DocTable;
 use policy::schedule::{Level, Pause, Reason, ShownJob, Summary, WhyNot};
+use replication::counters::Stats;
 use replication::spec::Defaults;
-use replication::stats::Stats;
 use store::Revision;
 
 fn at(seconds: u64) -> WallTime {

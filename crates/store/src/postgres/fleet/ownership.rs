@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{TELL_CLAIMS, epochs, reach};
+use super::{TELL_CLAIMS, epochs};
 use crate::fleet::{Daemon, DaemonName, Report};
 use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::{
@@ -81,9 +81,9 @@ pub(super) fn renew() -> String {
          (SELECT {TELL_CLAIMS} FROM known WHERE $2 AND NOT is_leaving) \
          FROM renewed r LEFT JOIN settee.jobs j ON j.owner = $1",
         until = until(),
-        noted = reach::noted(),
+        noted = noted(),
         // What this renewal tells is not to be seen yet.
-        closed = reach::closed(
+        closed = closed(
             "NOT (u.epoch = $1 AND u.server = ANY ($4::text[]))",
             "j.owner = $1"
         )
@@ -124,7 +124,7 @@ pub(super) fn claim() -> String {
          SELECT (SELECT coalesce(sum(docs), 0)::bigint FROM owned), {OTHERS}, \
          coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, c.is_extra, \
          (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true",
-        closed = reach::closed("true", "true"),
+        closed = closed("true", "true"),
         free = "(j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \
                 WHERE lease_until > clock_timestamp())))"
     )
