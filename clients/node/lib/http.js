@@ -79,7 +79,7 @@ class HttpTransport {
 
   async call(name, args, signal) {
     if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
-    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, encode(name, args), args.request_id);
+    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, encode(args), args.request_id);
   }
 
   async manage(method, path, signal) {
@@ -104,7 +104,7 @@ class HttpTransport {
 
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
   async *list(args, rows, signal) {
-    const head = `${encode("list", args)}\n`;
+    const head = `${encode(args)}\n`;
     const request = this.#request("POST", "/_query/list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
@@ -154,7 +154,7 @@ const answerTo = (request) =>
 async function* linesOf(head, rows, failed) {
   yield head;
   try {
-    for await (const row of rows) yield `${encode("list", row)}\n`;
+    for await (const row of rows) yield `${encode(row)}\n`;
   } catch (error) {
     failed(error);
     throw error;

@@ -27,11 +27,11 @@ function decode(text) {
 }
 
 // Writes what a caller gave. What JSON cannot say is the caller's mistake, at once: a TypeError that names the member.
-function encode(call, value) {
+function encode(value) {
   try {
     return JSON.stringify(value);
   } catch (error) {
-    throw new TypeError(`'${call}' cannot send '${memberAtFault(value) ?? "an argument"}': ${error.message}`, { cause: error });
+    throw new TypeError(`cannot send '${memberAtFault(value) ?? "an argument"}': ${error.message}`, { cause: error });
   }
 }
 
@@ -98,7 +98,7 @@ class Connection {
   // service is told, and ends the functions that the call runs.
   async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
-    const line = `${encode(name, { ...args, id, call: name })}\n`;
+    const line = `${encode({ ...args, id, call: name })}\n`;
     await this.#room;
     if (this.lost) throw this.lost;
     return new Promise((resolve, reject) => {

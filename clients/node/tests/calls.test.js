@@ -155,7 +155,7 @@ test("what cannot be sent is the caller's mistake, at once, and the member is na
     for (const [doc, member] of [[{ _id: "a", n: 1n }, "docs[1].n"], [circle, "docs[1].inner.again"]]) {
       await assert.rejects(client.map([COUNT], [{ _id: "b" }, doc]), (error) => {
         assert.ok(error instanceof TypeError, error);
-        assert.ok(error.message.startsWith(`'map_docs' cannot send '${member}': `), error.message);
+        assert.ok(error.message.startsWith(`cannot send '${member}': `), error.message);
         return true;
       });
     }

@@ -12,6 +12,7 @@ import re
 import ssl
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 from typing import (
@@ -224,6 +225,7 @@ class _Core:
         chunks: Callable[..., Any],
     ):
         self.transport, self._seconds, self.run, self._chunks = transport, seconds, run, chunks
+        self._process = os.getpid()
         self._retries_errors = retry_for is not None
         self._retry_for = RETRY_SECONDS_MAX if retry_for is None else retry_for
         self._closed = False
@@ -256,6 +258,9 @@ class _Core:
         if self._closed:
             reply.close()
             raise ClientClosed
+        if self._process != os.getpid():
+            reply.close()
+            raise mistake(f"this belongs to process {self._process}, which forked: use a client of process {os.getpid()}")
         try:
             return await asyncio.wait_for(reply, self._seconds)
         except Unavailable:
@@ -657,7 +662,8 @@ class AsyncClient(_Calls[_Coroutine]):
 class Client(_Calls[Any]):
     """A client whose calls wait. Threads may share it: their calls travel on one connection at the same time.
 
-    It has an event loop in a thread of its own; a program that forks makes its clients afterwards.
+    It has an event loop in a thread of its own. In a child of a fork it makes both, and its connections, anew; what was
+    borrowed before stays with the parent.
     """
 
     def __init__(
@@ -670,14 +676,25 @@ class Client(_Calls[Any]):
         retry_for: Optional[float] = None,
         call_seconds: float = CALL_SECONDS_MAX,
     ) -> None:
-        transport = _transport(address, user, password, ssl, call_seconds)
-        self._core = _Core(transport, retry_for, call_seconds, self._run, functools.partial(Chunks, self._run))
+        self._transport = functools.partial(_transport, address, user, password, ssl, call_seconds)
+        self._terms = retry_for, call_seconds
+        self._closed = False
+        #: What a fork has left of the parent's, which must not be closed here.
+        self._left: List[Any] = []
+        self._begin()
+        _CLIENTS.add(self)
+
+    def _begin(self) -> None:
+        self._core = _Core(self._transport(), *self._terms, self._run, functools.partial(Chunks, self._run))
         self._loop = asyncio.new_event_loop()
+        #: Started by the first call.
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
-        self._thread.start()
         #: Held while a call is handed to the loop, and while it is noted that there will be no more.
         self._handing = threading.Lock()
-        self._closed = False
+
+    def _forked(self) -> None:
+        self._left += [self._core, self._loop]
+        self._begin()
 
     def _hand(self, coroutine: _Coroutine) -> concurrent.futures.Future[Any]:
         """Begins a call."""
@@ -685,7 +702,12 @@ class Client(_Calls[Any]):
             if self._closed:
                 coroutine.close()
                 raise ClientClosed
+            self._start()
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
 
     def _run(self, coroutine: _Coroutine) -> Any:
         return self._result(self._hand(coroutine))
@@ -762,6 +784,7 @@ class Client(_Calls[Any]):
             if self._closed:
                 return
             self._closed = True
+            self._start()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -782,6 +805,19 @@ class Client(_Calls[Any]):
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.close()
+
+
+#: The clients of this process.
+_CLIENTS: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in _CLIENTS:
+        client._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _transport(

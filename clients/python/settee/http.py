@@ -161,6 +161,7 @@ class HttpTransport:
         return await loop.run_in_executor(self._threads, function, *arguments)
 
     def _ask(self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None) -> Json:
+        body = None if arguments is None else encode(arguments)
         try:
             # An order that must not be given twice takes none that the service may have closed.
             connection = self._connect() if method == "DELETE" else self._idle.pop()
@@ -172,7 +173,6 @@ class HttpTransport:
                 connection.connect()
             exchange.begin(connection.sock)
             sent = True
-            body = None if arguments is None else encode(arguments)
             connection.request(method, path, body, self._headers_of(arguments or {}))
             answer = connection.getresponse()
             text = _text(answer)

@@ -19,8 +19,30 @@ Json = Dict[str, Any]
 
 
 def encode(value: Any) -> bytes:
-    """Writes one line. Numbers that JSON does not have are refused."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    """Writes one line. What JSON cannot say is the caller's mistake: a TypeError that names the member."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        member = _member_at_fault(value) or "an argument"
+        raise TypeError(f"cannot send '{member}': {error}") from error
+
+
+def _member_at_fault(value: Any, path: str = "", above: Tuple[int, ...] = ()) -> Optional[str]:
+    """The path of the first member that JSON cannot say, or that contains itself."""
+    if id(value) in above:
+        return path
+    if isinstance(value, dict):
+        members = [(f"{path}.{name}" if path else str(name), member) for name, member in value.items()]
+    elif isinstance(value, (list, tuple)):
+        members = [(f"{path}[{index}]", member) for index, member in enumerate(value)]
+    else:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return path
+        return None
+    found = (_member_at_fault(member, at, (*above, id(value))) for at, member in members)
+    return next(filter(None, found), None)
 
 
 def decode(text: bytes) -> Json:

@@ -2,11 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import http.server
 import json
+import os
+import re
+import signal
 import socketserver
 import threading
 import unittest
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import settee
@@ -99,6 +104,51 @@ class Calls(unittest.TestCase):
             with self.subTest(address=address), settee.Client(address) as client, ThreadPoolExecutor(100) as threads:
                 rows = threads.map(lambda id: client.map([COUNT], [{"_id": str(id)}], db="shop"), range(100))
                 self.assertEqual(list(rows), [[[[[str(id), 1]]]] for id in range(100)])
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+class Forked(unittest.TestCase):
+    """A client in a child of a fork."""
+
+    def in_child(self, use):
+        """What ``use`` returns in a child."""
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(DEADLINE)
+                with os.fdopen(writer, "w") as pipe:
+                    pipe.write(json.dumps(use()))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            text = pipe.read()
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        return json.loads(text)
+
+    def test_calls_go_on_in_the_child_and_in_the_parent(self):
+        for address in ADDRESSES:
+            with settee.Client(address) as client, self.subTest(address):
+                call = functools.partial(client.map, [COUNT], [{"_id": "a"}])
+                rows = call()
+                self.assertEqual([self.in_child(call), call(), self.in_child(call)], [rows, rows, rows])
+                self.assertTrue(self.in_child(lambda: client.close() or True))
+                self.assertEqual(call(), rows)
+
+    def test_what_is_borrowed_stays_with_the_parent(self):
+        def told(act):
+            with self.assertRaises(settee.BadRequest) as caught:
+                act()
+            return caught.exception.reason
+
+        with settee.Client(UNIX) as client, client.lease("javascript") as proc:
+            reason = self.in_child(lambda: told(proc.reset))
+            self.assertIn(f"belongs to process {os.getpid()}, which forked", reason)
+            self.assertEqual(proc.prompt(["reset"]), True)
 
 
 class AsyncCalls(unittest.IsolatedAsyncioTestCase):
@@ -381,6 +431,14 @@ class Mistakes(unittest.TestCase):
             with settee.Client(address, call_seconds=0.05) as client, self.assertRaises(settee.CallTimeout) as raised:
                 client.map([], [])
             self.assertEqual((raised.exception.phase, raised.exception.retry), ("reply", True))
+
+    def test_what_cannot_be_sent_is_the_callers_mistake_at_once_and_the_member_is_named(self):
+        circle = {"_id": "a", "inner": {}}
+        circle["inner"]["again"] = circle
+        for doc, member in (({"_id": "a", "n": {1}}, "docs[1].n"), ({"n": float("nan")}, "docs[1].n"), (circle, "docs[1].inner.again")):
+            for address in ADDRESSES:
+                with settee.Client(address) as client, self.assertRaisesRegex(TypeError, f"cannot send '{re.escape(member)}'"):
+                    client.map([COUNT], [{"_id": "b"}, doc])
 
     def test_an_unknown_option_is_a_mistake_of_the_caller(self):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):
