@@ -18,13 +18,16 @@ use child::watches;
 /// `--socket PATH`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SocketArgs {
-    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
+    /// The service's socket; default: $SETTEE__SERVER__SOCKET, where `serve` puts it, or that of the package.
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 }
 
 /// How long the service may take over an answer; a job that is stopped waits for a checkpoint.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Where the package puts it.
+const SYSTEM_SOCKET: &str = "/run/settee/settee.sock";
 
 /// The variable that sets `[server] socket`.
 const SOCKET_VARIABLE: &str = "SETTEE__SERVER__SOCKET";
@@ -38,9 +41,18 @@ impl SocketArgs {
         let surroundings = Surroundings::of_process();
         match surroundings.variable(SOCKET_VARIABLE) {
             Some(path) => path.into(),
-            None => surroundings.socket_path(),
+            None => first_there(surroundings.socket_path(), Path::new(SYSTEM_SOCKET)),
         }
     }
+}
+
+/// Returns this user's own socket, unless there is none but one of the machine, which may be in a directory that this user
+/// cannot enter.
+fn first_there(own: PathBuf, of_machine: &Path) -> PathBuf {
+    if !own.exists() && of_machine.try_exists().unwrap_or(true) {
+        return of_machine.to_owned();
+    }
+    own
 }
 
 /// Runs a subcommand that talks to the service.
@@ -205,7 +217,7 @@ pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
     let place = socket.display();
     match error {
         ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let hint = "run as the user of the service";
+            let hint = "use sudo, or join its group (`sudo usermod -aG settee $USER` with the package) and log in again";
             CliError::at(Exit::NoPermission, place, error, hint)
         }
         ClientError::Service(said) => {
@@ -235,4 +247,23 @@ pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
 fn unavailable(message: &str) -> CliError {
     let hint = "start it with `settee serve`, or name its socket with --socket";
     CliError::new(Exit::Unavailable, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_services_of_the_user_and_of_the_machine_are_found_in_this_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let found = || first_there(at("own"), &at("machine"));
+        assert_eq!(found(), at("own"), "where neither is, it would be");
+        fs::write(at("machine"), "").unwrap();
+        assert_eq!(found(), at("machine"));
+        fs::write(at("own"), "").unwrap();
+        assert_eq!(found(), at("own"));
+    }
 }

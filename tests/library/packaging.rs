@@ -51,6 +51,16 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
 }
 
 #[test]
+fn what_may_pass_is_tried_again_for_ever_and_what_takes_a_person_is_not() {
+    let unit = read("packaging/systemd/settee.service");
+    let (start, service) = unit.split_once("[Service]").expect("a section");
+    assert!(start.contains("\nStartLimitIntervalSec=0\n"));
+    assert!(service.contains("\nRestart=on-failure\nRestartSec=5\n"));
+    // The command line, permissions, the configuration.
+    assert!(service.contains("\nRestartPreventExitStatus=64 77 78\n"));
+}
+
+#[test]
 fn a_stop_is_told_to_the_daemon_alone_and_lasts_longer_than_its_grace() {
     let unit = read("packaging/systemd/settee.service");
     let value = |key: &str| {

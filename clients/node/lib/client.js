@@ -377,7 +377,7 @@ class Client {
 }
 
 function transportTo(address, user, password, tls, callMs) {
-  const [, scheme, rest] = /^([^:/]*):(.*)$/.exec(address) ?? [null, String(address).includes("/") ? "unix" : null, address];
+  const [, scheme, rest] = /^([^:/]*):(.*)$/.exec(address) ?? [null, /\/|\.sock$/.test(address) ? "unix" : null, address];
   if (scheme === "unix") {
     const known = login(user, password);
     const beside = new HttpTransport(new URL("http://localhost"), known, {}, callMs, `${rest.replace(/\.sock$/, "")}.http.sock`);

@@ -3,6 +3,7 @@
 
 const assert = require("node:assert/strict");
 const net = require("node:net");
+const { basename, dirname } = require("node:path");
 const test = require("node:test");
 const settee = require("settee");
 const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
@@ -266,6 +267,17 @@ test("an address that cannot be read is told when the client is made", () => {
       assert.ok(error.message.includes(`the address '${address}'`) && error.message.includes(reason), error.message);
       return true;
     });
+  }
+});
+
+test("a socket is found by the name of its file", async () => {
+  const path = UNIX.replace(/^unix:/, "");
+  const before = process.cwd();
+  process.chdir(dirname(path));
+  try {
+    await everywhere((client) => client.compile("function() {}"), [basename(path)]);
+  } finally {
+    process.chdir(before);
   }
 });
 

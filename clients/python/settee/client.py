@@ -831,7 +831,7 @@ def _transport(
     ``http://HOST:PORT/``, ``https://HOST:PORT/``."""
     address = str(place)
     scheme, _, rest = address.partition(":")
-    if scheme == "unix" or "/" in scheme:
+    if scheme == "unix" or "/" in scheme or (not rest and scheme.endswith(".sock")):
         path = rest if scheme == "unix" else address
         login = None if user is None else (user, password or "")
         beside = SplitResult("unix", "", path.removesuffix(".sock") + ".http.sock", "", "")

@@ -461,6 +461,13 @@ class Mistakes(unittest.TestCase):
                 self.assertIn(f"the address {address!r}", str(raised.exception))
                 self.assertIn(reason, str(raised.exception))
 
+    def test_a_socket_is_found_by_the_name_of_its_file(self):
+        folder, name = os.path.split(UNIX.partition(":")[2])
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
+        with settee.Client(name) as client:
+            self.assertTrue(client.compile("function() {}"))
+
     def test_an_address_where_nothing_listens_is_named(self):
         missing = UNIX + ".missing"
         with settee.Client(missing, retry_for=0) as client:
