@@ -38,9 +38,7 @@ pub(super) async fn list(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let parse =
-        |json: &str| Ok::<_, ErrorReply>((ListStart::parse(json)?, CallOptions::parse(json)?));
-    let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
+    let ((start, options), lines) = Lines::begin(incoming, &shared, ListStart::parse).await?;
     let options = stream_options(options, &request)?;
     let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);

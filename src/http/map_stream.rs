@@ -45,9 +45,7 @@ pub(super) async fn map(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let parse =
-        |json: &str| Ok::<_, ErrorReply>((MapStart::parse(json)?, CallOptions::parse(json)?));
-    let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
+    let ((start, options), lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
     let options = stream_options(options, &request)?;
     let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);

@@ -1,11 +1,12 @@
 //! Arguments of calls: the members of a request, taken with errors that name them.
 //!
-//! PROMISES  A member that is `null` is as good as none. Members that a call does not have are passed over.
+//! PROMISES  A member that is `null` is as good as none. One that nobody asked for is refused, with the nearest name.
 //! CALLED    By the requests of the client socket and by function calls, whoever brings them.
 //! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name. A member that is a text is a name, and bounded as one,
 //!           or made of names.
 
 use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::value::RawValue;
 
 use crate::config::language_name;
+use crate::config::nearest::slip;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
@@ -32,7 +34,18 @@ const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 pub(super) type Parsed<T> = Result<T, ErrorReply>;
 
 /// The members of a request, as the JSON texts that they are.
-pub(super) struct Arguments<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Arguments<'a> {
+    members: Vec<Member<'a>>,
+    /// The names that were asked for.
+    known: RefCell<Vec<&'static str>>,
+}
+
+struct Member<'a> {
+    name: Cow<'a, str>,
+    value: &'a RawValue,
+    /// Whether anybody asked for it.
+    is_known: Cell<bool>,
+}
 
 impl<'a> Arguments<'a> {
     /// Reads the arguments of a function call, a JSON object.
@@ -46,46 +59,73 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns an argument.
-    pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found
-            .map(|(_, value)| *value)
-            .filter(|value| value.get() != "null")
+    pub(super) fn get(&self, name: &'static str) -> Option<&'a RawValue> {
+        self.known.borrow_mut().push(name);
+        let found = self.members.iter().find(|member| member.name == name)?;
+        found.is_known.set(true);
+        Some(found.value).filter(|value| value.get() != "null")
     }
 
-    /// Returns all members, also those that are `null`.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.0.iter().map(|(name, value)| (&**name, *value))
+    /// Returns how long all are together, in bytes.
+    pub(super) fn length(&self) -> usize {
+        let lengths = self.members.iter().map(|member| member.value.get().len());
+        lengths.sum()
+    }
+
+    /// Requires that there is nothing that nobody has asked for. Called when the call has been made of them.
+    pub(super) fn refuse_unknown(&self) -> Parsed<()> {
+        let mut members = self.members.iter();
+        let unknown = members.find(|one| !one.is_known.get() && one.value.get() != "null");
+        let Some(Member { name, .. }) = unknown else {
+            return Ok(());
+        };
+        let mut known = self.known.borrow().clone();
+        known.sort_unstable();
+        known.dedup();
+        let hint = match slip(name, &known) {
+            Some(known) => format!("did you mean '{known}'?"),
+            None => format!("there are {}", known.join(", ")),
+        };
+        let reason = format!("there is no argument '{}': {hint}", shorten(name));
+        Err(ErrorReply::bad_request(reason))
     }
 
     /// Returns an argument that must be there.
-    pub(super) fn required(&self, name: &str) -> Parsed<&'a RawValue> {
+    pub(super) fn required(&self, name: &'static str) -> Parsed<&'a RawValue> {
         self.get(name).ok_or_else(|| missing(name))
     }
 
     /// Reads an argument.
-    pub(super) fn read<T: Deserialize<'a>>(&self, name: &str, must_be: &str) -> Parsed<Option<T>> {
+    pub(super) fn read<T: Deserialize<'a>>(
+        &self,
+        name: &'static str,
+        must_be: &str,
+    ) -> Parsed<Option<T>> {
         let read = |value: &'a RawValue| serde_json::from_str(value.get());
         let value = self.get(name).map(read).transpose();
         value.map_err(|_| wrong(name, must_be))
     }
 
     /// Reads an argument that must be there.
-    pub(super) fn require<T: Deserialize<'a>>(&self, name: &str, must_be: &str) -> Parsed<T> {
+    pub(super) fn require<T: Deserialize<'a>>(
+        &self,
+        name: &'static str,
+        must_be: &str,
+    ) -> Parsed<T> {
         self.read(name, must_be)?.ok_or_else(|| missing(name))
     }
 
     /// A string that is no longer than a name, or none.
-    pub(super) fn text(&self, name: &str) -> Parsed<Option<String>> {
+    pub(super) fn text(&self, name: &'static str) -> Parsed<Option<String>> {
         self.bounded(name, NAME_BYTES_MAX)
     }
 
     /// A string that is made of names, or none.
-    pub(super) fn long_text(&self, name: &str) -> Parsed<Option<String>> {
+    pub(super) fn long_text(&self, name: &'static str) -> Parsed<Option<String>> {
         self.bounded(name, LONG_NAME_BYTES_MAX)
     }
 
-    fn bounded(&self, name: &str, bytes_max: usize) -> Parsed<Option<String>> {
+    fn bounded(&self, name: &'static str, bytes_max: usize) -> Parsed<Option<String>> {
         let text: Option<String> = self.read(name, "a string")?;
         let checked = check_name(name, text.as_deref().unwrap_or_default(), bytes_max);
         checked.map_err(ErrorReply::bad_request)?;
@@ -93,12 +133,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// A string that is no longer than a name.
-    pub(super) fn string(&self, name: &str) -> Parsed<String> {
+    pub(super) fn string(&self, name: &'static str) -> Parsed<String> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
     /// A string that is not empty: `what`.
-    pub(super) fn name(&self, name: &str, what: &str) -> Parsed<String> {
+    pub(super) fn name(&self, name: &'static str, what: &str) -> Parsed<String> {
         match self.string(name)? {
             text if text.is_empty() => Err(wrong(name, what)),
             text => Ok(text),
@@ -106,13 +146,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// False when it is left out.
-    pub(super) fn flag(&self, name: &str) -> Parsed<bool> {
+    pub(super) fn flag(&self, name: &'static str) -> Parsed<bool> {
         let flag = self.read(name, "true or false")?;
         Ok(flag.unwrap_or_default())
     }
 
     /// One of two words, or none.
-    pub(super) fn either<T: Copy>(&self, name: &str, words: [(&str, T); 2]) -> Parsed<Option<T>> {
+    pub(super) fn either<T: Copy>(
+        &self,
+        name: &'static str,
+        words: [(&str, T); 2],
+    ) -> Parsed<Option<T>> {
         let Some(word) = self.text(name)? else {
             return Ok(None);
         };
@@ -123,7 +167,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A JSON array, as the text that it is.
-    pub(super) fn array(&self, name: &str) -> Parsed<&'a RawValue> {
+    pub(super) fn array(&self, name: &'static str) -> Parsed<&'a RawValue> {
         let value = self.required(name)?;
         let is_array = value.get().starts_with('[');
         is_array
@@ -132,7 +176,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A JSON object; an empty one when it is left out.
-    pub(super) fn object(&self, name: &str) -> Parsed<Box<RawValue>> {
+    pub(super) fn object(&self, name: &'static str) -> Parsed<Box<RawValue>> {
         match self.get(name) {
             None => Ok(RawValue::from_string("{}".to_owned()).expect("JSON: an empty object")),
             Some(value) if is_object(value) => Ok(value.to_owned()),
@@ -141,14 +185,14 @@ impl<'a> Arguments<'a> {
     }
 
     /// The elements of an array of few.
-    pub(super) fn elements(&self, name: &str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
+    pub(super) fn elements(&self, name: &'static str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
         self.require(name, must_be)
     }
 
     /// Hands on the elements of an array, one by one; `take` tells whether each is what it must be.
     pub(super) fn each(
         &self,
-        name: &str,
+        name: &'static str,
         must_be: &str,
         take: impl FnMut(&'a RawValue) -> bool,
     ) -> Parsed<()> {
@@ -161,7 +205,7 @@ impl<'a> Arguments<'a> {
     /// The elements of an array of perhaps many; `is_one` tells of each whether it is what it must be.
     pub(super) fn list(
         &self,
-        name: &str,
+        name: &'static str,
         must_be: &str,
         is_one: impl Fn(&RawValue) -> bool,
     ) -> Parsed<JsonList> {
@@ -249,9 +293,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut members: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
+                let mut members: Vec<Member<'de>> = Vec::new();
                 while let Some((Name(name), value)) = map.next_entry()? {
-                    if members.iter().any(|(known, _)| *known == name) {
+                    if members.iter().any(|known| known.name == name) {
                         return Err(Error::custom(format!(
                             "duplicate field `{}`",
                             shorten(&name)
@@ -260,9 +304,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
                     if members.len() == ARGUMENTS_MAX {
                         return Err(Error::custom(format!("more than {ARGUMENTS_MAX} members")));
                     }
-                    members.push((name, value));
+                    members.push(Member {
+                        name,
+                        value,
+                        is_known: Cell::new(false),
+                    });
                 }
-                Ok(Arguments(members))
+                Ok(Arguments {
+                    members,
+                    known: RefCell::default(),
+                })
             }
         }
 

@@ -128,7 +128,11 @@ impl<'a> Request<'a> {
         let id = arguments.get("id").map_or("null", RawValue::get);
         check_name("id", id, NAME_BYTES_MAX).map_err(nameless)?;
         let name = call_name(&arguments);
-        let call = name.and_then(|name| Ok((name, Call::of(name, &arguments)?)));
+        let call = name.and_then(|name| {
+            let call = Call::of(name, &arguments)?;
+            arguments.refuse_unknown()?;
+            Ok((name, call))
+        });
         match call {
             Ok((name, call)) => Ok(Self { id, name, call }),
             Err(error) => Err(BadRequest { id, error }),
@@ -230,7 +234,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a process is wanted for. `attach` passes a `ddoc` over, as every member that it does not have.
+/// What a process is wanted for.
 fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
     let names_pool = arguments.get("pool").or(arguments.get("group")).is_some();
     let from = match arguments.get("any").map(RawValue::get) {
@@ -288,8 +292,33 @@ mod tests {
     }
 
     #[test]
-    fn members_that_no_call_has_and_nulls_are_passed_over() {
-        let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":[1]}"#;
+    fn members_that_no_call_has_are_refused_and_nulls_are_as_good_as_none() {
+        let reason = |line: &str| {
+            let bad = Request::parse(line.as_bytes()).unwrap_err();
+            bad.error.reason.get().to_owned()
+        };
+        for (line, says) in [
+            (
+                r#"{"call":"get_proc","lang":"a","dbb":"x"}"#,
+                "'dbb': did you mean 'db'?",
+            ),
+            (
+                r#"{"call":"get_proc","lang":"a","timeout":5}"#,
+                "'timeout': did you mean 'timeout_ms'?",
+            ),
+            (
+                r#"{"call":"get_proc","lang":"a","pol":"x"}"#,
+                "'pol': did you mean 'pool'?",
+            ),
+            (
+                r#"{"call":"ret_proc","proc":"1.2.3","why":1}"#,
+                "'why': there are call, id, proc, status",
+            ),
+            (r#"{"call":"attach","lang":"a","ddoc":{}}"#, "'ddoc'"),
+        ] {
+            assert!(reason(line).contains(says), "{}", reason(line));
+        }
+        let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":null}"#;
         let request = Request::parse(line).unwrap();
         assert_eq!(request.id, "null");
         let Call::GetProc { want, .. } = request.call else {

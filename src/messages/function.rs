@@ -221,7 +221,7 @@ pub struct ValidateDocs {
 
 /// A document that is to be written.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edit<'a> {
     /// The new text of the document.
     #[serde(borrow)]

@@ -9,7 +9,7 @@ const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.
 const REPLY_BYTES_MAX = 256 << 20;
 
 // How deep a member that cannot be sent is looked for.
-const DEPTH_MAX = 100;
+const LEVELS_SEARCHED = 100;
 
 // How long a connection may take, its login included, in milliseconds.
 const CONNECT_MS_MAX = 10_000;
@@ -38,7 +38,7 @@ function encode(value) {
 // The path of the first member that is a BigInt, or that contains itself.
 function memberAtFault(value, path = "", above = new Set(), clean = new Set()) {
   if (typeof value === "bigint" || above.has(value)) return path;
-  if (typeof value !== "object" || value === null || clean.has(value) || above.size === DEPTH_MAX) return null;
+  if (typeof value !== "object" || value === null || clean.has(value) || above.size === LEVELS_SEARCHED) return null;
   above.add(value);
   for (const [name, member] of Object.entries(value)) {
     const at = Array.isArray(value) ? `${path}[${name}]` : path ? `${path}.${name}` : name;

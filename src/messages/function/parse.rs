@@ -5,8 +5,8 @@
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, FunctionName, InDdoc,
-    IndexDocs, Json, List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce,
+    CallOptions, DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, FunctionName,
+    InDdoc, IndexDocs, Json, List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce,
     Rewrite, TryCompile, ValidateDocs,
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
@@ -65,18 +65,19 @@ impl FunctionCall {
 }
 
 impl MapStart {
-    /// Takes map functions out of a JSON object; `docs` are passed over. Without `lang` they are
-    /// JavaScript, as those of a design document without `language`.
+    /// Takes map functions and what is wanted of the call out of a JSON object. Without `lang` they are JavaScript, as
+    /// those of a design document without `language`.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub fn parse(json: &str) -> Result<Self, ErrorReply> {
+    pub fn parse(json: &str) -> Result<(Self, CallOptions), ErrorReply> {
         let arguments = Arguments::parse(json)?;
         let language = match arguments.get("lang") {
             None => LanguageName::new(DEFAULT_LANGUAGE),
             Some(_) => arguments.language()?,
         };
-        Self::of(&arguments, language)
+        let start = Self::of(&arguments, language)?;
+        Ok((start, CallOptions::last_of(&arguments)?))
     }
 }
 
@@ -133,7 +134,7 @@ impl ValidateDocs {
 }
 
 impl<'a> Edit<'a> {
-    /// Takes it out of a JSON object; other members are passed over.
+    /// Takes it out of a JSON object.
     pub(crate) fn parse(json: &'a str) -> Option<Self> {
         let json = Some(json).filter(|json| json.starts_with('{'))?;
         let edit: Self = serde_json::from_str(json).ok()?;
@@ -163,12 +164,14 @@ impl Render {
 }
 
 impl ListStart {
-    /// Takes the beginning of a list out of a JSON object; `rows` are passed over.
+    /// Takes the beginning of a list, and what is wanted of the call, out of a JSON object.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        Self::of(&Arguments::parse(json)?)
+    pub fn parse(json: &str) -> Result<(Self, CallOptions), ErrorReply> {
+        let arguments = Arguments::parse(json)?;
+        let start = Self::of(&arguments)?;
+        Ok((start, CallOptions::last_of(&arguments)?))
     }
 
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {

@@ -27,26 +27,21 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Takes them out of a JSON object; other members are passed over.
-    ///
-    /// # Errors
-    /// `bad_request`; the caller's fault.
-    pub(crate) fn parse(json: &str) -> Parsed<Self> {
-        Self::of(&Arguments::parse(json)?)
-    }
-
-    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+    /// Takes them out of the arguments of a call, which has taken what it knows.
+    pub(super) fn last_of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let named = |name: &RawValue| {
             let name: Option<String> = serde_json::from_str(name.get()).ok();
             RequestId::of(name.as_deref())
         };
-        Ok(Self {
+        let options = Self {
             report: arguments.flag("report")?,
             run_time: RunTime::default(),
             request_id: arguments.get("request_id").map(named),
-            argument_bytes: arguments.iter().map(|(_, value)| value.get().len()).sum(),
+            argument_bytes: arguments.length(),
             db: arguments.optional_database()?,
-        })
+        };
+        arguments.refuse_unknown()?;
+        Ok(options)
     }
 }
 
@@ -71,7 +66,7 @@ impl FunctionRequest {
     pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self {
             call: FunctionCall::of(name, arguments)?,
-            options: CallOptions::of(arguments)?,
+            options: CallOptions::last_of(arguments)?,
         })
     }
 }

@@ -72,9 +72,22 @@ fn arguments() -> Value {
     })
 }
 
-/// Returns the arguments with something in a place.
-fn with((outer, inner): (&str, &str), value: Value) -> Value {
+/// Returns those of the arguments that a request takes; `ask` returns what is answered.
+fn taken(ask: impl Fn(&Value) -> String) -> Value {
     let mut arguments = arguments();
+    loop {
+        let said = ask(&arguments);
+        let unknown = said.split_once("there is no argument '");
+        let Some((name, _)) = unknown.and_then(|(_, rest)| rest.split_once('\'')) else {
+            return arguments;
+        };
+        let members = arguments.as_object_mut().unwrap();
+        assert!(members.shift_remove(name).is_some(), "{name}: {said}");
+    }
+}
+
+/// Returns arguments with something in a place.
+fn with((outer, inner): (&str, &str), value: Value, mut arguments: Value) -> Value {
     match (outer, inner) {
         ("", inner) => arguments[inner] = value,
         (outer, "") => arguments[outer] = json!(["shows", value]),
@@ -85,12 +98,13 @@ fn with((outer, inner): (&str, &str), value: Value) -> Value {
 
 /// Makes a request with a long name in each place where it is read; `ask` returns what is answered.
 fn with_names(bytes: usize, ask: impl Fn(&Value) -> String) {
-    let long = "n".repeat(bytes);
+    let (long, arguments) = ("n".repeat(bytes), taken(&ask));
     for (number, (outer, inner)) in PLACES.iter().enumerate() {
         let place = (*outer, *inner);
         let named = if inner.is_empty() { outer } else { inner };
-        if number < EVERYWHERE || ask(&with(place, json!({}))).contains(&format!("'{named}'")) {
-            ask(&with(place, json!(long)));
+        let with = |value| with(place, value, arguments.clone());
+        if number < EVERYWHERE || ask(&with(json!({}))).contains(&format!("'{named}'")) {
+            ask(&with(json!(long)));
         }
     }
 }
@@ -205,10 +219,11 @@ fn a_name_may_have_so_many_bytes_and_the_refusal_of_a_longer_one_says_so() {
     let mut client = web.service.connect();
     for (bytes, is_taken) in [(NAME_BYTES_MAX, true), (NAME_BYTES_MAX + 1, false)] {
         let long = "n".repeat(bytes);
-        let mut show = arguments();
-        (show["id"], show["call"], show["db"]) = (json!(1), json!("show"), json!(long));
+        let mut show = json!({"db": long, "ddoc": arguments()["ddoc"], "name": "f"});
         show["ddoc"]["_id"] = json!(long);
-        let reply = client.call(&show);
+        let mut call = show.clone();
+        (call["id"], call["call"]) = (json!(1), json!("show"));
+        let reply = client.call(&call);
         assert_eq!(reply.get("ok").is_some(), is_taken, "{reply}");
         let answer = ask(&web, "POST", "/_query/show", &show.to_string());
         assert_eq!(answer.starts_with("HTTP/1.1 200"), is_taken, "{answer}");

@@ -148,7 +148,6 @@ fn callers_reach_commands_of_the_configuration_only_where_the_pool_lets_them() {
         ("Carol", json!({"lang": "python"}), false),
         ("Carol", json!({"lang": "python", "pool": "own"}), false),
         ("Carol", json!({"lang": "python", "group": "g"}), false),
-        ("Carol", json!({"lang": "python", "any": true}), false),
         ("Carol", json!({"lang": "python", "pool": "shared"}), true),
         ("paul", json!({"lang": "python", "pool": "shared"}), true),
         ("paul", json!({"lang": "javascript"}), false),

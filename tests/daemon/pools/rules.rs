@@ -580,7 +580,10 @@ fn order_of_service(service: &Service, kind: &str) -> Vec<String> {
     let big = (0..12).map(|number| (format!("big {number}"), format!("{kind}-big")));
     let small = ["s1", "s2", "s3"].map(|db| (db.to_owned(), format!("{kind}-{db}")));
     for (id, db) in big.chain(small) {
-        let mut call = json!({"id": id, "call": kind, "lang": "javascript", "db": db});
+        let mut call = json!({"id": id, "call": kind, "db": db});
+        if kind != "ddoc_prompt" {
+            call["lang"] = json!("javascript");
+        }
         let of_kind = match kind {
             "map_docs" => {
                 json!({"funs": ["function(doc) { emit(doc._id, 1) }"], "docs": [{"_id": "a"}]})

@@ -150,7 +150,8 @@ fn start_of(arguments: &Value) -> ListStart {
     arguments["ddoc"]["_id"] = json!("_design/d");
     arguments["ddoc"]["_rev"] = json!("1-a");
     assert!(FunctionCall::parse(FunctionName::List, &arguments.to_string()).is_ok());
-    ListStart::parse(&arguments.to_string()).unwrap()
+    arguments.as_object_mut().unwrap().remove("rows");
+    ListStart::parse(&arguments.to_string()).unwrap().0
 }
 
 fn row(value: u32) -> ListRow {

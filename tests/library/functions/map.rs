@@ -238,7 +238,7 @@ impl MapSink for Answers {
 async fn a_stream_answers_while_documents_are_still_to_come() {
     let functions = Functions::javascript();
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
-    let start = MapStart::parse(&start.to_string()).unwrap();
+    let (start, _) = MapStart::parse(&start.to_string()).unwrap();
     let (documents, documents_in) = mpsc::channel(AT_ONCE);
     let (answers_out, mut answers) = mpsc::unbounded_channel();
     let map = async {
@@ -277,7 +277,7 @@ async fn a_stream_answers_while_documents_are_still_to_come() {
 async fn a_stream_that_nobody_reads_any_more_ends() {
     let functions = Functions::javascript();
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
-    let start = MapStart::parse(&start.to_string()).unwrap();
+    let (start, _) = MapStart::parse(&start.to_string()).unwrap();
     let (documents, documents_in) = mpsc::channel(view::BATCHES_AHEAD);
     let (answers_out, answers) = mpsc::unbounded_channel();
     drop(answers);
