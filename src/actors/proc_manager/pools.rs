@@ -23,6 +23,8 @@ use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, TerminateStaleOf,
     UnthrottlePool,
 };
+use crate::messages::proc_manager::{GetProc, TakeFrom, Want};
+use crate::otp::pid::PidGuard;
 use crate::otp::tell::Tell;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
@@ -170,7 +172,7 @@ impl Handler<UnthrottlePool> for ProcManager {
     fn handle(&mut self, msg: UnthrottlePool, ctx: &mut Self::Context) -> Self::Result {
         let pool = self.named(&msg.name)?;
         let throttled = self.core.status(pool, self.clock.now()).throttled;
-        self.event(Event::Unthrottle { pool }, ctx);
+        self.try_again(pool, ctx);
         Ok(throttled.is_some())
     }
 }
@@ -227,9 +229,10 @@ impl Handler<SetLevel> for ProcManager {
     }
 }
 
+/// Orders of operators.
 impl ProcManager {
     /// Returns the pool of a name as an operator writes it.
-    pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
+    fn named(&self, name: &str) -> Result<PoolId, PoolError> {
         let name = language_name(name);
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
@@ -258,11 +261,31 @@ impl ProcManager {
     /// A reload lifts every throttle: what was wrong may have been corrected.
     pub(super) fn unthrottle_all(&mut self, ctx: &mut Context<Self>) {
         for pool in self.pools.ids() {
-            self.event(Event::Unthrottle { pool }, ctx);
+            self.try_again(pool, ctx);
         }
+    }
+
+    /// Lifts a throttle. A pool whose last start failed has a process borrowed for nothing, so that it counts as failing
+    /// only while it is.
+    fn try_again(&mut self, id: PoolId, ctx: &mut Context<Self>) {
+        self.event(Event::Unthrottle { pool: id }, ctx);
+        let pool = self.pools.at(id);
+        if pool.failure.is_none() {
+            return;
+        }
+        let (manager, borrower) = (ctx.address(), PidGuard::new());
+        let want = Want::any_from(TakeFrom::Pool(Arc::clone(&pool.name)));
+        // Ends with the answer, at the latest with the time of the request. How the start went is noted where it ends.
+        actix_rt::spawn(async move {
+            let answer = manager.send(GetProc::of_client(borrower.pid(), want, None));
+            if let Ok(Ok(lease)) = answer.await {
+                lease.put_back();
+            }
+        });
     }
 }
 
+/// Settings in force.
 impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.
     fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
@@ -327,6 +350,7 @@ impl ProcManager {
     }
 }
 
+/// The pools of the configuration.
 impl ProcManager {
     /// Makes the pools that the settings ask for and that are not there, changes those that are,
     /// and returns what the core is still to be told. `before` is what held until now.
@@ -453,7 +477,7 @@ impl ProcManager {
     }
 
     /// Returns what starts the processes of all pools that stay.
-    pub(super) fn runs(&self) -> Runs<(Arc<str>, CellTerms)> {
+    fn runs(&self) -> Runs<(Arc<str>, CellTerms)> {
         let run_of = |id| {
             let pool = self.pools.at(id);
             let cell = self.settings.cells.of_pool(&pool.section);
@@ -465,7 +489,7 @@ impl ProcManager {
         }
     }
 
-    pub(super) fn place(
+    fn place(
         &mut self,
         name: &str,
         section: Arc<PoolConfig>,
@@ -520,6 +544,7 @@ impl ProcManager {
     }
 }
 
+/// Cells.
 impl ProcManager {
     /// Has the cells of all pools tried, those that were tried before as well.
     pub(super) fn try_all_cells(&mut self) {

@@ -187,6 +187,7 @@ impl Handler<SubscribeRevocation> for ProcManager {
     }
 }
 
+/// The life of a process.
 impl ProcManager {
     pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let pool = self.pools.at(proc.pool);
@@ -361,6 +362,7 @@ impl ProcManager {
     }
 }
 
+/// What holders are told.
 impl ProcManager {
     /// Tells a client that a process which it holds is over.
     pub(super) fn tell_holder(
@@ -433,6 +435,7 @@ impl ProcManager {
     }
 }
 
+/// What uses cost.
 impl ProcManager {
     /// A process begins to work for this database.
     pub(super) fn begin_cost(

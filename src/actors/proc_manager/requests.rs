@@ -171,6 +171,7 @@ impl Handler<GetResetConfig> for ProcManager {
     }
 }
 
+/// What requests are checked for, and how they are answered.
 impl ProcManager {
     /// Requires that each pool which may serve a request may be used by who asks.
     fn permit(&self, target: Target, limits: Option<&CallerLimits>) -> Result<(), GetProcError> {
@@ -207,7 +208,7 @@ impl ProcManager {
     }
 
     /// Returns whether the processes of a pool can do something; `None` when a probe has to tell.
-    pub(super) fn can(&self, pool: PoolId, ability: Ability) -> Option<Result<(), GetProcError>> {
+    fn can(&self, pool: PoolId, ability: Ability) -> Option<Result<(), GetProcError>> {
         let pool = self.pools.at(pool);
         match pool.abilities.known(ability) {
             Some(Finding::Absent(how)) => Some(Err(GetProcError::Unable {
@@ -223,7 +224,7 @@ impl ProcManager {
     }
 
     /// Has an ability probed; `again` is the answer, and handles the request again.
-    pub(super) fn probe<T: 'static>(
+    fn probe<T: 'static>(
         &self,
         pool: PoolId,
         ability: Ability,

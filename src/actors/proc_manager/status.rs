@@ -151,6 +151,7 @@ impl Handler<WatchPool> for ProcManager {
     }
 }
 
+/// The state of pools and processes.
 impl ProcManager {
     fn pool_status(&self, id: PoolId) -> PoolStatus {
         let pool = self.pools.at(id);
@@ -242,7 +243,7 @@ impl ProcManager {
     }
 
     /// Returns who a client is, for people.
-    pub(super) fn holder(&self, client: ClientId) -> Holder {
+    fn holder(&self, client: ClientId) -> Holder {
         let known = self.clients.get(&client);
         let who = known.and_then(|known| known.who.as_deref());
         Holder {
@@ -317,6 +318,7 @@ impl ProcManager {
     }
 }
 
+/// What happens, for people and for services.
 impl ProcManager {
     /// Tells what has happened in a pool.
     fn tell(&self, id: PoolId, event: PoolEvent) {

@@ -480,6 +480,64 @@ fn a_reload_lifts_a_throttle() {
     service.stop();
 }
 
+/// Waits until the problems are of these kinds and names.
+fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
+    let client = service.connect();
+    wait_until(&format!("{expected:?}"), || {
+        let health = client.operator.get("/_health");
+        let problems = health["problems"].as_array().unwrap().clone();
+        let told = |problem: &Value, key: &str| problem[key].as_str().unwrap().to_owned();
+        let found = problems
+            .iter()
+            .map(|one| (told(one, "kind"), told(one, "subject")));
+        let expected = expected
+            .iter()
+            .map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned()));
+        found.eq(expected)
+    });
+}
+
+#[test]
+fn a_command_that_was_mended_is_tried_by_a_reload_and_by_what_the_problem_says_without_a_call() {
+    let directory = directory();
+    let command = directory.path().join("server");
+    let good = "#!/bin/sh\nwhile read -r line; do echo true; done\n";
+    let mend = |text: &str| program(command.parent().unwrap(), "server", text.as_bytes(), 0o755);
+    let service = service_with(
+        directory,
+        command.to_str().unwrap(),
+        "throttle_delay = \"10min\"",
+    );
+    let mut client = service.connect();
+    let failing = [("pool_failing", "bad-1")];
+    throttled(&mut client);
+    wait_for_problems(&service, &failing);
+    // Still wrong.
+    let failures = |client: &mut Client| client.pool("bad-1")["totals"]["start_failures"].as_u64();
+    let before = failures(&mut client);
+    client.operator.reload_config();
+    wait_until("another try", || failures(&mut client) > before);
+    wait_for_problems(&service, &failing);
+    mend(good);
+    client.operator.reload_config();
+    wait_for_problems(&service, &[]);
+    let pool = client.pool("bad-1");
+    assert_eq!((&pool["used"], &pool["free"]), (&json!(0), &json!(1)));
+
+    mend("#!/bin/sh\nexit 3\n");
+    let pid = pool["procs"][0]["os_pid"].as_u64().unwrap();
+    signal(u32::try_from(pid).unwrap(), "KILL");
+    throttled(&mut client);
+    wait_for_problems(&service, &failing);
+    mend(good);
+    let health = client.operator.get("/_health");
+    let remedy = health["problems"][0]["remedy"].as_str().unwrap();
+    let (_, order) = remedy.split_once("then: settee ").expect("a command");
+    prints(&service, &order.split(' ').collect::<Vec<_>>());
+    wait_for_problems(&service, &[]);
+    service.stop();
+}
+
 #[test]
 fn a_pool_that_never_worked_is_shown_as_failing_until_a_start_succeeds() {
     let directory = directory();
