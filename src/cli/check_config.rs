@@ -2,20 +2,31 @@
 //!
 //! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
 //!           With `--against-running` the service tells what a reload would change ([`against_running`]).
-//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started.
+//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started. What `serve`
+//!           opens is opened as far as that changes nothing, and refused with the same words.
 
 mod against_running;
 mod cells;
 
 use std::fmt::Write;
+use std::fs;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+use slog::{Discard, Logger, o};
+
 use crate::actors::language::Registry;
-use crate::config::{Loaded, Origin, Setting, is_ini};
+use crate::actors::service::socket::{MAKE_FOLDER, missing_folder};
+use crate::app::StartError;
+use crate::config::{Config, Loaded, Origin, ServiceAddress, Setting, is_ini};
+use crate::replicator::http_config;
+use crate::tls;
+use replication::endpoint::Http;
 
 use super::config_args::ConfigArgs;
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::output;
+use super::serve::log_file_error;
 use super::service_socket::SocketArgs;
 
 /// Widest `key = value` that origins are aligned after.
@@ -67,6 +78,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         return against_running::run(&SocketArgs { socket }, args.json);
     }
     let loaded = args.config.load(languages)?;
+    require_openable(&loaded.config)?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
     if !args.sandbox {
@@ -76,6 +88,41 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     text.push_str(&findings.text);
     output::print(&text)?;
     findings.verdict()
+}
+
+/// Opens certificates, and looks for the folders of files and sockets.
+fn require_openable(config: &Config) -> Result<(), CliError> {
+    tls::read(config).map_err(StartError::Certificate)?;
+    let silent = Logger::root(Discard, o!());
+    Http::new(http_config(&config.replicator), &silent).map_err(StartError::Replication)?;
+    let log = &config.log;
+    let files = [
+        ("file", &log.file),
+        ("access_log", &log.access_log),
+        ("audit", &log.audit),
+    ];
+    for (key, path) in files {
+        let Some(path) = path else { continue };
+        let folder = path.parent().unwrap_or(path);
+        let found = match fs::metadata(folder) {
+            Ok(_) if path.is_dir() => Err(Errno::ISDIR.into()),
+            Ok(folder) if !folder.is_dir() => Err(Errno::NOTDIR.into()),
+            found => found,
+        };
+        found.map_err(|error| log_file_error(key, path, &error))?;
+    }
+    for (name, service) in &config.services {
+        let Some(address @ ServiceAddress::Unix(path)) = &service.listen else {
+            continue;
+        };
+        // The folder of [server] socket is made.
+        let is_made = path.parent() == config.server.socket.parent();
+        if let Some(what) = missing_folder(path).filter(|_| !is_made) {
+            let place = format!("[services.{name}] listen = \"{address}\"");
+            return Err(CliError::at(Exit::Config, place, what, MAKE_FOLDER));
+        }
+    }
+    Ok(())
 }
 
 /// Returns what of a configuration of CouchDB's means something else here though it says nothing of it.

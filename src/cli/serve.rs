@@ -153,17 +153,20 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
 
 /// Starts a log in the file that a key names.
 fn log_file(key: &str, path: &Path, config: &Log) -> Result<Logging, CliError> {
+    Logging::to_file(config, path).map_err(|error| log_file_error(key, path, &error))
+}
+
+/// Returns the error of a file of the log that cannot be opened.
+pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliError {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
-    Logging::to_file(config, path).map_err(|error| {
-        let place = format!("[log] {key} {}", path.display());
-        match error.kind() {
-            NotFound | NotADirectory | IsADirectory => {
-                let hint = "make its folder, or name a file";
-                CliError::at(Exit::Config, place, error, hint)
-            }
-            _ => CliError::io(place, &error),
+    let place = format!("[log] {key} {}", path.display());
+    match error.kind() {
+        NotFound | NotADirectory | IsADirectory => {
+            let hint = "make its folder, or name a file";
+            CliError::at(Exit::Config, place, error, hint)
         }
-    })
+        _ => CliError::io(place, error),
+    }
 }
 
 /// Says where clients find the service, a line each.

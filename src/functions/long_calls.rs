@@ -125,6 +125,12 @@ mod tests {
             turns
         };
         assert_eq!(serve(1).await, 0);
-        assert!(serve(1 << 20).await > 0);
+        // This thread may be kept from running while the other one works.
+        for _ in 0..100 {
+            if serve(1 << 20).await > 0 {
+                return;
+            }
+        }
+        panic!("no other has its turn");
     }
 }

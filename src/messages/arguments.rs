@@ -48,14 +48,17 @@ struct Member<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads the arguments of a function call, a JSON object.
+    /// Reads the arguments of a function call, a JSON object: a request of the socket is one too.
     pub(super) fn parse(json: &'a str) -> Parsed<Self> {
         if !json.trim_start().starts_with('{') {
             let reason = "the arguments must be a JSON object";
             return Err(ErrorReply::bad_request(reason));
         }
-        serde_json::from_str(json)
-            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))
+        let arguments: Self = serde_json::from_str(json)
+            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))?;
+        arguments.get("id");
+        arguments.get("call");
+        Ok(arguments)
     }
 
     /// Returns an argument.

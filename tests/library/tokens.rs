@@ -77,6 +77,11 @@ const BOUND: &[(isize, &str)] = &[
         "not removed, but moved: the cases that every store passes, and fakes, lie with the tests",
     ),
     (-925, "the ProcManager is eight files"),
+    (
+        1_100,
+        "check-config opens what serve opens, a failing pool is tried at once, unknown arguments are refused, and clients \
+         bound their calls, survive a fork and name what they cannot send",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

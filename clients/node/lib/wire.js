@@ -11,6 +11,12 @@ const REPLY_BYTES_MAX = 256 << 20;
 // How deep a member that cannot be sent is looked for.
 const LEVELS_SEARCHED = 100;
 
+// The most calls of a connection that are in hand; later ones wait here, and not for a process.
+const CALLS_MAX = 512;
+
+// Calls that never wait: they are about what this connection holds, which others may wait for.
+const AT_ONCE = ["auth", "prompt", "ret_proc", "set_timeout", "cancel"];
+
 // How long a connection may take, its login included, in milliseconds.
 const CONNECT_MS_MAX = 10_000;
 
@@ -85,6 +91,9 @@ class Connection {
   // Resolved while the socket takes lines; `#resume` resolves it.
   #room = Promise.resolve();
   #resume = null;
+  // How many calls are in hand, and what gives each of the others its turn.
+  #inHand = 0;
+  #turns = [];
 
   constructor(socket) {
     this.#socket = socket;
@@ -99,6 +108,19 @@ class Connection {
   async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
     const line = `${encode({ ...args, id, call: name })}\n`;
+    if (AT_ONCE.includes(name)) return this.#ask(id, line, signal, cancels);
+    if (this.#inHand < CALLS_MAX) this.#inHand++;
+    else await new Promise((turn) => this.#turns.push(turn));
+    try {
+      return await this.#ask(id, line, signal, cancels);
+    } finally {
+      const next = this.#turns.shift();
+      if (next) next();
+      else this.#inHand--;
+    }
+  }
+
+  async #ask(id, line, signal, cancels) {
     await this.#room;
     if (this.lost) throw this.lost;
     return new Promise((resolve, reject) => {

@@ -165,6 +165,13 @@ test("what cannot be sent is the caller's mistake, at once, and the member is na
     await client.compile("function() {}");
   }));
 
+test("ten thousand calls may be made at the same time", () =>
+  everywhere(async (client) => {
+    const rows = [[["k", "a"], 1]];
+    const all = await Promise.all(Array.from({ length: 10_000 }, () => client.reduce(["_count"], rows)));
+    assert.ok(all.every(([count]) => count === 1));
+  }, [UNIX, TCP]));
+
 test("a hundred calls wait on one connection and are answered in any order", async () => {
   const requests = [];
   const serve = (request, reply) => {

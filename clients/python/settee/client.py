@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import functools
@@ -12,7 +13,6 @@ import re
 import ssl
 import threading
 import time
-import weakref
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 from typing import (
@@ -29,6 +29,7 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Set,
     Tuple,
     Type,
     TypedDict,
@@ -98,7 +99,11 @@ def _present(**members: Any) -> Json:
 
 
 def _milliseconds(seconds: Optional[float]) -> Optional[int]:
-    return None if seconds is None else max(1, round(seconds * 1000))
+    if seconds is None:
+        return None
+    if not seconds > 0:
+        raise mistake(f"'timeout' must be more than 0 seconds, not {seconds}")
+    return max(1, round(seconds * 1000))
 
 
 def _unless_stopping(reply: Json) -> Json:
@@ -784,6 +789,7 @@ class Client(_Calls[Any]):
             if self._closed:
                 return
             self._closed = True
+            _CLIENTS.discard(self)
             self._start()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -807,13 +813,20 @@ class Client(_Calls[Any]):
         self.close()
 
 
-#: The clients of this process.
-_CLIENTS: "weakref.WeakSet[Client]" = weakref.WeakSet()
+#: The clients of this process that are not closed.
+_CLIENTS: Set[Client] = set()
 
 
 def _after_fork() -> None:
     for client in _CLIENTS:
         client._forked()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program may end without a word: what its clients still do ends before the interpreter does."""
+    for client in list(_CLIENTS):
+        client.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,6 +14,12 @@ REPLY_BYTES_MAX = 256 << 20
 #: How long a connection may take, its login included, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
+#: The most calls of a connection that are in hand; later ones wait here, and not for a process.
+CALLS_MAX = 512
+
+#: Calls that never wait: they are about what this connection holds, which others may wait for.
+_AT_ONCE = ("auth", "prompt", "ret_proc", "set_timeout", "cancel")
+
 Login = Optional[Tuple[str, str]]
 Json = Dict[str, Any]
 
@@ -68,11 +74,18 @@ class Connection:
         self._waiting: Dict[int, "asyncio.Future[Json]"] = {}
         # In Python 3.9 only one task at a time may wait for room in the send buffer.
         self._sending = asyncio.Lock()
+        self._turns = asyncio.Semaphore(CALLS_MAX)
         self._reading = asyncio.ensure_future(self._read())
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
         """Sends a request and returns its reply, whatever it says. ``cancels``: if its caller gives up, the service is
         told, and ends the functions that the call runs."""
+        if name in _AT_ONCE:
+            return await self._call(name, arguments, cancels)
+        async with self._turns:
+            return await self._call(name, arguments, cancels)
+
+    async def _call(self, name: str, arguments: Json, cancels: bool) -> Json:
         if self.lost:
             raise self.lost
         number = next(self._ids)

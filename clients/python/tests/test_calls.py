@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import socketserver
+import subprocess
+import sys
 import threading
 import unittest
 import warnings
@@ -165,6 +167,12 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
             async with settee.AsyncClient(address) as client:
                 calls = (client.map([COUNT], [{"_id": str(id)}], db="shop") for id in range(100))
                 self.assertEqual(await asyncio.gather(*calls), [[[[[str(id), 1]]]] for id in range(100)])
+
+    async def test_ten_thousand_calls_may_be_made_at_the_same_time(self):
+        for address in (UNIX, TCP):
+            async with settee.AsyncClient(address) as client:
+                calls = (client.reduce(["_count"], [[["k", "a"], 1]]) for _ in range(10_000))
+                self.assertEqual(await asyncio.gather(*calls), [[1]] * 10_000)
 
     async def test_a_hundred_calls_wait_on_one_connection_and_are_answered_in_any_order(self):
         connections = []
@@ -439,6 +447,22 @@ class Mistakes(unittest.TestCase):
             for address in ADDRESSES:
                 with settee.Client(address) as client, self.assertRaisesRegex(TypeError, f"cannot send '{re.escape(member)}'"):
                     client.map([COUNT], [{"_id": "b"}, doc])
+
+    def test_a_timeout_is_more_than_none(self):
+        with settee.Client(UNIX) as client:
+            for timeout in (0, -1, float("nan")):
+                with self.assertRaisesRegex(settee.BadRequest, "more than 0 seconds"):
+                    client.map([COUNT], [], timeout=timeout)
+
+    def test_a_program_that_ends_without_a_word_prints_none(self):
+        script = """if True:
+            import sys, settee
+            client = settee.Client(sys.argv[1])
+            next(client.map(sys.argv[2:], ({"_id": str(number)} for number in range(10_000))))
+        """
+        for address in ADDRESSES:
+            done = subprocess.run([sys.executable, "-c", script, address, COUNT], capture_output=True, timeout=DEADLINE)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""), address)
 
     def test_an_unknown_option_is_a_mistake_of_the_caller(self):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):

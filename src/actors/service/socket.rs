@@ -108,12 +108,22 @@ impl ServiceSocket {
     }
 }
 
+/// What to do about [`missing_folder`].
+pub(crate) const MAKE_FOLDER: &str =
+    "make the folder, readable by whom the service is for, or correct the path";
+
+/// Returns that the folder of a Unix socket is not there, if so.
+pub(crate) fn missing_folder(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.is_dir())?;
+    Some(format!("the folder {} is not there", folder.display()))
+}
+
 async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+    if let Some(what) = missing_folder(path) {
         return Err(Failure {
-            what: format!("the folder {} is not there", folder.display()),
+            what,
             kind: io::ErrorKind::NotFound,
-            remedy: "make the folder, readable by whom the service is for, or correct the path",
+            remedy: MAKE_FOLDER,
         });
     }
     clear(path).await?;

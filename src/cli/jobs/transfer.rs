@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::value::to_raw_value;
@@ -101,9 +101,14 @@ pub(super) async fn export(
 
 /// Where an export goes.
 struct Sink<'a> {
-    to: Result<(NewFile, &'a PathBuf), Output<io::StdoutLock<'static>>>,
+    to: Target<'a>,
     /// The last bytes.
     tail: Vec<u8>,
+}
+
+enum Target<'a> {
+    File(NewFile, &'a Path),
+    Standard(Output<io::StdoutLock<'static>>),
 }
 
 impl<'a> Sink<'a> {
@@ -111,12 +116,12 @@ impl<'a> Sink<'a> {
         let to = match &args.file {
             Some(path) => {
                 let file = NewFile::create(path);
-                Ok((
+                Target::File(
                     file.map_err(|error| CliError::new_file(path, &error))?,
                     path,
-                ))
+                )
             }
-            None => Err(Output::standard()),
+            None => Target::Standard(Output::standard()),
         };
         let tail = Vec::new();
         Ok(Self { to, tail })
@@ -128,12 +133,12 @@ impl<'a> Sink<'a> {
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);
         self.tail.drain(..too_much);
         match &mut self.to {
-            Ok((file, path)) => {
+            Target::File(file, path) => {
                 let written = file.write_all(bytes);
                 written.map_err(|error| CliError::new_file(path, &error))?;
                 Ok(ControlFlow::Continue(()))
             }
-            Err(output) => output.write_bytes(bytes),
+            Target::Standard(output) => output.write_bytes(bytes),
         }
     }
 
@@ -149,7 +154,7 @@ impl<'a> Sink<'a> {
             let message = format!("the export broke off: {why}");
             return Err(CliError::new(Exit::TryAgain, message, "try again"));
         };
-        let Ok((file, path)) = self.to else {
+        let Target::File(file, path) = self.to else {
             return Ok(());
         };
         let finished = file.finish();
@@ -163,37 +168,43 @@ impl<'a> Sink<'a> {
 type Rows<'a> = Box<dyn Iterator<Item = Result<ExportRow, CliError>> + 'a>;
 
 /// What is imported, to be read twice.
-struct Input {
-    name: String,
+struct Input<'a> {
+    path: &'a Path,
     /// Of what is no plain file.
     bytes: Option<Vec<u8>>,
 }
 
-impl Input {
-    fn of(args: &ImportArgs) -> Result<Self, CliError> {
-        let name = args.file.display().to_string();
-        let unreadable = |error: io::Error| CliError::io(&name, &error);
-        let other: Option<Box<dyn Read>> = match &*name {
-            "-" => Some(Box::new(io::stdin().lock())),
-            _ if args.file.is_file() => None,
-            _ => Some(Box::new(File::open(&args.file).map_err(unreadable)?)),
+impl<'a> Input<'a> {
+    fn of(args: &'a ImportArgs) -> Result<Self, CliError> {
+        let path = &*args.file;
+        let mut input = Self { path, bytes: None };
+        let unreadable = |error: io::Error| CliError::io(path.display(), &error);
+        let other: Box<dyn Read> = if path == Path::new("-") {
+            Box::new(io::stdin().lock())
+        } else if path.is_file() {
+            return Ok(input);
+        } else {
+            Box::new(File::open(path).map_err(unreadable)?)
         };
-        let bytes = other.map(|other| {
-            let mut bytes = Vec::new();
-            let read = other.take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
-            read.map(|_| bytes)
-        });
-        let bytes = bytes.transpose().map_err(unreadable)?;
-        Ok(Self { name, bytes })
+        let mut bytes = Vec::new();
+        let mut other = other.take(INPUT_BYTES_MAX + 1);
+        let length = other.read_to_end(&mut bytes).map_err(unreadable)?;
+        if length as u64 > INPUT_BYTES_MAX {
+            let hint = "nothing was imported: write it to a file, and name that";
+            let what = format!("more than {} MiB", INPUT_BYTES_MAX >> 20);
+            return Err(CliError::at(Exit::Data, path.display(), what, hint));
+        }
+        input.bytes = Some(bytes);
+        Ok(input)
     }
 
     /// Returns what it is, and its rows; an export of the version before has no head.
     fn read(&self) -> Result<(Option<ExportHead>, Rows<'_>), CliError> {
-        let unreadable = |error: io::Error| CliError::io(&self.name, &error);
+        let unreadable = |error: io::Error| CliError::io(self.path.display(), &error);
         let mut input: Box<dyn BufRead + '_> = match &self.bytes {
             Some(bytes) => Box::new(&**bytes),
             None => {
-                let file = File::open(&self.name).map_err(unreadable)?;
+                let file = File::open(self.path).map_err(unreadable)?;
                 Box::new(BufReader::new(file))
             }
         };
@@ -215,14 +226,14 @@ impl Input {
 
     fn wrong_export(&self, error: &ExportError) -> CliError {
         match error {
-            ExportError::Io(error) => CliError::io(&self.name, error),
+            ExportError::Io(error) => CliError::io(self.path.display(), error),
             error => self.wrong(&error.to_string()),
         }
     }
 
     fn wrong(&self, what: &str) -> CliError {
         let hint = "nothing was imported: name an export that is whole";
-        CliError::at(Exit::Data, &self.name, what, hint)
+        CliError::at(Exit::Data, self.path.display(), what, hint)
     }
 }
 
@@ -285,7 +296,7 @@ pub(super) async fn import(
         _ => {
             let what = "it has not all of a store: credentials, or revisions, are missing";
             let hint = "export with --secrets, or import it without --replace";
-            return Err(CliError::at(Exit::Data, &input.name, what, hint));
+            return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
         }
     };
     let place = StorePlace::of_config(&args.config.load(languages)?.config.store);

@@ -1,6 +1,8 @@
 //! One file of replications, which is written while the service runs and takes the place of a store.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Output;
@@ -280,6 +282,17 @@ fn an_export_that_is_damaged_cut_empty_or_newer_is_refused_before_anything_is_wr
     }
     fs::write(&to, b"").unwrap();
     text(&restore(&to, directory().path()), 65);
+    web.service.stop();
+}
+
+#[test]
+fn a_file_of_any_name_is_imported() {
+    let web = start(IDLE);
+    create(&web, "one", &doc("one", 1));
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join(OsStr::from_bytes(b"backup-\xff"));
+    text(&backup(&web, &to), 0);
+    text(&restore(&to, directory().path()), 0);
     web.service.stop();
 }
 

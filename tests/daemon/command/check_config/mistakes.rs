@@ -327,3 +327,45 @@ fn a_mistake_counts_even_where_a_later_layer_overrides_it() {
     let fixture = Fixture::toml("[log]\nlevel = 'loud'\n").file("d.toml", b"[log]\nlevel='info'\n");
     refuses(&fixture, "c.toml:2", &["\"loud\""]);
 }
+
+#[test]
+fn what_serve_cannot_open_is_refused_with_the_same_words() {
+    let pem =
+        "[ssl]\nenable = true\nport = 0\ncert_file = \"DIR/c.pem\"\nkey_file = \"DIR/k.pem\"\n";
+    let service = "[services.a]\nlanguage = \"javascript\"\nlisten = \"unix:DIR/none/a.sock\"\n";
+    for (text, says) in [
+        (pem, ".pem: "),
+        (
+            "[replicator]\nssl_trusted_certificates_file = \"DIR/c.pem\"\n",
+            "c.pem",
+        ),
+        ("[log]\nfile = \"DIR/none/log\"\n", "[log] file"),
+        ("[log]\naudit = \"DIR\"\n", "[log] audit"),
+        (service, "none is not there"),
+    ] {
+        for is_there in [false, true] {
+            let mut fixture = Fixture::new();
+            let folder = fixture.directory.path().to_owned();
+            let text = text.replace("DIR", folder.to_str().expect("UTF-8"));
+            let socket = folder.join("s.sock");
+            let text = format!(
+                "[server]\nsocket = {socket:?}\nhttp = \"off\"\n[store]\npath = \"memory\"\n{text}"
+            );
+            if is_there {
+                // A certificate that is none.
+                std::fs::write(folder.join("c.pem"), "x").expect("it is written");
+            }
+            fixture = fixture.file("c.toml", text.as_bytes());
+            let told = fixture.refused();
+            assert!(told[0].contains(says), "{told:?}");
+            let mut serve = program();
+            serve.args(["serve", "-c", "c.toml"]).current_dir(&folder);
+            std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                .expect("it is this user's");
+            let serve = Run::of(serve.output().expect("it ends"));
+            let strip = |line: &str| line.strip_prefix("settee: ").map(str::to_owned);
+            let served: Vec<String> = serve.stderr.lines().filter_map(strip).collect();
+            assert_eq!((serve.code, served), (78, told));
+        }
+    }
+}
