@@ -790,10 +790,11 @@ class Client(_Calls[Any]):
                 return
             self._closed = True
             _CLIENTS.discard(self)
-            self._start()
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        # One that was never used has nothing to end, and a program that ends can start no thread.
+        if self._thread.ident is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
         self._loop.close()
 
     async def _end(self) -> None:

@@ -457,7 +457,7 @@ class Mistakes(unittest.TestCase):
     def test_a_program_that_ends_without_a_word_prints_none(self):
         script = """if True:
             import sys, settee
-            client = settee.Client(sys.argv[1])
+            client, unused = settee.Client(sys.argv[1]), settee.Client(sys.argv[1])
             next(client.map(sys.argv[2:], ({"_id": str(number)} for number in range(10_000))))
         """
         for address in ADDRESSES:
