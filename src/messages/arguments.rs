@@ -15,7 +15,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::value::RawValue;
 
 use crate::config::language_name;
-use crate::config::nearest::slip;
+use crate::config::nearest::hint;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
@@ -56,9 +56,15 @@ impl<'a> Arguments<'a> {
         }
         let arguments: Self = serde_json::from_str(json)
             .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))?;
-        arguments.get("id");
-        arguments.get("call");
+        arguments.ignore(&["id", "call"]);
         Ok(arguments)
+    }
+
+    /// Lets arguments be there that mean nothing to the call.
+    pub(super) fn ignore(&self, names: &[&'static str]) {
+        for name in names {
+            self.get(name);
+        }
     }
 
     /// Returns an argument.
@@ -85,10 +91,7 @@ impl<'a> Arguments<'a> {
         let mut known = self.known.borrow().clone();
         known.sort_unstable();
         known.dedup();
-        let hint = match slip(name, &known) {
-            Some(known) => format!("did you mean '{known}'?"),
-            None => format!("there are {}", known.join(", ")),
-        };
+        let hint = hint(name, &known, "there are");
         let reason = format!("there is no argument '{}': {hint}", shorten(name));
         Err(ErrorReply::bad_request(reason))
     }

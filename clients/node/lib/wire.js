@@ -42,17 +42,16 @@ function encode(value) {
 }
 
 // The path of the first member that is a BigInt, or that contains itself.
-function memberAtFault(value, path = "", above = new Set(), clean = new Set()) {
+function memberAtFault(value, path = "", above = new Set()) {
   if (typeof value === "bigint" || above.has(value)) return path;
-  if (typeof value !== "object" || value === null || clean.has(value) || above.size === LEVELS_SEARCHED) return null;
+  if (typeof value !== "object" || value === null || above.size === LEVELS_SEARCHED) return null;
   above.add(value);
   for (const [name, member] of Object.entries(value)) {
     const at = Array.isArray(value) ? `${path}[${name}]` : path ? `${path}.${name}` : name;
-    const found = memberAtFault(member, at, above, clean);
+    const found = memberAtFault(member, at, above);
     if (found) return found;
   }
   above.delete(value);
-  clean.add(value);
   return null;
 }
 

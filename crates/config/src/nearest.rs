@@ -19,8 +19,10 @@ pub(super) fn nearest<'a>(
     asked: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<Nearest<'a>> {
-    let folded =
-        |name: &str| -> String { name.to_lowercase().chars().take(COMPARED_MAX).collect() };
+    let folded = |name: &str| {
+        let compared: String = name.chars().take(COMPARED_MAX).collect();
+        compared.to_lowercase()
+    };
     let asked = folded(asked);
     let distances = known
         .into_iter()
@@ -38,6 +40,14 @@ pub(super) fn nearest<'a>(
 pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = nearest(asked, known.iter().copied())?;
     near.likely.then_some(near.name)
+}
+
+/// Returns the advice for a name that is unknown: the known one that was meant, or after `all` every one.
+pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
+    match slip(asked, known) {
+        Some(name) => format!("did you mean '{name}'?"),
+        None => format!("{all} {}", known.join(", ")),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::cells::CellKeys;
 use super::keys;
 use super::kinds::*;
-use super::nearest::slip;
+use super::nearest::hint;
 use super::origin::Origin;
 use super::section::{Declared, Key, section};
 use super::settings::Setting;
@@ -177,10 +177,7 @@ fn unknown(key: &str) -> Fault {
         );
     }
     let names = keys::names(SAMPLE);
-    let remedy = match slip(key, &names) {
-        Some(name) => format!("did you mean '{name}'?"),
-        None => format!("the settings are {}", names.join(", ")),
-    };
+    let remedy = hint(key, &names, "the settings are");
     Fault::new(format!("a pool has no setting '{shown}'"), remedy)
 }
 

@@ -155,7 +155,7 @@ pub struct Stats {
     pub docs_read: u64,
     /// Revisions that the target took.
     pub docs_written: u64,
-    /// Revisions that the target refused, and documents that were passed over.
+    /// Revisions that the target refused, and documents that were skipped.
     pub doc_write_failures: u64,
     /// Revisions that `_bulk_get` delivered.
     pub bulk_get_docs: u64,

@@ -18,17 +18,14 @@ use slog::{info, warn};
 use super::table::Pool;
 use super::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::config::{NAME_RULE, PoolConfig, PoolPlace, is_name, language_name};
-use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, TerminateStaleOf,
     UnthrottlePool,
 };
 use crate::messages::proc_manager::{GetProc, TakeFrom, Want};
 use crate::otp::pid::PidGuard;
-use crate::otp::tell::Tell;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
-use crate::query_server::tried_cell::TriedCell;
 use child::cell::terms::CellTerms;
 use policy::exchange::ExchangeWatch;
 use policy::pool::{
@@ -541,59 +538,6 @@ impl ProcManager {
                 pool.abilities = Arc::clone(&abilities);
             }
         }
-    }
-}
-
-/// Cells.
-impl ProcManager {
-    /// Has the cells of all pools tried, those that were tried before as well.
-    pub(super) fn try_all_cells(&mut self) {
-        self.pools.iter_mut().for_each(|pool| pool.cell = None);
-        if let Some(pools) = self.cells_of(&self.pools.ids()) {
-            self.prober.tell(TryAllCells(pools));
-        }
-    }
-
-    /// Has the cells of some pools tried that are new or have changed.
-    fn try_cells(&mut self, pools: &[PoolId]) {
-        if let Some(pools) = self.cells_of(pools) {
-            self.prober.tell(TryCells(pools));
-        }
-    }
-
-    /// Tells of a pool that is gone.
-    pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
-        let (name, cell) = (Arc::clone(name), None);
-        let gone = PoolCell { pool, name, cell };
-        self.prober.tell(TryCells(vec![gone]));
-    }
-
-    /// Notes which cells pools have. `None`: nobody wants to know what holds of them.
-    fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
-        if !self.settings.cells.are_tried() || self.shutting_down {
-            return None;
-        }
-        let cells = pools.iter().map(|id| {
-            let cell = self.cell_of(*id);
-            let pool = self.pools.at_mut(*id);
-            pool.cell.clone_from(&cell);
-            PoolCell {
-                pool: *id,
-                name: Arc::clone(&pool.name),
-                cell,
-            }
-        });
-        Some(cells.collect())
-    }
-
-    /// Returns the cell of a pool, which is another pool's if theirs is the same.
-    fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
-        let pool = self.pools.at(id);
-        let language = self.settings.languages.get(&pool.language)?;
-        let trial = language.cell_trial(&self.settings.cells.of_pool(&pool.section))?;
-        let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
-        let known = known.find(|cell| cell.trial == trial).cloned();
-        Some(known.unwrap_or_else(|| TriedCell::new(trial)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; and what they cost
-//! tenants that have a share of processor time (`cpu_share`).
+//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; their cells; and what
+//! they cost tenants that have a share of processor time (`cpu_share`).
 //!
 //! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, when that is over, and
 //!           when it works for the next one. The core is told the differences: what runs on after a use, and at rest, is
@@ -7,7 +7,7 @@
 //! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop is kept
 //!           until it is gone. Clients that subscribe are told when a process that they hold is taken away. No processor
 //!           time is read for tenants without a share.
-//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: what consumers are told of
+//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: how consumers hear of
 //!           remove_pool(immediate).
 //! LIMITS    Of a process within this program no processor time is known. A use is charged when it is over, not before.
 
@@ -22,6 +22,7 @@ use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, StartError};
+use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
 use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::{
     OsProcIdle, ProcFailure, RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
@@ -35,8 +36,9 @@ use crate::query_server::child_log::LogTerms;
 use crate::query_server::proc_shared::MANAGER_TOKEN;
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::{ExitReport, PromptError, shorten};
+use crate::query_server::tried_cell::TriedCell;
 use policy::pool::{
-    ClientId, Event, ProcId, RequestId, ReturnStatus, StopReason, TenantBound, Token,
+    ClientId, Event, PoolId, ProcId, RequestId, ReturnStatus, StopReason, TenantBound, Token,
 };
 
 /// What a process does, or did last, for a tenant that has a share.
@@ -474,5 +476,58 @@ impl ProcManager {
         meter.before = after.max(meter.before);
         let db = Arc::clone(&meter.db);
         (!cost.is_zero()).then_some(Event::Charge { db, cost })
+    }
+}
+
+/// The cells that they are put in.
+impl ProcManager {
+    /// Has the cells of all pools tried, those that were tried before as well.
+    pub(super) fn try_all_cells(&mut self) {
+        self.pools.iter_mut().for_each(|pool| pool.cell = None);
+        if let Some(pools) = self.cells_of(&self.pools.ids()) {
+            self.prober.tell(TryAllCells(pools));
+        }
+    }
+
+    /// Has the cells of some pools tried that are new or have changed.
+    pub(super) fn try_cells(&mut self, pools: &[PoolId]) {
+        if let Some(pools) = self.cells_of(pools) {
+            self.prober.tell(TryCells(pools));
+        }
+    }
+
+    /// Tells of a pool that is gone.
+    pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
+        let (name, cell) = (Arc::clone(name), None);
+        let gone = PoolCell { pool, name, cell };
+        self.prober.tell(TryCells(vec![gone]));
+    }
+
+    /// Notes which cells pools have. `None`: nobody wants to know what holds of them.
+    fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
+        if !self.settings.cells.are_tried() || self.shutting_down {
+            return None;
+        }
+        let cells = pools.iter().map(|id| {
+            let cell = self.cell_of(*id);
+            let pool = self.pools.at_mut(*id);
+            pool.cell.clone_from(&cell);
+            PoolCell {
+                pool: *id,
+                name: Arc::clone(&pool.name),
+                cell,
+            }
+        });
+        Some(cells.collect())
+    }
+
+    /// Returns the cell of a pool, which is another pool's if theirs is the same.
+    fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
+        let pool = self.pools.at(id);
+        let language = self.settings.languages.get(&pool.language)?;
+        let trial = language.cell_trial(&self.settings.cells.of_pool(&pool.section))?;
+        let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
+        let known = known.find(|cell| cell.trial == trial).cloned();
+        Some(known.unwrap_or_else(|| TriedCell::new(trial)))
     }
 }

@@ -1,5 +1,5 @@
-//! What others are told of the pools: their state, the list of processes (`settee ps`) and the order to end one
-//! (`settee kill`), and what happens, which the PoolReporter has for people and services follow.
+//! The pools for operators and services: their state, the list of processes (`settee ps`), the order to end one
+//! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
 //! PROMISES  No loan tells anything. Who watches a pool is told every change in the turn in which it happens, and only a
 //!           change; the end of a pool is the end of its channel. To kill a process is an order to its actor; the core
@@ -340,7 +340,7 @@ impl ProcManager {
         self.tell(proc.pool, started);
     }
 
-    /// Tells, after a start, if most calls start a process in place of an idle one of another database.
+    /// Warns, after a start, if most calls start a process and evict an idle one of another database.
     pub(super) fn watch_exchanges(&mut self, id: PoolId) {
         let now = self.clock.now();
         let all = Exchanges::of(&self.core.totals(id));
@@ -453,7 +453,7 @@ impl ProcManager {
         }
     }
 
-    /// Tells whoever watches a pool what has changed about it.
+    /// Sends changes of a pool to those who watch it.
     pub(super) fn tell_watchers(&mut self) {
         let core = &self.core;
         self.watchers.retain(|pool, watchers| {

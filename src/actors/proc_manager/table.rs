@@ -48,7 +48,7 @@ pub(super) struct Pool {
     pub(super) is_going: bool,
 }
 
-/// The pools that stand in for each other.
+/// Pools that serve each other's requests.
 pub(super) struct Group {
     /// What the core calls it.
     pub(super) number: GroupId,
@@ -346,7 +346,7 @@ impl Groups {
         groups.find(|(_, group)| group.number == number)
     }
 
-    /// Returns the number of a group. It is made if it is not there, in place of those that have no pools any more.
+    /// Returns the number of a group, which is created if missing; groups without pools are dropped first.
     pub(super) fn number(&mut self, name: &str) -> GroupId {
         self.find_or_make(name).number
     }

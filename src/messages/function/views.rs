@@ -9,7 +9,6 @@ use super::{
     TryCompile,
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
-use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::language::LanguageName;
 use json::{JsonList, JsonListBuilder};
 
@@ -99,9 +98,8 @@ impl Finalize {
         if values.len() != funs.len() {
             return Err(wrong("values", what));
         }
-        // It takes no process; who makes all calls of a view with the same options may.
-        InLanguage::with(LanguageName::new(DEFAULT_LANGUAGE), arguments)?;
-        arguments.get("lang");
+        // It takes no process. Clients make all calls of a view with the same options.
+        arguments.ignore(&["lang", "pool", "group", "timeout_ms"]);
         Ok(Self {
             funs,
             values: values.into_iter().map(RawValue::to_owned).collect(),
