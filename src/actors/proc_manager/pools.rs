@@ -4,9 +4,10 @@
 //! SUMMARY   Carries out what [`policy::pool::follow`] says of each configured name. [`ProcManager::settings_in_force`] says
 //!           what holds for a pool now: its section, what services ask of it, and no higher limit than the machine bears.
 //! PROMISES  An operator's change is checked whole and made whole or not at all; what changed is the answer. It stays until
-//!           the configuration says something else of the same pool, or the service is restarted. A limit that goes down
-//!           costs nobody a process that is held: what is too much goes when it comes back.
-//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes. The order, languages' own first, is ours.
+//!           the configuration says something else of the same pool, or the service is restarted. Lowering a limit
+//!           never revokes a lent process; the surplus is stopped on return.
+//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes. That pools of
+//!           languages come first is ours.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -262,8 +263,8 @@ impl ProcManager {
         }
     }
 
-    /// Lifts a throttle. A pool whose last start failed has a process borrowed for nothing, so that it counts as failing
-    /// only while it is.
+    /// Lifts a throttle, and probes a pool whose last start failed by borrowing a process: the failure is cleared as soon
+    /// as a start succeeds.
     fn try_again(&mut self, id: PoolId, ctx: &mut Context<Self>) {
         self.event(Event::Unthrottle { pool: id }, ctx);
         let pool = self.pools.at(id);
@@ -272,7 +273,7 @@ impl ProcManager {
         }
         let (manager, borrower) = (ctx.address(), PidGuard::new());
         let want = Want::any_from(TakeFrom::Pool(Arc::clone(&pool.name)));
-        // Ends with the answer, at the latest with the time of the request. How the start went is noted where it ends.
+        // Ends with the answer, at the latest with the request's timeout. The handler of `Exit` records how the start went.
         actix_rt::spawn(async move {
             let answer = manager.send(GetProc::of_client(borrower.pid(), want, None));
             if let Ok(Ok(lease)) = answer.await {
