@@ -137,7 +137,7 @@ pub struct DaemonBuilder {
     /// Where every function call is logged, if anywhere.
     pub(crate) access_log: Option<Logger>,
     /// Where orders and changes are logged, if not with everything else.
-    pub(crate) audit_log: Option<Logger>,
+    pub(crate) audit: Option<AuditLog>,
     /// What the pressure on the machine is read with.
     #[doc(hidden)]
     pub gauges: Gauges,
@@ -185,7 +185,8 @@ impl DaemonBuilder {
         let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
         let drain = Drain::default();
-        let audit = AuditLog::new(self.audit_log.unwrap_or_else(|| log.clone()));
+        let audit = self.audit;
+        let audit = audit.unwrap_or_else(|| AuditLog::new(log.clone(), None));
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
             shared,
@@ -247,7 +248,12 @@ impl Assembly {
             self.access_log.clone(),
             costs,
         ));
-        let keeper = children::cost_keeper(Rc::clone(&records), file, self.log.clone());
+        let keeper = children::cost_keeper(
+            Rc::clone(&records),
+            file,
+            self.metrics.clone(),
+            self.log.clone(),
+        );
         (records, keeper)
     }
 
@@ -415,7 +421,7 @@ impl Daemon {
             sources: None,
             set_log_level: None,
             access_log: None,
-            audit_log: None,
+            audit: None,
             gauges: Machine::default().gauges(),
             inherited: Inherited::default(),
             metrics: Metrics::new(),

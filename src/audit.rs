@@ -22,6 +22,7 @@ use settee_client::{
 use slog::{Logger, info};
 
 use crate::config::reload::{Change, Effect};
+use crate::logging::Losses;
 use crate::otp::clock::system_time;
 
 /// How many records are kept in memory.
@@ -40,6 +41,8 @@ pub struct AuditLog(Arc<Kept>);
 struct Kept {
     records: Mutex<VecDeque<Arc<AuditRecord>>>,
     log: Logger,
+    /// What a log loses without which no order is taken.
+    required: Option<Arc<Losses>>,
 }
 
 /// Who gives an order.
@@ -61,10 +64,20 @@ pub(crate) struct Done {
 }
 
 impl AuditLog {
-    /// Keeps records, and writes them to a log.
-    pub(crate) fn new(log: Logger) -> Self {
+    /// Keeps records, and writes them to a log; `required` is what that loses, if no order is to be taken while it
+    /// cannot be written.
+    pub(crate) fn new(log: Logger, required: Option<Arc<Losses>>) -> Self {
         let records = Mutex::default();
-        Self(Arc::new(Kept { records, log }))
+        Self(Arc::new(Kept {
+            records,
+            log,
+            required,
+        }))
+    }
+
+    /// Returns why no order is taken now: the last record could not be written. That of the next refusal is another try.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.0.required.as_ref()?.failure()
     }
 
     /// Begins an order.
@@ -165,6 +178,11 @@ pub(crate) struct PendingOrder {
 }
 
 impl PendingOrder {
+    /// Returns where it will be recorded.
+    pub(crate) fn audit(&self) -> &AuditLog {
+        &self.log
+    }
+
     fn edit(&self, edit: impl FnOnce(&mut AuditRecord)) {
         if let Some(record) = &mut *self.record.borrow_mut() {
             edit(record);
@@ -402,7 +420,7 @@ mod tests {
     use super::*;
 
     fn audit() -> AuditLog {
-        AuditLog::new(Logger::root(slog::Discard, o!()))
+        AuditLog::new(Logger::root(slog::Discard, o!()), None)
     }
 
     #[test]

@@ -19,9 +19,16 @@ use findings::Kind;
 use policy::schedule::WallTime;
 use policy::time::Timestamp;
 
-/// What is wrong now. Cheap to clone: all see the same.
+/// What is wrong now, and which losses were acknowledged. Cheap to clone: all see the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HealthBoard(Arc<Mutex<Health>>);
+pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    health: Health,
+    /// How much of each loss, by its kind and subject, which were told before.
+    acknowledged: BTreeMap<(String, String), u64>,
+}
 
 impl HealthBoard {
     /// Shows these problems of a daemon from now on, the worst first, with when each was found first.
@@ -33,19 +40,46 @@ impl HealthBoard {
             problem.since = since.to_string();
             problem
         });
-        let mut shown = self.lock();
+        let shown = &mut self.lock().health;
         daemon.clone_into(&mut shown.daemon);
         shown.problems = problems.collect();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Health> {
+    /// Takes the losses of a kind, about one subject or all, from the list, until more is lost. Returns them.
+    pub fn acknowledge(&self, kind: Kind, subject: Option<&str>) -> Vec<Problem> {
+        let kind: &str = kind.into();
+        let mut board = self.lock();
+        let Board {
+            health,
+            acknowledged,
+        } = &mut *board;
+        let is_meant = |problem: &mut Problem| {
+            problem.kind == kind && subject.is_none_or(|subject| problem.subject == subject)
+        };
+        let taken: Vec<Problem> = health.problems.extract_if(.., is_meant).collect();
+        for Problem { subject, count, .. } in &taken {
+            let key = (kind.to_owned(), subject.clone());
+            *acknowledged.entry(key).or_default() += count;
+        }
+        taken
+    }
+
+    /// Returns how much of a loss nobody has acknowledged.
+    pub fn open(&self, kind: Kind, subject: &str, count: u64) -> u64 {
+        let kind: &str = kind.into();
+        let acknowledged = &self.lock().acknowledged;
+        let known = acknowledged.get(&(kind.to_owned(), subject.to_owned()));
+        count.saturating_sub(known.copied().unwrap_or(0))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Board> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many problems there are of each kind and severity that has any.
     pub fn counts(&self) -> BTreeMap<(String, String), u64> {
         let mut counts = BTreeMap::new();
-        for Problem { kind, severity, .. } in &self.lock().problems {
+        for Problem { kind, severity, .. } in &self.lock().health.problems {
             *counts.entry((kind.clone(), severity.clone())).or_default() += 1;
         }
         counts
@@ -54,8 +88,8 @@ impl HealthBoard {
     /// Returns the kinds of problems for which the daemon cannot do what it is for: all of them, or those alone for
     /// which it cannot take calls of functions.
     pub fn disabling(&self, calls_alone: bool) -> Vec<String> {
-        let shown = self.lock();
-        let kinds = shown.problems.iter().map(|problem| &problem.kind);
+        let board = self.lock();
+        let kinds = board.health.problems.iter().map(|problem| &problem.kind);
         let disabling = kinds.filter(|kind| match kind.parse() {
             Ok(Kind::NoPoolWorks) => true,
             Ok(Kind::StoreAway) => !calls_alone,
@@ -66,7 +100,7 @@ impl HealthBoard {
 
     /// Returns what everybody is told.
     pub fn told(&self) -> Health {
-        let mut health = self.lock().clone();
+        let mut health = self.lock().health.clone();
         let worst = health.problems.first();
         health.status = worst.map_or("ok", |worst| &worst.severity).to_owned();
         env!("CARGO_PKG_VERSION").clone_into(&mut health.version);

@@ -238,6 +238,8 @@ operations! {
 
     /// Tells what is wrong, since when, and what to do.
     [], [Health GET "/_health"] => With(Look), reads;
+    /// Acknowledges losses: they are told no more.
+    [], [AcknowledgeLosses DELETE "/_health/{kind}"] => With(Operate), changes;
     /// Tells whether the daemon is drained, and what is left of what it had.
     [], [DrainState GET "/_drain"] => With(Look), reads;
     /// Drains the daemon: it takes no calls and runs no replications; calls that it has taken may end.

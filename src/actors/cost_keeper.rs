@@ -17,6 +17,7 @@ use actix::prelude::*;
 use slog::{Logger, error, o, warn};
 
 use crate::functions::records::CallRecords;
+use crate::metrics::Metrics;
 use crate::metrics::tenant_costs::TenantCosts;
 use crate::otp::clock::system_time;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -53,19 +54,23 @@ pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<Pa
 pub(crate) struct CostKeeper {
     records: Rc<CallRecords>,
     file: Option<PathBuf>,
-    /// Whether the last try failed: that is said once.
-    has_failed: bool,
+    metrics: Metrics,
     log: Logger,
     pid_guard: PidGuard,
 }
 
 impl CostKeeper {
     /// Makes one that writes into `file`, if into any.
-    pub fn new(records: Rc<CallRecords>, file: Option<PathBuf>, log: &Logger) -> Self {
+    pub fn new(
+        records: Rc<CallRecords>,
+        file: Option<PathBuf>,
+        metrics: Metrics,
+        log: &Logger,
+    ) -> Self {
         Self {
             records,
             file,
-            has_failed: false,
+            metrics,
             log: log.new(o!("component" => "cost_keeper")),
             pid_guard: PidGuard::new(),
         }
@@ -88,14 +93,12 @@ impl CostKeeper {
             blocking::run("costs", write).await.flatten()
         };
         saving.into_actor(self).map(|saved, keeper: &mut Self, _| {
-            let failed = saved.is_err();
-            if let Err(error) = saved
-                && !keeper.has_failed
-            {
-                warn!(keeper.log, "costs of databases cannot be written"; "error" => %error,
+            let error = saved.err().map(|error| error.to_string());
+            let before = std::mem::replace(&mut *keeper.metrics.costs_unsaved(), error.clone());
+            if let Some(error) = error.filter(|_| before.is_none()) {
+                warn!(keeper.log, "costs of databases cannot be written"; "error" => error,
                       "effect" => "a restart loses what was counted since the last time");
             }
-            keeper.has_failed = failed;
         })
     }
 
@@ -150,6 +153,32 @@ mod tests {
         names.into_iter().any(|found| found.trim() == name)
     }
 
+    fn records(log: &Logger) -> Rc<CallRecords> {
+        let (_config, config) = tokio::sync::watch::channel(Arc::default());
+        let costs = TenantCosts::new(system_time());
+        Rc::new(CallRecords::new(config, log.clone(), None, costs))
+    }
+
+    #[actix_rt::test]
+    async fn costs_that_cannot_be_saved_are_told_until_they_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("away").join("costs");
+        let log = Logger::root(Discard, o!());
+        let metrics = Metrics::new();
+        let save = async || {
+            let file = Some(file.clone());
+            let keeper = CostKeeper::new(records(&log), file, metrics.clone(), &log);
+            let ended = when_ended(&keeper.pid());
+            keeper.start().do_send(Stop { now: false });
+            ended.await.unwrap();
+            metrics.costs_unsaved().clone()
+        };
+        let error = save().await;
+        assert!(error.is_some_and(|error| error.contains("No such file")));
+        fs::create_dir(folder.path().join("away")).unwrap();
+        assert_eq!(save().await, None);
+    }
+
     #[actix_rt::test]
     async fn a_stop_that_comes_twice_writes_the_costs_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -158,10 +187,7 @@ mod tests {
             inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
         inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::MOVED_FROM).unwrap();
         let log = Logger::root(Discard, o!());
-        let (_config, config) = tokio::sync::watch::channel(Arc::default());
-        let costs = TenantCosts::new(system_time());
-        let records = Rc::new(CallRecords::new(config, log.clone(), None, costs));
-        let keeper = CostKeeper::new(records, Some(file.clone()), &log);
+        let keeper = CostKeeper::new(records(&log), Some(file.clone()), Metrics::new(), &log);
         let ended = when_ended(&keeper.pid());
         let keeper = keeper.start();
         for now in [false, true] {

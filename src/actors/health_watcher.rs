@@ -124,18 +124,20 @@ impl HealthWatcher {
             let counted = Counted {
                 unwritten: store.refused.get(),
                 unwritten_last: store.refused_last(),
-                dropped: metrics.log_dropped(),
-                refused: replication.refused.get(),
-                refused_last: replication.refused_last(),
                 restarts: metrics.restarts().all(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));
+            found.extend(metrics.costs_unsaved().as_deref().map(findings::of_costs));
+            let health = metrics.health();
+            let refused = replication.refused_by();
+            let open = |kind, subject: &str, count| health.open(kind, subject, count);
+            found.extend(findings::of_losses(refused, metrics.logs(), open));
             found.extend(watcher.of_files.clone());
             found.extend(watcher.of_growth.clone());
             watcher.problems.look(now, found);
             let daemon = &watcher.options.daemon;
-            metrics.health().show(daemon, now, watcher.problems.list());
+            health.show(daemon, now, watcher.problems.list());
             let rest = took.saturating_mul(REST).clamp(INTERVAL, REST_MAX);
             ctx.run_later(rest, Self::look);
         }));

@@ -68,10 +68,12 @@ pub(super) fn executor(
 pub(super) fn cost_keeper(
     records: Rc<CallRecords>,
     file: Option<PathBuf>,
+    metrics: Metrics,
     log: Logger,
 ) -> ChildSpec {
     ChildSpec::new("cost_keeper", SHUTDOWN_MAX, move || {
-        let keeper = CostKeeper::new(Rc::clone(&records), file.clone(), &log);
+        let metrics = metrics.clone();
+        let keeper = CostKeeper::new(Rc::clone(&records), file.clone(), metrics, &log);
         (keeper.pid(), keeper.start())
     })
 }

@@ -27,6 +27,8 @@ pub enum Exit {
     Usage = 64,
     /// The input data is wrong (`EX_DATAERR`).
     Data = 65,
+    /// What was named is not there: a job, a pool, a process, a problem (`EX_NOINPUT`).
+    NotFound = 66,
     /// A service it needs does not answer (`EX_UNAVAILABLE`).
     Unavailable = 69,
     /// A mistake of the program itself (`EX_SOFTWARE`).

@@ -41,7 +41,8 @@ Exit codes:
   64  the command line is wrong, or several jobs are meant and neither --yes nor a terminal is there
   65  an order failed for some jobs; import: the file is damaged, or a document was not imported; verify:
       the target does not hold everything; apply: the file is wrong, or a document was not written
-  69  no service answers, or there is no such job
+  66  there is no such job
+  69  no service answers
   74  export: the file is there already; reading or writing failed
   75  more jobs fit by now than were shown, or the service has just been started and does not know all jobs yet;
       export --offline, import --replace: a service runs on the store
@@ -268,7 +269,7 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
 /// Says what to do when there is no such job, or when jobs have changed meanwhile.
 fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
     let (code, hint) = match &*said.name {
-        "not_found" => (Exit::Unavailable, "`settee jobs` lists them"),
+        "not_found" => (Exit::NotFound, "`settee jobs` lists them"),
         "conflict" => (Exit::TryAgain, "run it again, and look at what it asks"),
         _ => return None,
     };

@@ -23,7 +23,8 @@ one when it needs one.
 Exit codes:
   0   the process was killed, or told to end
   64  the command line is wrong
-  69  no service answers, or there is no such process, or not any more
+  66  there is no such process
+  69  no service answers
   74  writing standard output failed
   75  the process is being started: try again
   77  this user may not: it takes an administrator or an operator
@@ -61,7 +62,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let service = Service::at(&args.socket, |_, said| {
             let hint = "`settee ps` shows those there are";
             (said.name == "not_found")
-                .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
+                .then(|| CliError::new(Exit::NotFound, said.reason_text(), hint))
         });
         let (pool, number) = args.proc.rsplit_once('/').unwrap_or_default();
         let proc = path(["_procs", pool, number]);

@@ -16,6 +16,7 @@ pub mod dashboard;
 pub mod drain;
 mod exit;
 mod hardening;
+pub mod health;
 pub mod jobs;
 pub mod kill;
 pub mod logs;
@@ -61,6 +62,7 @@ Exit codes (those of sysexits.h):
   2   status: something does not do what it is for
   64  the command line is wrong
   65  the input data is wrong
+  66  what was named is not there
   69  the service does not answer
   70  a mistake in settee itself
   74  reading or writing failed
@@ -107,6 +109,8 @@ enum Command {
     /// What it has taken may end; GET /_up tells balancers to send nobody here. In a fleet the other daemons take its
     /// replications.
     Drain(drain::Args),
+    /// Take losses that were dealt with off the list of problems.
+    Health(health::Args),
     /// Show which functions cost most lately: calls, errors, times.
     ///
     /// For each function of a design document and each kind of call, by database.
@@ -268,6 +272,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Ps(args) => ps::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Jobs(args) => jobs::run(&args, languages),

@@ -33,7 +33,8 @@ What is changed here holds until the service is restarted. What is to stay belon
 Exit codes:
   0   done
   64  the command line is wrong: an unknown setting, or a value that cannot be
-  69  no service answers, or there is no such pool
+  66  there is no such pool
+  69  no service answers
   74  writing standard output failed
   75  the service is shutting down
   77  the socket belongs to another user
@@ -309,7 +310,7 @@ fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> S
 /// A mistake of the caller's is one in the command line, but for the name of what is not there.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let code = match &*said.name {
-        "not_found" => Exit::Unavailable,
+        "not_found" => Exit::NotFound,
         "bad_request" | "file_exists" => Exit::Usage,
         _ => return None,
     };

@@ -25,7 +25,8 @@ group takes.
 Exit codes:
   0   the processes were printed; with --watch also when its output is closed
   64  the command line is wrong
-  69  no service answers, or there is no such pool
+  66  there is no such pool
+  69  no service answers
   74  writing standard output failed
   77  the socket belongs to another user
 
@@ -50,7 +51,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let service = Service::at(&args.socket, |_, said| {
             let hint = "`settee pool list` shows the pools";
             (said.name == "not_found")
-                .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
+                .then(|| CliError::new(Exit::NotFound, said.reason_text(), hint))
         });
         let ask = async || {
             let pool = args.pool.iter().map(|pool| ("pool", pool.clone()));

@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::actors::listener::inherited::Inherited;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
-use crate::audit::{Done, Sender};
+use crate::audit::{AuditLog, Done, Sender};
 use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
 use crate::logging::{Logging, Reopener, libraries};
 use crate::messages::config_listener::Reload;
@@ -92,46 +92,19 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let Loaded {
         config, notices, ..
     } = crate::config::load(&sources)?;
-    let logging = match &config.log.file {
-        Some(path) => log_file("file", path, &config.log)?,
-        None => Logging::to_stderr(&config.log),
-    };
-    let logging = Rc::new(logging);
-    let log = logging.logger.clone();
-    let calls = Log {
-        level: LogLevel::Info,
-        format: LogFormat::Json,
-        ..config.log.clone()
-    };
-    let access_log = config.log.access_log.as_deref();
-    let access_log = access_log
-        .map(|path| log_file("access_log", path, &calls))
-        .transpose()?;
-    let audit_log = config
-        .log
-        .audit
-        .as_deref()
-        .map(|path| log_file("audit", path, &calls))
-        .transpose()?;
-    let files: Vec<Reopener> = [Some(&*logging), access_log.as_ref(), audit_log.as_ref()]
-        .into_iter()
-        .filter_map(|logging| logging?.reopener())
-        .collect();
+    let logs = Logs::open(&config.log)?;
+    let log = logs.log.logger.clone();
+    let files = logs.reopeners();
     for notice in &notices {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
     libraries::take_over(log.new(o!("component" => "http")));
-    let level_of = Rc::clone(&logging);
     remove_abandoned_groups(0);
     let system = super::system()?;
     let ended = system.block_on(async move {
         builder.sources = Some(sources);
-        builder.access_log = access_log.as_ref().map(|access| access.logger.clone());
-        builder.audit_log = audit_log.as_ref().map(|audit| audit.logger.clone());
-        let dropped = logging.dropped_count();
-        builder.metrics.watch_dropped_log_records(dropped);
-        builder.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
+        logs.give(&mut builder, &config.log);
         let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
         let app = builder.start(config, log.clone()).await?;
         let listening = listening(&app);
@@ -149,6 +122,58 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     });
     remove_abandoned_groups(GROUP_ROUNDS_MAX);
     ended
+}
+
+/// Where the service logs.
+struct Logs {
+    log: Rc<Logging>,
+    access: Option<Logging>,
+    audit: Option<Logging>,
+}
+
+impl Logs {
+    fn open(config: &Log) -> Result<Self, CliError> {
+        let calls = Log {
+            level: LogLevel::Info,
+            format: LogFormat::Json,
+            ..config.clone()
+        };
+        let file = |key, path: &Option<PathBuf>, config| {
+            let path = path.as_deref();
+            path.map(|path| log_file(key, path, config)).transpose()
+        };
+        let log = file("file", &config.file, config)?;
+        Ok(Self {
+            log: Rc::new(log.unwrap_or_else(|| Logging::to_stderr(config))),
+            access: file("access_log", &config.access_log, &calls)?,
+            audit: file("audit", &config.audit, &calls)?,
+        })
+    }
+
+    /// Returns those there are, each by its name.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Logging)> {
+        let access = self.access.iter().map(|log| ("access_log", log));
+        let audit = self.audit.iter().map(|log| ("audit", log));
+        [("log", &*self.log)].into_iter().chain(access).chain(audit)
+    }
+
+    fn reopeners(&self) -> Vec<Reopener> {
+        self.all().filter_map(|(_, log)| log.reopener()).collect()
+    }
+
+    /// Has a service log here.
+    fn give(&self, builder: &mut DaemonBuilder, config: &Log) {
+        let access = self.access.as_ref();
+        builder.access_log = access.map(|access| access.logger.clone());
+        builder.audit = self.audit.as_ref().map(|audit| {
+            let required = config.audit_required.then(|| audit.losses());
+            AuditLog::new(audit.logger.clone(), required)
+        });
+        let losses = self.all().map(|(name, log)| (name, log.losses()));
+        builder.metrics.watch_logs(losses.collect());
+        let log = Rc::clone(&self.log);
+        builder.set_log_level = Some(Rc::new(move |level| log.set_level(level)));
+    }
 }
 
 /// Starts a log in the file that a key names.

@@ -14,7 +14,7 @@ use super::jobs::{counted, counts};
 use super::output::print;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::{daemons, table};
-use super::table::{count, duration, printable};
+use super::table::{Layout, count, duration, printable, shortened};
 use super::watch::WatchArgs;
 
 /// Options of `settee status`.
@@ -48,6 +48,9 @@ pub struct Args {
 
 /// Where it is told what is wrong.
 const HEALTH: &str = "/_health";
+
+/// How many problems stand before the tables.
+const PROBLEMS_SHOWN: usize = 10;
 
 /// Where the daemons of a fleet are listed.
 const FLEET: &str = "/_fleet";
@@ -93,10 +96,36 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             let status = service.read::<DaemonStatus>("the status", &status)?;
             let layout = args.watch.layout();
             let daemons = daemons(&service.get(FLEET).await?, layout);
-            Ok(table(&status, layout) + &replications(&service).await + &daemons)
+            let problems = problems(&service.get(HEALTH).await?, layout);
+            Ok(problems + &table(&status, layout) + &replications(&service).await + &daemons)
         };
         args.watch.show(ask).await
     })
+}
+
+/// Returns what is wrong, two lines each, as far as they fit, and an empty line; nothing if all is well.
+fn problems(health: &Health, layout: Layout) -> String {
+    let fitting = |line: &str| shortened(line, layout.width.unwrap_or(usize::MAX)) + "\n";
+    let told = health.problems.iter().take(PROBLEMS_SHOWN).map(|problem| {
+        let Problem { cause, remedy, .. } = problem;
+        let cause = printable(&format!("{}: {cause}", name("", problem)));
+        fitting(&cause) + &fitting(&printable(&format!("  {remedy}")))
+    });
+    let text: String = told.collect();
+    match health.problems.len().saturating_sub(PROBLEMS_SHOWN) {
+        0 if text.is_empty() => text,
+        0 => text + "\n",
+        more => format!("{text}{more} more: settee status --check\n\n"),
+    }
+}
+
+/// Returns what a problem is called; `whose` stands before its kind.
+fn name(whose: &str, problem: &Problem) -> String {
+    let (severity, kind) = (
+        problem.severity.to_uppercase(),
+        problem.kind.replace('_', " "),
+    );
+    format!("{severity}: {whose}{kind}: {}", problem.subject)
 }
 
 /// Prints what is wrong.
@@ -136,21 +165,12 @@ fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
     checked(&health.status, all.len() + omitted as usize)
 }
 
-/// Returns what is said of a problem, on a line; `whose` stands before its kind.
+/// Returns what is said of a problem, on a line.
 fn line(whose: &str, problem: &Problem) -> String {
-    let Problem {
-        kind,
-        severity,
-        subject,
-        cause,
-        remedy,
-        ..
-    } = problem;
+    let Problem { cause, remedy, .. } = problem;
     let lasted = duration(problem.lasted_s.saturating_mul(1000));
-    let (severity, kind) = (severity.to_uppercase(), kind.replace('_', " "));
-    printable(&format!(
-        "{severity}: {whose}{kind}: {subject}: {cause} (for {lasted}): {remedy}"
-    )) + "\n"
+    let name = name(whose, problem);
+    printable(&format!("{name}: {cause} (for {lasted}): {remedy}")) + "\n"
 }
 
 /// Ends as so many problems, the worst of them as `status` says, ask for.

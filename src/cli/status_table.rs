@@ -168,7 +168,6 @@ fn service_row(service: &ServiceStatus) -> Vec<Cell> {
 
 fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
     let idle = (proc.state == "idle").then(|| duration(proc.idle_ms));
-    let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
     vec![
         text("POOL", Some(pool)).whole(),
         number("PID", proc.os_pid),
@@ -177,7 +176,6 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
         number("USES", Some(proc.uses)).rank(2),
         number("AGE", Some(duration(proc.age_ms))).rank(1),
         number("IDLE", idle),
-        number("MEMORY", memory),
         text("HOLDER", proc.holder.as_ref().map(holder)),
         text("DATABASE", proc.db.as_ref()),
     ]
@@ -248,7 +246,6 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
                 user: Some("ann".into()),
                 peer: None,
             }),
-            memory: Some(70 << 20),
         };
         let pool = PoolStatus {
             name: "javascript".into(),
@@ -306,8 +303,8 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
              SERVICE  LISTEN                POOL        CONNECTED  LIMIT  ACCEPTED  FULL  STATE                                  FAILURE\n\
              views    unix:/run/views.sock  javascript          2    100        30     1  closed, throttled 42.0s, stress 1m01s  x y?exited with status 1\n\
              \n\
-             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER         DATABASE\n\
-             javascript  4711  idle       2    30  1m01s  1.5s   70MiB  ann, pid 4712  orders?[2J\n"
+             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  HOLDER         DATABASE\n\
+             javascript  4711  idle       2    30  1m01s  1.5s  ann, pid 4712  orders?[2J\n"
         );
     }
 

@@ -147,14 +147,7 @@ impl Column {
     /// Returns a value as wide as the column.
     fn line(&self, value: &str, colour: &str) -> String {
         let length = value.chars().count();
-        let value = if length > self.width {
-            let kept = value
-                .chars()
-                .take(self.width.saturating_sub(CUT_MARK.len()));
-            kept.collect::<String>() + CUT_MARK
-        } else {
-            value.to_owned()
-        };
+        let value = shortened(value, self.width);
         let space = " ".repeat(self.width.saturating_sub(length));
         let value = match colour {
             "" => value,
@@ -166,6 +159,15 @@ impl Column {
             value + &space
         }
     }
+}
+
+/// Returns a text of at most so many characters, which has [`CUT_MARK`] at its end where it was longer.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(width.saturating_sub(CUT_MARK.len()));
+    kept.collect::<String>() + CUT_MARK
 }
 
 /// Leaves columns out and cuts texts until a table is no wider than `room`. Names that are typed again and numbers

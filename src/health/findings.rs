@@ -3,10 +3,11 @@
 //! SUMMARY   [`Kind`] is the table of troubles. [`of_status`] looks at pools and services, [`of_jobs`] at replications,
 //!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`]
 //!           and [`of_differences`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_files`] at the files
-//!           of the configuration, [`of_increases`] at what was counted lately.
+//!           of the configuration, [`of_increases`] at what was counted lately, [`of_losses`] at what is lost.
 //! PROMISES  Each problem says what to do: a command, a key, or the page that tells more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,8 +16,10 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::config::reload::{Change, Effect};
 use crate::health::report::Report;
+use crate::logging::Losses;
 use crate::messages::config_listener::ReloadError;
 use crate::messages::replication_scheduler::{RunTroubles, STALLED_AFTER, Stalled};
+use crate::query_server::NATIVE;
 use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
 use policy::exchange::Exchanges;
 use policy::growth::GROWN_WITHIN;
@@ -40,7 +43,7 @@ const UNSERVED_MAX: u64 = 5;
 /// How often an actor is started again within [`WITHIN`] before that is a trouble.
 const RESTARTS_MAX: u64 = 3;
 
-/// Which part of all replications fails before that is critical: one of so many.
+/// Which part of all replications fails for one reason before that is critical: one of so many.
 const CRITICAL_PART: u64 = 10;
 
 /// How many daemons a problem names.
@@ -101,6 +104,8 @@ pub(crate) enum Kind {
     ActorFailing,
     /// Records of the log are lost.
     RecordsDropped,
+    /// What databases have cost cannot be saved.
+    CostsUnsaved,
     /// The daemon is drained.
     Drained,
     /// The files of the configuration say something else than what is in force.
@@ -128,6 +133,11 @@ impl Kind {
             Self::SettingsDiffer | Self::DaemonsDiffer => (WARNING, 10 * 60),
             _ => (WARNING, 0),
         }
+    }
+
+    /// Whether it tells of what is lost for good, until somebody acknowledges that.
+    pub const fn is_loss(self) -> bool {
+        matches!(self, Self::DocumentsRefused | Self::RecordsDropped)
     }
 
     /// How long a trouble of this kind lasts before it is a problem.
@@ -171,14 +181,16 @@ pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     none.into_iter().chain(pools).chain(services).collect()
 }
 
+/// A native language starts no process, so that it works where nothing else does.
 fn of_all_pools(pools: &[PoolStatus]) -> Option<Problem> {
-    let is_dead = |pool: &PoolStatus| {
+    let pools: Vec<&PoolStatus> = pools.iter().filter(|pool| pool.command != NATIVE).collect();
+    let is_dead = |pool: &&PoolStatus| {
         let cell = pool.sandbox.as_ref();
         let cannot_start = pool.failure.is_some() || cell.is_some_and(|cell| cell.error.is_some());
         cannot_start && pool.used + pool.free == 0
     };
     let cause = "processes of no pool can be started, and none is there";
-    let remedy = "mend what is told of each pool; GET /_up answers 503 meanwhile";
+    let remedy = "mend each pool as its own problem says; GET /_up answers 503 until one works";
     (!pools.is_empty() && pools.iter().all(is_dead))
         .then(|| Kind::NoPoolWorks.found("pools", pools.len() as u64, cause, remedy))
 }
@@ -188,7 +200,7 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
     let mut found = Vec::new();
     if let Some(failure) = &pool.failure {
         let cause = format!("its processes cannot be started: {failure}");
-        let remedy = format!("mend its command, then: settee pool unthrottle {name}");
+        let remedy = format!("mend its command, then: `settee pool unthrottle {name}`");
         let failing = Kind::PoolFailing.found(name, pool.waiting.into(), cause, remedy);
         found.push(critical_if(pool.used + pool.free == 0, failing));
     } else if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS {
@@ -198,28 +210,49 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
             pool.hard_limit,
             pool.longest_wait_ms / 1000
         );
-        found.push(Kind::PoolCrowded.found(name, pool.waiting.into(), cause, crowded(name)));
+        let remedy = crowded(name, pool.hard_limit);
+        found.push(Kind::PoolCrowded.found(name, pool.waiting.into(), cause, remedy));
     }
     let Some(sandbox) = &pool.sandbox else {
         return found;
     };
     if let Some(error) = &sandbox.error {
         let cause = format!("the cell of its processes cannot be made: {error}");
-        found.push(Kind::CellBroken.found(name, 1, cause, "settee check-config --sandbox"));
+        let remedy = "`settee check-config --sandbox` says why; docs/cells.md what to do";
+        found.push(Kind::CellBroken.found(name, 1, cause, remedy));
     } else if !sandbox.missing.is_empty() {
         let layers: Vec<&str> = sandbox.missing.keys().map(String::as_str).collect();
         let cause = format!("the cell of its processes lacks {}", layers.join(", "));
-        let remedy = "settee check-config --sandbox says why; docs/cells.md what to do";
+        let remedy = "`settee check-config --sandbox` says why; docs/cells.md what to do";
         found.push(Kind::CellIncomplete.found(name, layers.len() as u64, cause, remedy));
     }
     found
 }
 
 /// What to do about a pool that has too few processes.
-fn crowded(pool: &str) -> String {
+fn crowded(pool: &str, max: u32) -> String {
     format!(
-        "settee ps shows who holds them; raise max of [pools.{pool}], or find the slow function: settee top"
+        "find the slow function with `settee top`, who holds them with `settee ps`; or give it more: {}",
+        more(pool, max)
     )
+}
+
+/// How a pool gets twice as many processes.
+fn more(pool: &str, max: u32) -> String {
+    format!(
+        "`settee pool set {pool} max={}` until a restart, max of [pools.{pool}] for good",
+        max.saturating_mul(2)
+    )
+}
+
+/// Returns a name as a shell reads it.
+fn quoted(name: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@+,".contains(char);
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
+        name.to_owned()
+    } else {
+        format!("'{}'", name.replace('\'', r"'\''"))
+    }
 }
 
 fn of_service(service: &ServiceStatus) -> Option<Problem> {
@@ -228,15 +261,20 @@ fn of_service(service: &ServiceStatus) -> Option<Problem> {
     let (cause, remedy) = match closed {
         "at_limit" => (
             format!("all processes of its pool {pool} are lent"),
-            format!("raise max of [pools.{pool}], or shorten session_timeout of the service"),
+            format!(
+                "shorten session_timeout of [services.{name}], or give the pool more: {}",
+                more(pool, service.limit.unwrap_or(1))
+            ),
         ),
         "throttled" => (
             format!("processes of its pool {pool} cannot be started"),
-            format!("mend the command of the pool, then: settee pool unthrottle {pool}"),
+            format!("mend the command of the pool, then: `settee pool unthrottle {pool}`"),
         ),
         "no_pool" => (
             format!("there is no pool named '{pool}'"),
-            format!("add the pool, or name another one in [services.{name}]"),
+            format!(
+                "add the pool: `settee pool add {pool} --language LANGUAGE` until a restart, [pools.{pool}] for good; or name another one in [services.{name}]"
+            ),
         ),
         "accept_failed" => (
             "the system has no descriptor or memory for another connection".to_owned(),
@@ -255,8 +293,6 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
         let failed = states.filter(|(state, _)| FAILED.contains(&state.as_str()));
         failed.map(|(_, count)| *count as u64).sum()
     };
-    let all: u64 = groups.iter().map(failing).sum();
-    let is_critical = all.saturating_mul(CRITICAL_PART) >= total;
     let failing = groups
         .iter()
         .map(|group| (group, failing(group)))
@@ -266,9 +302,11 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
             let reason = group.reason.as_deref().unwrap_or("no reason is known");
             let example = &group.example;
             let cause = format!("{count} of {total} replications fail with '{reason}', {example} among them");
+            let (one, all) = (quoted(example), quoted(reason));
             let remedy = format!(
-                "settee jobs show {example} says more; once it is mended: settee jobs restart --reason '{reason}'"
+                "`settee jobs show {one}` says more; once it is mended: `settee jobs restart --reason {all}`"
             );
+            let is_critical = count.saturating_mul(CRITICAL_PART) >= total;
             critical_if(is_critical, Kind::ReplicationsFailing.found(reason, count, cause, remedy))
         })
         .collect()
@@ -334,7 +372,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let nobody = !living.is_empty() && living.iter().all(|row| row["leaving"] == true);
     let nobody = nobody.then(|| {
         let cause = "every daemon of the fleet is drained or stopping, so no replication runs";
-        let remedy = "settee drain --off at one of them, or start another";
+        let remedy = "`settee drain --off` at one of them, or start another";
         critical_if(
             true,
             Kind::Drained.found("fleet", living.len() as u64, cause, remedy),
@@ -396,6 +434,13 @@ fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
     }
 }
 
+/// What databases have cost could not be saved.
+pub(crate) fn of_costs(error: &str) -> Problem {
+    let cause = format!("what databases have cost is not saved, and a restart loses it: {error}");
+    let remedy = "make room for [log] costs, or see to its rights; it is tried every minute";
+    Kind::CostsUnsaved.found("costs", 1, cause, remedy)
+}
+
 /// What is told while the daemon is drained, lest somebody forgets it.
 pub(crate) fn of_drain() -> Problem {
     let cause = "an operator has drained it: it takes no calls and runs no replications";
@@ -403,7 +448,7 @@ pub(crate) fn of_drain() -> Problem {
         "daemon",
         1,
         cause,
-        "settee drain --off has it take work again",
+        "`settee drain --off` has it take work again",
     )
 }
 
@@ -433,8 +478,9 @@ fn of_stalled(stalled: &Stalled) -> Option<Problem> {
     let cause = format!(
         "{count} that run have more to replicate and have not come on for {minutes} minutes, {example} among them"
     );
+    let job = quoted(example);
     let remedy = format!(
-        "settee jobs show {example} says how far it is; settee jobs restart {example} begins a new run"
+        "`settee jobs show {job}` says how far it is; `settee jobs restart {job}` begins a new run"
     );
     (*count > 0).then(|| Kind::ReplicationsStalled.found("replications", *count, cause, remedy))
 }
@@ -447,7 +493,7 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Pro
     };
     let Ok(changes) = planned else {
         let cause = "its files have mistakes: neither a reload nor a restart can use them";
-        let remedy = "settee check-config says what and where";
+        let remedy = "`settee check-config` says what and where";
         return Some(of(1, cause.to_owned(), remedy));
     };
     let differ = |change: &&Change| change.effect != Effect::Overridden;
@@ -459,23 +505,18 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Pro
         first.key,
         differing.len() - 1
     );
-    let remedy = "settee check-config --against-running shows all; reload or restart the service";
+    let remedy =
+        "`settee check-config --against-running` shows all; then reload or restart the service";
     Some(of(differing.len() as u64, cause, remedy))
 }
 
 /// What was counted of the whole daemon, since it was started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
-    /// Records of the log that were lost.
-    pub dropped: u64,
-    /// Documents that targets refused.
-    pub refused: u64,
-    /// The replication of the last one.
-    pub refused_last: String,
     /// Writes that the store refused.
     pub unwritten: u64,
-    /// Why the last one, and what to do about that.
-    pub unwritten_last: (String, &'static str),
+    /// Why the last one, and what to do about that; none once the store took one.
+    pub unwritten_last: Option<(String, &'static str)>,
     /// How often each actor was started again.
     pub restarts: BTreeMap<&'static str, u64>,
 }
@@ -496,8 +537,8 @@ pub(crate) fn of_increases(
         let restarts = increases.note(now, "restarts", actor, *count);
         found.extend((restarts >= RESTARTS_MAX).then(|| of_restarts(actor, restarts)));
     }
-    let note = |counter, count| increases.note(now, counter, "", count);
-    found.extend(of_daemon_lately(counted, note));
+    let unwritten = increases.note(now, "unwritten", "", counted.unwritten);
+    found.extend(of_unwritten(unwritten, counted.unwritten_last));
     increases.forget(now);
     found
 }
@@ -522,11 +563,15 @@ fn of_pool_lately(
         let cause = format!(
             "{unserved} calls got none of its {limit} processes in time within {seconds} s"
         );
-        found.push(Kind::PoolCrowded.found(name, unserved, cause, crowded(name)));
+        let remedy = crowded(name, limit);
+        found.push(Kind::PoolCrowded.found(name, unserved, cause, remedy));
     }
     if died >= DEATHS_MAX {
         let cause = format!("{died} of its processes ended by themselves within {seconds} s");
-        let remedy = "the log says how each ended; settee conform tries the command";
+        let remedy = format!(
+            "the log says how each ended; `settee conform -- {}` tries the command",
+            pool.command
+        );
         found.push(Kind::PoolDying.found(name, died, cause, remedy));
     }
     if exchanges.are_too_many() {
@@ -536,8 +581,8 @@ fn of_pool_lately(
         let cause = format!(
             "{replaced} of {requests} loans within {seconds} s replaced a process of another database"
         );
-        let remedy =
-            format!("raise max of [pools.{name}], or see docs/tuning.md, Databases and reuse");
+        let more = more(name, pool.hard_limit);
+        let remedy = format!("give it more: {more}; or see docs/tuning.md, Databases and reuse");
         found.push(Kind::PoolExchanging.found(name, replaced, cause, remedy));
     }
     found
@@ -551,37 +596,60 @@ fn of_restarts(actor: &str, restarts: u64) -> Problem {
     Kind::ActorFailing.found(actor, restarts, cause, remedy)
 }
 
-/// As [`of_pool_lately`], of what the daemon counts.
-fn of_daemon_lately(
-    counted: Counted,
-    mut note: impl FnMut(&'static str, u64) -> u64,
-) -> Vec<Problem> {
+/// `unwritten` writes were refused lately; `last` says why the last one, and what to do, if none was taken since.
+fn of_unwritten(unwritten: u64, last: Option<(String, &'static str)>) -> Option<Problem> {
+    let (why, remedy) = last.filter(|_| unwritten > 0)?;
     let seconds = WITHIN.as_secs();
-    let mut found = Vec::new();
-    let refused = note("refused", counted.refused);
-    if refused > 0 {
-        let last = counted.refused_last;
-        let cause = format!(
-            "targets refused {refused} documents within {seconds} s, the last one in replication {last}"
-        );
-        let remedy = format!(
-            "settee jobs refused {last} says why; the log names all: document was not replicated"
-        );
-        found.push(Kind::DocumentsRefused.found("replications", refused, cause, remedy));
-    }
-    let unwritten = note("unwritten", counted.unwritten);
-    if unwritten > 0 {
-        let (last, remedy) = counted.unwritten_last;
-        let cause = format!("{unwritten} writes were refused within {seconds} s: {last}");
-        found.push(Kind::StoreRefusing.found("store", unwritten, cause, remedy));
-    }
-    let dropped = note("dropped", counted.dropped);
-    if dropped > 0 {
-        let cause = format!("{dropped} records came too fast and were lost within {seconds} s");
-        let remedy = "find what is logged so often, or raise [log] level; docs/logging.md";
-        found.push(Kind::RecordsDropped.found("log", dropped, cause, remedy));
-    }
-    found
+    let cause = format!("{unwritten} writes were refused within {seconds} s: {why}");
+    Some(Kind::StoreRefusing.found("store", unwritten, cause, remedy))
+}
+
+/// Looks at what is lost for good, which is told until somebody acknowledges it. `open` returns how much of a loss
+/// nobody has acknowledged.
+pub(crate) fn of_losses(
+    refused: BTreeMap<String, u64>,
+    logs: &[(&'static str, Arc<Losses>)],
+    open: impl Fn(Kind, &str, u64) -> u64,
+) -> Vec<Problem> {
+    let refused = refused.into_iter().filter_map(|(replication, count)| {
+        let count = open(Kind::DocumentsRefused, &replication, count);
+        (count > 0).then(|| of_refused(&replication, count))
+    });
+    let logs = logs.iter().filter_map(|(log, losses)| {
+        let failure = losses.failure();
+        let count = open(Kind::RecordsDropped, log, losses.count());
+        (count > 0 || failure.is_some()).then(|| of_log(log, count, failure))
+    });
+    refused.chain(logs).collect()
+}
+
+fn of_refused(replication: &str, count: u64) -> Problem {
+    let cause = format!("its target refused {count} documents, which are missing there");
+    let name = quoted(replication);
+    let remedy = format!(
+        "`settee jobs refused {name}` says which and why; once that is settled: `settee health ack documents_refused {name}`"
+    );
+    Kind::DocumentsRefused.found(replication, count, cause, remedy)
+}
+
+/// A gap in the audit is worse than one in a log.
+fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
+    let key = if log == "log" { "file" } else { log };
+    let why = match &failure {
+        Some(error) => format!("and none can be written now: {error}"),
+        None => "which came too fast or could not be written".to_owned(),
+    };
+    let cause = format!("{count} records are lost, {why}");
+    let remedy = match failure {
+        Some(_) => {
+            format!("make room for [log] {key}, then: `settee health ack records_dropped {log}`")
+        }
+        None => format!(
+            "see that [log] {key} has room and what is logged so often; then: `settee health ack records_dropped {log}`"
+        ),
+    };
+    let lost = Kind::RecordsDropped.found(log, count, cause, remedy);
+    critical_if(log == "audit", lost)
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 //!
 //! SUMMARY   Every look brings what it found. [`Problems`] tells those that have lasted.
 //! PROMISES  A trouble is told once it has been there for the delay of its [`Kind`], with the time at which it was first
-//!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. The worst come first.
+//!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses are over once they are
+//!           acknowledged. The worst come first.
 //! LIMITS    At most [`PROBLEMS_MAX`]: of more, the least are left out.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -44,18 +46,21 @@ impl Problems {
             let last = now;
             self.seen.insert(key, Seen { found, first, last });
         }
-        self.seen
-            .retain(|_, seen| now.since(seen.last) < OVER_AFTER);
+        // A loss that was acknowledged is over at once.
+        self.seen.retain(|(kind, _), seen| {
+            seen.last == now || !kind.is_loss() && now.since(seen.last) < OVER_AFTER
+        });
     }
 
-    /// Returns the problems with when each was found first, the worst first, of these those that have lasted the longest.
+    /// Returns the problems with when each was found first, the worst first: critical ones, of these those that concern
+    /// most, of these those that have lasted the longest.
     pub fn list(&self) -> Vec<(Problem, Timestamp)> {
         let lasted = |((kind, _), seen): &(&(Kind, String), &Seen)| {
             seen.last.since(seen.first) >= kind.delay()
         };
         let lasting = self.seen.iter().filter(lasted);
         let mut list: Vec<&Seen> = lasting.map(|(_, seen)| seen).collect();
-        list.sort_by_key(|seen| (&seen.found.severity, seen.first));
+        list.sort_by_key(|seen| (&seen.found.severity, Reverse(seen.found.count), seen.first));
         list.truncate(PROBLEMS_MAX);
         let told = list.into_iter();
         told.map(|seen| (seen.found.clone(), seen.first)).collect()
@@ -113,18 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_come_first_and_of_these_the_oldest() {
+    fn the_worst_come_first_of_these_what_concerns_most_and_of_these_the_oldest() {
         let mut problems = Problems::default();
         let warning = finding(Kind::CellIncomplete, WARNING, "old");
         problems.look(at(1), vec![warning.clone()]);
         let bad = |subject| finding(Kind::ReplicationsFailing, CRITICAL, subject);
         problems.look(at(2), vec![warning.clone(), bad("first")]);
-        problems.look(at(3), vec![warning, bad("second"), bad("first")]);
+        let mut outage = bad("outage");
+        outage.count = 12;
+        problems.look(at(3), vec![warning, bad("second"), bad("first"), outage]);
         let subjects: Vec<_> = told(&problems)
             .into_iter()
             .map(|(subject, _)| subject)
             .collect();
-        assert_eq!(subjects, ["first", "second", "old"]);
+        assert_eq!(subjects, ["outage", "first", "second", "old"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! SOURCE    chttpd_misc: handle_welcome_req/2, handle_up_req/1; chttpd_node: get_stats/0.
 
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
+use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use serde_json::json;
@@ -15,6 +15,8 @@ use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::segments;
 use crate::actors::drained;
+use crate::audit::Done;
+use crate::health::findings::Kind;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 use blocking;
@@ -63,6 +65,31 @@ pub(super) async fn health(params: Params, shared: Data<HttpContext>) -> Answer 
     } else {
         answer::ok(&own)
     })
+}
+
+/// `DELETE /_health/KIND`, with `?subject` of one alone.
+pub(super) async fn acknowledge(
+    kind: Path<String>,
+    params: Params,
+    shared: Data<HttpContext>,
+    order: Order,
+) -> Answer {
+    let kind = kind.parse().ok().filter(|kind: &Kind| kind.is_loss());
+    let reason = "only losses are acknowledged: documents_refused, records_dropped; other problems end with their cause";
+    let kind = kind.ok_or_else(|| Refusal::bad_request(reason))?;
+    let subject = params.get("subject");
+    let acknowledged = shared.metrics.health().acknowledge(kind, subject);
+    if acknowledged.is_empty() {
+        return Err(Refusal::not_found("there is no such problem"));
+    }
+    let subjects: Vec<&str> = acknowledged
+        .iter()
+        .map(|problem| &*problem.subject)
+        .collect();
+    order.did(Done::to(subjects.len()).asked(json!(subjects)));
+    Ok(answer::ok(
+        &json!({"ok": true, "acknowledged": acknowledged}),
+    ))
 }
 
 /// `GET /_drain`.

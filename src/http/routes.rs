@@ -63,6 +63,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Welcome => to(info::welcome),
         Route::Up => to(info::up),
         Route::Health => to(info::health),
+        Route::AcknowledgeLosses => to(info::acknowledge),
         Route::DrainState => to(info::drain_state),
         Route::Drain => to(info::drain),
         Route::Undrain => to(info::undrain),
@@ -158,7 +159,10 @@ fn guarded(route: Route) -> actix_web::Route {
             return Ok(request.into_response(refusal.response()));
         }
         let order = route.changes().then(|| begin(route, &user, &request));
-        if let Err(refusal) = user.check(who) {
+        let recorded = order
+            .as_ref()
+            .map_or(Ok(()), |order| can_be_recorded(order));
+        if let Err(refusal) = user.check(who).and(recorded) {
             if let Some(order) = order {
                 order.finish(refusal.name());
             }
@@ -203,6 +207,16 @@ fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder
     order.on(subject.join("/"));
     request.extensions_mut().insert(Rc::clone(&order));
     order
+}
+
+/// Refuses an order where one that cannot be recorded is not to be carried out.
+fn can_be_recorded(order: &PendingOrder) -> Result<(), Refusal> {
+    order.audit().refusal().map_or(Ok(()), |error| {
+        let reason = format!(
+            "orders cannot be recorded, and [log] audit_required is set: {error}; make room for [log] audit, and try again"
+        );
+        Err(Refusal::unavailable("audit_unavailable", reason))
+    })
 }
 
 /// Makes the record of an order that is answered.

@@ -6,6 +6,7 @@ use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::{NativeProcess, NativeServer};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
+use crate::query_server::NATIVE;
 use crate::query_server::abilities::{Abilities, Ability};
 
 /// A language whose query servers run in this program, each on a thread of its own.
@@ -51,7 +52,7 @@ where
     S: NativeServer + 'static,
 {
     fn describe(&self) -> String {
-        "native".into()
+        NATIVE.into()
     }
 
     fn abilities(&self) -> Abilities {

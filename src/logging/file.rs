@@ -1,9 +1,9 @@
 //! A file of the log, which can be opened again while the service runs.
 //!
-//! SUMMARY   [`LogFile`] appends to a file. [`Reopener::reopen`] opens the file that has its name now, and the thread
-//!           that writes goes on there.
-//! PROMISES  No line is lost or divided: the writer changes files between two lines. Where the new file cannot be
-//!           opened, the old one stays.
+//! SUMMARY   [`Lines`] writes whole lines. [`LogFile`] appends them to a file. [`Reopener::reopen`] opens the file that
+//!           has its name now, and the thread that writes goes on there.
+//! PROMISES  No line is divided: the writer changes files between two lines, and a line of which a full disk took the
+//!           first part only is ended before the next one. Where the new file cannot be opened, the old one stays.
 //! CALLED    `reopen` on HUP, on a thread of its own: opening a file may take long.
 
 use std::fs::File;
@@ -24,6 +24,39 @@ pub(super) struct LogFile {
     file: File,
     next: NextFile,
     is_between_lines: bool,
+    /// The rest of a line could not be written.
+    is_torn: bool,
+}
+
+/// Passes on a line at a time: the formats write a record in a dozen pieces. A line that cannot be written is dropped.
+pub(super) struct Lines<W> {
+    sink: W,
+    line: Vec<u8>,
+}
+
+impl<W> Lines<W> {
+    pub(super) const fn new(sink: W) -> Self {
+        Self {
+            sink,
+            line: Vec::new(),
+        }
+    }
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if bytes.ends_with(b"\n") {
+            let written = self.sink.write_all(&self.line);
+            self.line.clear();
+            written?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
 }
 
 /// Opens a file of the log again.
@@ -45,6 +78,7 @@ impl LogFile {
             file: reopener.open()?,
             next,
             is_between_lines: true,
+            is_torn: false,
         };
         Ok((file, reopener))
     }
@@ -78,11 +112,23 @@ impl Write for LogFile {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(next) = next.take() {
                 self.file = next;
+                self.is_torn = false;
+            }
+            if self.is_torn {
+                self.file.write_all(b"\n")?;
+                self.is_torn = false;
             }
         }
-        let written = self.file.write(bytes)?;
-        self.is_between_lines = bytes[..written].last().is_none_or(|last| *last == b'\n');
-        Ok(written)
+        let written = self.file.write(bytes);
+        match &written {
+            Ok(written) => self.is_between_lines = bytes[..*written].ends_with(b"\n"),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => {
+                self.is_torn |= !self.is_between_lines;
+                self.is_between_lines = true;
+            }
+        }
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {

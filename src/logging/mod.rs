@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Records go through a level that can change at run time and a bounded queue to a thread
 //!           that writes them to standard error or a file: for people on a terminal, as JSON lines otherwise.
-//! PROMISES  Logging never blocks its caller. What does not fit the queue is counted and the count
-//!           is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
+//! PROMISES  Logging never blocks its caller. What does not fit the queue, or cannot be written, is counted, and the
+//!           count is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
 //!           The texts of a record have a bound.
 //! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
 //!           global logger, but for the [library](libraries) of the HTTP server.
@@ -12,14 +12,15 @@
 mod bounded;
 mod file;
 pub(crate) mod libraries;
+mod losses;
 mod overflow;
 mod plain;
 mod repeat;
 
-use std::io::{self, IsTerminal, LineWriter, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use slog::{
@@ -32,8 +33,10 @@ use crate::config::{Log, LogFormat, LogLevel};
 use policy::schedule::WallTime;
 
 use bounded::Bounded;
-use file::LogFile;
 pub(crate) use file::Reopener;
+use file::{Lines, LogFile};
+use losses::Gap;
+pub(crate) use losses::Losses;
 use overflow::Overflow;
 use plain::{PlainTexts, PlainWriter};
 pub(crate) use repeat::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
@@ -181,8 +184,7 @@ impl Logging {
         terminal: bool,
         sink: impl Write + Send + 'static,
     ) -> Self {
-        // The formats write a record in a dozen pieces; only whole lines go to the system.
-        let sink = LineWriter::new(sink);
+        let sink = Lines::new(sink);
         if config.format == LogFormat::Terminal || config.format == LogFormat::Auto && terminal {
             let decorator = slog_term::PlainDecorator::new(sink);
             return Self::start(config.level, terminal_form(decorator));
@@ -205,13 +207,14 @@ impl Logging {
         Ok(logging)
     }
 
-    fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {
-        // A failed write has nowhere to be told: the next record tries again.
-        let (core, guard) = slog_async::AsyncCore::custom(drain.ignore_res())
+    fn start(level: LogLevel, drain: impl Drain<Err = io::Error> + Send + 'static) -> Self {
+        let losses = Arc::<Losses>::default();
+        let writing = Gap::new(drain, Arc::clone(&losses));
+        let (core, guard) = slog_async::AsyncCore::custom(writing)
             .chan_size(QUEUE_RECORDS_MAX)
             .thread_name("settee-log".to_owned())
             .build_with_guard();
-        let overflow = Arc::new(Overflow::new(core));
+        let overflow = Arc::new(Overflow::new(core, losses));
         let level = Arc::new(AtomicUsize::new(level as usize));
         let switch = LevelSwitch {
             level: level.clone(),
@@ -236,14 +239,9 @@ impl Logging {
         self.reopener.clone()
     }
 
-    /// Returns how many records did not fit the queue since the start.
-    pub fn dropped(&self) -> u64 {
-        self.dropped_count().load(Ordering::Relaxed)
-    }
-
-    /// Returns that number as it goes on counting, for metrics.
-    pub(crate) fn dropped_count(&self) -> Arc<AtomicU64> {
-        self.overflow.total()
+    /// Returns what it loses, as it goes on counting.
+    pub(crate) fn losses(&self) -> Arc<Losses> {
+        Arc::clone(&self.overflow.losses)
     }
 }
 

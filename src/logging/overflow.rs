@@ -12,6 +12,8 @@ use std::time::Duration;
 use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
 use slog_async::{AsyncCore, AsyncError};
 
+use super::losses::Losses;
+
 /// How often the last report is tried at the end, and the pause between: half a second in all.
 const LAST_REPORT_TRIES: u32 = 100;
 const LAST_REPORT_PAUSE: Duration = Duration::from_millis(5);
@@ -21,23 +23,18 @@ pub(super) struct Overflow {
     core: AsyncCore,
     /// Dropped since the last report.
     unreported: AtomicU64,
-    /// Dropped since the start.
-    total: Arc<AtomicU64>,
+    /// What was lost since the start.
+    pub(super) losses: Arc<Losses>,
 }
 
 impl Overflow {
     /// Wraps a queue.
-    pub fn new(core: AsyncCore) -> Self {
+    pub fn new(core: AsyncCore, losses: Arc<Losses>) -> Self {
         Self {
             core,
             unreported: AtomicU64::new(0),
-            total: Arc::default(),
+            losses,
         }
-    }
-
-    /// Returns how many records were dropped since the start, as it goes on counting.
-    pub fn total(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.total)
     }
 
     /// Reports what has not been reported yet, waiting a little for room: there may be no other
@@ -90,7 +87,7 @@ impl Drain for Overflow {
         let full = !room || matches!(self.core.log(record, values), Err(AsyncError::Full));
         if full {
             self.unreported.fetch_add(1, Ordering::Relaxed);
-            self.total.fetch_add(1, Ordering::Relaxed);
+            self.losses.lose();
         }
         // The other errors mean that the writing thread has ended: the service is stopping.
         Ok(())

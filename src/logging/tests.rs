@@ -186,7 +186,7 @@ fn what_does_not_fit_the_queue_is_counted_and_the_count_is_logged() {
     for _ in 0..QUEUE_RECORDS_MAX + 7 {
         slog::info!(logging.logger, "burst");
     }
-    assert_eq!(logging.dropped(), 7);
+    assert_eq!(logging.losses().count(), 7);
     let_go.send(()).expect("the gate waits");
     drop(logging);
     let lines = sink.lines();
@@ -214,6 +214,56 @@ fn a_sink_that_fails_stops_neither_the_caller_nor_the_end() {
         slog::info!(logging.logger, "lost");
         slog::info!(logging.logger, "lost too");
         drop(logging);
+    }
+}
+
+/// Refuses bytes while it is full.
+#[derive(Clone, Default)]
+struct Disk {
+    sink: Sink,
+    is_full: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn records_that_cannot_be_written_are_counted_and_the_gap_is_logged_when_there_is_room() {
+    for format in [LogFormat::Json, LogFormat::Terminal] {
+        let disk = Disk::default();
+        let logging = Logging::to_writer(&config(LogLevel::Info, format), false, disk.clone());
+        let losses = logging.losses();
+        let wait = |count| {
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            while losses.count() < count {
+                assert!(std::time::Instant::now() < deadline, "{}", losses.count());
+                std::thread::yield_now();
+            }
+        };
+        disk.is_full.store(true, Ordering::SeqCst);
+        slog::info!(logging.logger, "first");
+        slog::info!(logging.logger, "second");
+        wait(2);
+        assert_eq!(losses.failure().as_deref(), Some("no storage space"));
+        disk.is_full.store(false, Ordering::SeqCst);
+        slog::info!(logging.logger, "third");
+        drop(logging);
+        let lines = disk.sink.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("log records could not be written"));
+        assert!(lines[0].contains("no storage space") && lines[0].contains('2'));
+        assert!(lines[1].contains("third"), "{lines:?}");
+        assert_eq!((losses.count(), losses.failure()), (2, None));
     }
 }
 

@@ -271,8 +271,8 @@ metrics! {
 
     /// 1, with the version of the program
     gauge("settee.build_info", "settee_build_info").labels(&["version"]);
-    /// Log records lost because they came too fast
-    counter("settee.log_records_dropped", "settee_log_records_dropped_total");
+    /// Records lost because they came too fast or could not be written, by the log: log, access_log, audit
+    counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels(&["log"]);
     /// Checks that found an invariant of the pool's tables broken: a mistake of ours
     counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
     /// Pools, languages and services that have no row of their own in these metrics: all of them count in the row
@@ -281,6 +281,9 @@ metrics! {
     /// [Problems](operations.md#problems) that there are
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
 }
+
+/// The logs that there may be.
+const LOGS: [&str; 3] = ["log", "access_log", "audit"];
 
 /// The program itself.
 fn program(to: &mut Snapshot, inner: &Inner) {
@@ -298,8 +301,12 @@ fn program(to: &mut Snapshot, inner: &Inner) {
             to.add("settee_problems", &[kind, severity], count);
         }
     }
-    let dropped = inner.log_dropped();
-    to.add("settee_log_records_dropped_total", &[], dropped);
+    for log in LOGS {
+        let mut logs = inner.logs.get().into_iter().flatten();
+        let losses = logs.find(|(name, _)| *name == log);
+        let count = losses.map_or(0, |(_, losses)| losses.count());
+        to.add("settee_log_records_dropped_total", &[log], count);
+    }
     let judged = Invariant::ALL.into_iter().zip(&inner.invariants);
     for (id, count) in judged.filter(|(id, _)| id.is_judged_on_tables()) {
         let id = id.to_string();

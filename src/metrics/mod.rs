@@ -34,7 +34,6 @@ mod stats;
 mod store;
 pub(crate) mod tenant_costs;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -56,6 +55,7 @@ pub use stats::{stats_at, stats_json};
 pub(crate) use store::StoreMetrics;
 
 use crate::health::HealthBoard;
+use crate::logging::Losses;
 use crate::otp::supervisor::Restarts;
 use crate::query_server::status::DaemonStatus;
 use definition::metrics;
@@ -88,7 +88,9 @@ struct Inner {
     health: HealthBoard,
     restarts: Restarts,
     invariants: [Counter; Invariant::ALL.len()],
-    log_dropped: OnceLock<Arc<AtomicU64>>,
+    logs: OnceLock<Vec<(&'static str, Arc<Losses>)>>,
+    /// Why costs of databases could not be saved last, if so.
+    costs_unsaved: Mutex<Option<String>>,
 }
 
 /// The numbers that a process counts in: its pool's and its language's.
@@ -146,7 +148,8 @@ impl Default for Inner {
             health: HealthBoard::default(),
             restarts: Restarts::default(),
             invariants: Default::default(),
-            log_dropped: OnceLock::new(),
+            logs: OnceLock::new(),
+            costs_unsaved: Mutex::default(),
         }
     }
 }
@@ -245,14 +248,20 @@ impl Metrics {
         self.0.invariants[id as usize].one();
     }
 
-    /// Shows the log's own count of records that it dropped; the first one given counts.
-    pub(crate) fn watch_dropped_log_records(&self, count: Arc<AtomicU64>) {
-        let _ = self.0.log_dropped.set(count);
+    /// Shows what these logs lose, each by its name; only the first call counts.
+    pub(crate) fn watch_logs(&self, logs: Vec<(&'static str, Arc<Losses>)>) {
+        let _ = self.0.logs.set(logs);
     }
 
-    /// Returns how many records of the log were lost.
-    pub(crate) fn log_dropped(&self) -> u64 {
-        self.0.log_dropped()
+    /// Returns why costs of databases could not be saved last, if so.
+    pub(crate) fn costs_unsaved(&self) -> MutexGuard<'_, Option<String>> {
+        let unsaved = self.0.costs_unsaved.lock();
+        unsaved.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the logs that lose records.
+    pub(crate) fn logs(&self) -> &[(&'static str, Arc<Losses>)] {
+        self.0.logs.get().map_or(&[], Vec::as_slice)
     }
 
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its
@@ -260,13 +269,6 @@ impl Metrics {
     /// default while there is no manager. Reads files of `/proc`, so not on an event loop.
     pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)
-    }
-}
-
-impl Inner {
-    fn log_dropped(&self) -> u64 {
-        let count = self.log_dropped.get();
-        count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 

@@ -4,6 +4,7 @@
 //! DIFFERS   `duplicate_adds`, which nothing counts there, are jobs that were added again unchanged.
 //!           Gauges are exact at any time, where CouchDB counts every five seconds.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::cells::{Counter, Gauge};
@@ -12,6 +13,12 @@ use super::job_groups::JobGroups;
 use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
+
+/// How many replications are named of those whose targets refused documents; the others count as [`OTHERS`].
+const REFUSED_NAMES_MAX: usize = 100;
+
+/// What further replications are called.
+const OTHERS: &str = "others";
 
 metrics! {
     /// The numbers of all replications. What has no field here is counted where the work is done, or by group.
@@ -114,8 +121,8 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// What is counted where the work is done.
         work: OnceLock<Arc<Counters>>;
-        /// The replication of the document that was refused last.
-        refused_last: Mutex<String>;
+        /// How many documents each replication's target refused.
+        refused_by: Mutex<BTreeMap<String, u64>>;
     }
 }
 
@@ -137,16 +144,21 @@ impl ReplicationMetrics {
     /// Counts a document that the target of this replication refused.
     pub(crate) fn refuse(&self, replication: String) {
         self.refused.one();
-        *self
-            .refused_last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = replication;
+        let by = self.refused_by.lock();
+        let mut by = by.unwrap_or_else(PoisonError::into_inner);
+        let is_named = by.len() < REFUSED_NAMES_MAX || by.contains_key(&replication);
+        *by.entry(if is_named {
+            replication
+        } else {
+            OTHERS.to_owned()
+        })
+        .or_default() += 1;
     }
 
-    /// Returns the replication whose target refused a document last, by its document or id.
-    pub(crate) fn refused_last(&self) -> String {
-        let last = self.refused_last.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns how many documents targets refused since the start, by the document or id of the replication.
+    pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
+        let by = self.refused_by.lock();
+        by.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns how many documents were written to targets.

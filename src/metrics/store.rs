@@ -1,6 +1,6 @@
 //! What is counted of the store that keeps replications.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use strum::VariantArray;
@@ -32,16 +32,20 @@ metrics! {
             => pub refused: Counter;
     }
     beside {
-        /// Why it refused the last one, and what to do about that.
-        refused_last: Mutex<(String, &'static str)>;
+        /// Why it refused the last one, and what to do about that; none once it took one.
+        refused_last: Mutex<Option<(String, &'static str)>>;
     }
 }
 
 impl StoreMetrics {
-    /// Returns why the last write was refused, and what to do about that.
-    pub(crate) fn refused_last(&self) -> (String, &'static str) {
+    /// Returns why the last write was refused, if it was, and what to do about that.
+    pub(crate) fn refused_last(&self) -> Option<(String, &'static str)> {
+        self.last().clone()
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(String, &'static str)>> {
         let last = self.refused_last.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+        last.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,7 +84,10 @@ impl StoreObserver for StoreMetrics {
 
     fn refused(&self, writes: u64, error: &StoreError) {
         self.refused.add(writes);
-        let last = self.refused_last.lock();
-        *last.unwrap_or_else(PoisonError::into_inner) = error.cause_and_remedy();
+        *self.last() = Some(error.cause_and_remedy());
+    }
+
+    fn accepted(&self) {
+        *self.last() = None;
     }
 }

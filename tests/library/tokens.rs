@@ -78,6 +78,11 @@ const BOUND: &[(isize, &str)] = &[
     ),
     (-925, "the ProcManager is eight files"),
     (
+        3_900,
+        "each remedy is a command that works: losses are told until they are acknowledged, records that cannot be written are \
+         counted, and orders can depend on the audit",
+    ),
+    (
         1_100,
         "check-config opens what serve opens, a failing pool is tried at once, unknown arguments are refused, and clients \
          bound their calls, survive a fork and name what they cannot send",

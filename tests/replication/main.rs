@@ -11,6 +11,7 @@ mod db_updates;
 mod faults;
 mod filters;
 mod protocol;
+mod remedies;
 mod replicator;
 mod scheduled;
 mod tls;

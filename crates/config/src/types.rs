@@ -323,6 +323,9 @@ section! {
         /// The file that [orders and changes](logging.md#who-did-what) are logged to, opened again on HUP; `/dev/stderr` is
         /// standard error. Empty logs them with everything else.
         audit: Option<PathBuf> = "", value::FILE_PATH, at_start();
+        /// Refuses orders (503 `audit_unavailable`) while records cannot be written to [log] audit. The first order after
+        /// the file fails is carried out: its record is the one that is lost, and counted.
+        audit_required: bool = false, Kind::Boolean, at_start();
         /// The file in which [what databases have cost](http.md#what-databases-cost) is kept over a restart; empty: it
         /// is counted from the start on. Each service needs its own.
         costs: Option<PathBuf> = "", value::FILE_PATH, at_start();

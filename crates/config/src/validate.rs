@@ -60,6 +60,7 @@ pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> 
     rules.pools_max();
     rules.socket();
     rules.open();
+    rules.audit();
     rules.ssl();
     rules.replicator();
     rules.languages_in_two_sections();
@@ -156,6 +157,16 @@ impl Rules<'_> {
             let remedy =
                 "name a [server] socket in a folder of its own, or a [store] path elsewhere";
             section.problem(key, what, remedy);
+        }
+    }
+
+    /// Orders are refused by the state of a file of their own.
+    fn audit(&mut self) {
+        let log = &self.config.log;
+        if log.audit_required && log.audit.is_none() {
+            let what = "audit_required = true, but there is no file of the audit".to_owned();
+            let remedy = "set [log] audit, or leave audit_required out";
+            self.section("log").problem("audit_required", what, remedy);
         }
     }
 

@@ -32,6 +32,8 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
     fn disconnected(&self);
     /// The store is there and did not carry out so many writes: none of a transaction.
     fn refused(&self, writes: u64, error: &StoreError);
+    /// It takes writes again.
+    fn accepted(&self) {}
 }
 
 /// Ignores them.
@@ -74,6 +76,7 @@ impl Refusals {
             }
             Ok(()) if self.is_refusing => {
                 info!(self.log, "the store takes writes again");
+                self.observer.accepted();
                 self.is_refusing = false;
             }
             _ => {}

@@ -86,7 +86,7 @@ impl Member {
             metrics: metrics.fleet(),
         };
         let api = ReplicatorApi::new(options, Some(fleet));
-        let audit = AuditLog::new(log.clone());
+        let audit = AuditLog::new(log.clone(), None);
         let health = metrics.health();
         FleetStatus::new(api.clone(), health, audit.clone(), &log, PidGuard::new()).start();
         Self {

@@ -65,7 +65,7 @@ impl Daemon {
             service_sockets: Rc::default(),
             manager_settings: Box::new(settings),
             current,
-            audit: AuditLog::new(log.clone()),
+            audit: AuditLog::new(log.clone(), None),
             set_log_level: None,
             certificate: Arc::default(),
         });

@@ -223,7 +223,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
         let hint = "`settee jobs` lists them";
         let what = format!("no such job: {name}");
         return Err(CliError::at(
-            Exit::Unavailable,
+            Exit::NotFound,
             service.socket.display(),
             what,
             hint,

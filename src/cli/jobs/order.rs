@@ -123,7 +123,7 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
         format!("no such job: {}", printable(&answer.missing.join(", ")))
     };
     let hint = "`settee jobs` lists them";
-    CliError::at(Exit::Unavailable, service.socket.display(), what, hint)
+    CliError::at(Exit::NotFound, service.socket.display(), what, hint)
 }
 
 /// What to do about jobs that are not known yet.

@@ -68,7 +68,7 @@ pub(super) fn verify(
 fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
     let what = "there is no document of this id in _replicator";
     let hint = "`settee jobs` shows the documents of jobs";
-    (said.name == "not_found").then(|| CliError::new(Exit::Unavailable, what, hint))
+    (said.name == "not_found").then(|| CliError::new(Exit::NotFound, what, hint))
 }
 
 /// Returns the latest documents that the target of a document's job refused.

@@ -2,13 +2,31 @@
 
 use std::collections::BTreeMap;
 
+use clap::Parser;
 use serde_json::json;
 use settee_client::Health;
 
 use super::*;
+use crate::cli::Cli;
+use crate::health::HealthBoard;
 use crate::query_server::status::{SandboxStatus, Totals};
 
+/// Checks that the command line takes each command of a remedy, as a shell reads it.
+fn check_commands(Problem { kind, remedy, .. }: &Problem) {
+    for command in remedy.split('`').skip(1).step_by(2) {
+        let script = format!("for word in {command}; do printf '%s\\0' \"$word\"; done");
+        let shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .output();
+        let words = String::from_utf8(shell.unwrap().stdout).unwrap();
+        let words = words.split_terminator('\0');
+        let parsed = Cli::try_parse_from(words).map(drop);
+        assert!(parsed.is_ok(), "{kind}: {command}: {parsed:?}");
+    }
+}
+
 fn kinds(found: &[Problem]) -> Vec<(Kind, &str, &str, u64)> {
+    found.iter().for_each(check_commands);
     let of = |found: &'_ Problem| found.kind.parse().unwrap();
     let all = found.iter();
     all.map(|one| (of(one), &*one.severity, &*one.subject, one.count))
@@ -18,6 +36,7 @@ fn kinds(found: &[Problem]) -> Vec<(Kind, &str, &str, u64)> {
 fn pool(name: &str) -> PoolStatus {
     PoolStatus {
         name: name.to_owned(),
+        command: "couchjs main.js".to_owned(),
         hard_limit: 4,
         ..PoolStatus::default()
     }
@@ -53,7 +72,7 @@ fn a_pool_whose_processes_do_not_start_is_critical_unless_others_of_it_work() {
         found[0].cause,
         "its processes cannot be started: exited with status 1"
     );
-    assert!(found[0].remedy.ends_with("settee pool unthrottle dead"));
+    assert!(found[0].remedy.ends_with("`settee pool unthrottle dead`"));
 }
 
 #[test]
@@ -71,6 +90,12 @@ fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
         found.iter().any(|one| one.kind == "no_pool_works")
     };
     assert!(found(vec![dead("a"), dead("b")]));
+    let mango = PoolStatus {
+        command: NATIVE.to_owned(),
+        ..pool("query")
+    };
+    assert!(found(vec![dead("a"), mango.clone()]), "it starts none");
+    assert!(!found(vec![mango]));
     // Nobody has needed one that is not started yet.
     assert!(!found(vec![dead("a"), pool("b")]));
     let mut works = dead("b");
@@ -179,20 +204,20 @@ fn replications_are_told_by_reason_and_are_critical_where_a_tenth_of_all_fails()
         group(None, &[("running", 90)]),
         group(Some("unauthorized"), &[("crashing", 1), ("paused", 3)]),
     ];
-    let found = of_jobs(100, &groups);
+    let found = of_jobs(90, &groups);
     assert_eq!(
         kinds(&found),
         [
             (Kind::ReplicationsFailing, CRITICAL, "database missing", 9),
-            (Kind::ReplicationsFailing, CRITICAL, "unauthorized", 1),
+            (Kind::ReplicationsFailing, WARNING, "unauthorized", 1),
         ]
     );
+    let remedy = &found[0].remedy;
     assert!(
-        found[0]
-            .remedy
-            .ends_with("settee jobs restart --reason 'database missing'")
+        remedy.ends_with("`settee jobs restart --reason 'database missing'`"),
+        "{remedy}"
     );
-    assert_eq!(of_jobs(101, &groups)[0].severity, WARNING);
+    assert_eq!(of_jobs(91, &groups)[0].severity, WARNING);
     assert_eq!(of_jobs(90, &groups[1..2]), []);
 }
 
@@ -252,11 +277,8 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
         ..Totals::default()
     };
     let mut counted = Counted {
-        dropped: 7,
-        refused: 9,
-        refused_last: "orders".to_owned(),
         unwritten: 5,
-        unwritten_last: ("it has no room left".to_owned(), "make room"),
+        unwritten_last: Some(("it has no room left".to_owned(), "make room")),
         restarts: BTreeMap::new(),
     };
     let mut increases = Increases::default();
@@ -267,31 +289,63 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     assert_eq!(look(0, &totals, &counted), [], "what was before is over");
     totals.died += DEATHS_MAX - 1;
     (totals.taken, totals.started, totals.replaced) = (100, 100, 100);
-    counted.refused += 2;
     totals.timed_out += UNSERVED_MAX - 1;
     let found = look(2, &totals, &counted);
     let warning = |kind, subject, count| (kind, WARNING, subject, count);
     let exchanging = warning(Kind::PoolExchanging, "js", 100);
-    let refused = warning(Kind::DocumentsRefused, "replications", 2);
-    assert_eq!(kinds(&found), [exchanging, refused]);
-    assert!(found[1].cause.ends_with("in replication orders"));
+    assert_eq!(kinds(&found), [exchanging]);
     totals.died += 1;
     totals.timed_out += 1;
-    counted.dropped += 1;
     counted.unwritten += 3;
     let found = look(4, &totals, &counted);
     // Calls that are given up before they have waited long are missed as well.
     let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
-    let dropped = warning(Kind::RecordsDropped, "log", 1);
     let unwritten = (Kind::StoreRefusing, CRITICAL, "store", 3);
+    assert_eq!(kinds(&found), [crowded, dying, exchanging, unwritten]);
+    let cause = "3 writes were refused within 60 s: it has no room left";
+    assert_eq!((&*found[3].cause, &*found[3].remedy), (cause, "make room"));
+    assert_eq!(look(70, &totals, &counted), []);
+}
+
+#[test]
+fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_anew() {
+    let board = HealthBoard::default();
+    let losses = Arc::<Losses>::default();
+    let logs = [("audit", Arc::clone(&losses))];
+    let look = |refused: &[(&str, u64)]| {
+        let refused = refused
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count));
+        let found = of_losses(refused.collect(), &logs, |kind, subject, count| {
+            board.open(kind, subject, count)
+        });
+        let shown = found.iter().map(|one| (one.clone(), Timestamp::ZERO));
+        board.show("a:1", Timestamp::ZERO, shown.collect());
+        found
+    };
+    assert_eq!(look(&[]), []);
+    let refused = |subject, count| (Kind::DocumentsRefused, WARNING, subject, count);
+    let found = look(&[("it's", 36), ("other", 1)]);
+    assert_eq!(kinds(&found), [refused("it's", 36), refused("other", 1)]);
+    let acknowledged = board.acknowledge(Kind::DocumentsRefused, Some("it's"));
+    assert_eq!(kinds(&acknowledged), [refused("it's", 36)]);
+    assert_eq!(board.told().problems.len(), 1, "it is gone at once");
+    assert_eq!(
+        kinds(&look(&[("it's", 36), ("other", 1)])),
+        [refused("other", 1)]
+    );
+    let found = look(&[("it's", 38), ("other", 1)]);
+    assert_eq!(kinds(&found), [refused("it's", 2), refused("other", 1)]);
+    assert_eq!(board.acknowledge(Kind::RecordsDropped, None), []);
+    losses.lose();
+    let found = look(&[]);
     assert_eq!(
         kinds(&found),
-        [crowded, dying, exchanging, refused, unwritten, dropped]
+        [(Kind::RecordsDropped, CRITICAL, "audit", 1)]
     );
-    let cause = "3 writes were refused within 60 s: it has no room left";
-    assert_eq!((&*found[4].cause, &*found[4].remedy), (cause, "make room"));
-    assert_eq!(look(70, &totals, &counted), []);
+    assert_eq!(board.acknowledge(Kind::RecordsDropped, None).len(), 1);
+    assert_eq!(look(&[]), []);
 }
 
 #[test]
@@ -328,7 +382,12 @@ fn jobs_that_stand_still_are_one_trouble_with_an_example() {
     };
     let found = of_stalled(&stalled).unwrap();
     assert_eq!((&*found.kind, found.count), ("replications_stalled", 3));
-    assert!(found.remedy.contains("settee jobs show shop-to-backup"));
+    check_commands(&found);
+    assert!(
+        found
+            .remedy
+            .contains("`settee jobs restart shop-to-backup`")
+    );
 }
 
 #[test]

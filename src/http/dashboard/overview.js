@@ -52,11 +52,11 @@ export const overview = {
     const [series, records, databases] = await Promise.all([charts.load(), may.includes("inspect") ? audit() : null, tenants()]);
     return { series, records, databases };
   },
-  show(state, { series, records, databases }) {
+  show(state, { series, records, databases }, { again }) {
     const { status, functions, jobs, tasks } = state;
     const pools = byTrouble(state);
     return [
-      problemsOf(state.health),
+      problemsOf(state.health, state.may.includes("operate") && again),
       section("Pools", plural(pools.length, "pool"), poolsTable(pools.slice(0, POOLS_MAX)),
         more("#/pools", pools.length, POOLS_MAX, `All ${number(pools.length)} pools`)),
       procsSection(pools),

@@ -57,6 +57,9 @@ function go(path) {
 
 let shownPath = null;
 
+// What the tab is called, after the number of problems.
+let named = SENTENCE;
+
 // A view has a title, which gets the focus when somebody has gone there: so it is read aloud.
 function enter({ view, listed, names }, found) {
   const path = `${listed}/${names.join("/")}`;
@@ -66,7 +69,7 @@ function enter({ view, listed, names }, found) {
   // A question is about what was shown.
   document.querySelector("dialog")?.close();
   const title = plain(view.title(names, found));
-  document.title = title === "" ? SENTENCE : `${title} · Settee`;
+  named = title === "" ? SENTENCE : `${title} · Settee`;
   byId("title").textContent = title;
   byId("title").hidden = title === "";
   for (const link of byId("views").querySelectorAll("a")) {
@@ -98,6 +101,7 @@ function showAll(state, found, route) {
   const waiting = all.reduce((sum, pool) => sum + pool.waiting, 0);
   const { status } = state.health;
   const problems = lines(state.health);
+  document.title = problems.length > 0 ? `(${number(countOf(problems))}) ${named}` : named;
   const first = problems.length > 0 && [problems[0].subjects[0], whose(problems[0])].filter(Boolean).join(" at ");
   const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first; ` : "no problem; ";
   const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);

@@ -1,7 +1,9 @@
 // The list of problems, with which the first view begins: what is wrong at all daemons, why, and what to do.
 
+import { ask } from "./api.js";
 import { h, link, mood, section, to } from "./dom.js";
 import { listPath } from "./jobs.js";
+import { button, confirm } from "./orders.js";
 import { moodOf, number, plural, span, when } from "./words.js";
 
 // Names that a line has.
@@ -29,7 +31,8 @@ export const words = ({ kind }) => kind.replaceAll("_", " ");
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
-  for (const problem of all.toSorted((one, other) => (other.severity === "critical") - (one.severity === "critical"))) {
+  const weight = ({ severity, count }) => (severity === "critical" ? Number.MAX_SAFE_INTEGER : 0) + count;
+  for (const problem of all.toSorted((one, other) => weight(other) - weight(one))) {
     const { kind, severity, cause, subject, daemon } = problem;
     const key = JSON.stringify([kind, severity, cause]);
     const alike = JSON.stringify([kind, severity, subject, cause.replace(/\d+/g, "0")]);
@@ -60,13 +63,26 @@ function names(subjects) {
 // A reason stands before it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
-function shown(line, isOpen) {
+// What is lost for good is told until somebody acknowledges it.
+const LOSSES = ["documents_refused", "records_dropped"];
+
+function acknowledge({ kind, subjects, cause }, again) {
+  const query = subjects.length === 1 ? `?${new URLSearchParams({ subject: subjects[0] })}` : "";
+  confirm({
+    title: `Acknowledge ${words({ kind })}`, verb: "Acknowledge", done: again,
+    text: `${names(subjects)}: ${cause}. It is told no more, until more is lost.`,
+    run: () => ask(`/_health/${kind}${query}`, "DELETE"),
+  });
+}
+
+function shown(line, isOpen, again) {
   const at = whose(line);
   const [path, text] = (line.subjects.length === 1 && (line.isOwn || OF_ALL.test(line.kind)) && PLACES[line.kind.split("_")[0]]?.(line)) || [];
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
-    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`)));
+    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`),
+    again && line.isOwn && LOSSES.includes(line.kind) && h("p", { class: "orders" }, button("Acknowledge", () => acknowledge(line, again)))));
 }
 
 function notes({ daemons }) {
@@ -77,11 +93,12 @@ function notes({ daemons }) {
   ]).filter(Boolean).map((text) => h("p", { class: "quiet" }, text));
 }
 
-export function problemsOf(health) {
+// `again` reads everything again, after an order; none for those who may give none.
+export function problemsOf(health, again) {
   const all = lines(health);
   const unknown = notes(health);
   if (all.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."), unknown);
   // On a phone a line is opened by a touch, so that more of them fit.
   const isOpen = matchMedia("(width >= 700px)").matches;
-  return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen))), unknown);
+  return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen, again))), unknown);
 }

@@ -199,7 +199,7 @@ fn a_damaged_store_ends_the_start_with_74_and_says_how_to_restore_and_stays_as_i
 }
 
 /// Returns a command for which a file that gets too large is an error and no end.
-fn outliving_full_files(command: &Command) -> Command {
+pub fn outliving_full_files(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     shell.arg(command.get_program()).args(command.get_args());
@@ -213,7 +213,7 @@ fn outliving_full_files(command: &Command) -> Command {
 }
 
 /// Bounds the files of a service.
-fn limit_files(web: &Web, bytes: Option<u64>) {
+pub fn limit_files(web: &Web, bytes: Option<u64>) {
     let pid = Pid::from_raw(i32::try_from(web.service.pid()).unwrap());
     let limit = Rlimit {
         current: bytes,

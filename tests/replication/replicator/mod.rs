@@ -10,7 +10,7 @@ mod documents;
 mod failed;
 mod groups;
 mod jobs;
-mod kept;
+pub mod kept;
 mod listings;
 mod orders;
 mod outages;

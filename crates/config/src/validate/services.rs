@@ -45,7 +45,9 @@ impl Section<'_> {
             }
             (Some(pool), None) => {
                 let pools = self.config.pools.keys().map(String::as_str);
-                let known: Vec<&str> = pools.chain(languages).collect();
+                let mut known: Vec<&str> = pools.chain(languages).collect();
+                known.sort_unstable();
+                known.dedup();
                 if !service.wait_for_pool && !known.contains(&pool.as_str()) {
                     let what = format!("pool = {pool:?}: no such pool is configured");
                     let remedy = format!(

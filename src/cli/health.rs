@@ -1,0 +1,83 @@
+//! `settee health`: what an operator says about problems.
+//!
+//! SUMMARY   One request to the service.
+
+use clap::Subcommand;
+use serde::Deserialize;
+use settee_client::Problem;
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{Service, SocketArgs, block_on};
+use super::table::printable;
+use crate::client::{path, with_query};
+
+/// Options of `settee health`.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_long_help = "\
+Exit codes:
+  0   done
+  64  the command line is wrong, or problems of this kind end by themselves
+  66  there is no such problem
+  69  no service answers
+  74  writing standard output failed
+  77  this user may not: it takes an administrator or an operator
+
+Example:
+  settee health ack documents_refused orders-to-backup"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Acknowledge losses: documents that targets refused, records that logs lost. What is lost later is told anew.
+    #[command(after_long_help = "\
+Example:
+  settee health ack records_dropped log")]
+    Ack {
+        /// The kind of problem: documents_refused or records_dropped.
+        kind: String,
+        /// What it is about, as `settee status --check` names it; all of the kind unless given.
+        subject: Option<String>,
+    },
+}
+
+/// What was acknowledged.
+#[derive(Deserialize)]
+struct Acknowledged {
+    acknowledged: Vec<Problem>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let Action::Ack { kind, subject } = &args.action;
+    let Acknowledged { acknowledged } = block_on(async {
+        let service = Service::at(&args.socket, |_, said| {
+            let code = match &*said.name {
+                "not_found" => Exit::NotFound,
+                "bad_request" => Exit::Usage,
+                _ => return None,
+            };
+            let hint = "`settee status --check` lists the problems";
+            Some(CliError::new(code, said.reason_text(), hint))
+        });
+        let subject = subject.iter().map(|subject| ("subject", subject.clone()));
+        service
+            .delete(&with_query(&path(["_health", kind]), subject))
+            .await
+    })?;
+    let lines = acknowledged.iter().map(|Problem { subject, cause, .. }| {
+        printable(&format!("acknowledged: {subject}: {cause}")) + "\n"
+    });
+    output::print(&lines.collect::<String>())
+}

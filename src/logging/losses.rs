@@ -1,0 +1,101 @@
+//! What a log has lost, and the record that says so.
+//!
+//! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`] writes
+//!           records; once it can write again, the record before the next one says how many are missing.
+//! CALLED    By the thread that writes; read by health, metrics and the audit.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
+
+/// Records that were lost since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    lost: AtomicU64,
+    /// Why the last record could not be written; none once one could.
+    failure: Mutex<Option<String>>,
+}
+
+impl Losses {
+    /// Returns how many records were lost.
+    pub fn count(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns why records cannot be written, if the last one could not.
+    pub fn failure(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    /// Counts a record.
+    pub(crate) fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes records by another drain, whose failures it counts.
+pub(super) struct Gap<D> {
+    drain: D,
+    losses: Arc<Losses>,
+    /// Records that could not be written since the last one that could.
+    missing: Cell<u64>,
+}
+
+impl<D: Drain<Err = io::Error>> Gap<D> {
+    pub(super) fn new(drain: D, losses: Arc<Losses>) -> Self {
+        Self {
+            drain,
+            losses,
+            missing: Cell::new(0),
+        }
+    }
+
+    /// Writes how many are missing, if any are.
+    fn report(&self) -> io::Result<()> {
+        let count = self.missing.get();
+        if count == 0 {
+            return Ok(());
+        }
+        self.drain.log(
+            &record!(
+                Level::Error,
+                "",
+                &format_args!("log records could not be written"),
+                b!(
+                    "count" => count,
+                    "error" => self.losses.failure(),
+                    "effect" => "they are lost",
+                    "remedy" => "make room where the log is written",
+                )
+            ),
+            &o!().into(),
+        )?;
+        self.missing.set(0);
+        *self.losses.lock() = None;
+        Ok(())
+    }
+}
+
+impl<D: Drain<Err = io::Error>> Drain for Gap<D> {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), slog::Never> {
+        let written = self
+            .report()
+            .and_then(|()| self.drain.log(record, values).map(drop));
+        if let Err(error) = written {
+            self.missing.set(self.missing.get() + 1);
+            self.losses.lose();
+            *self.losses.lock() = Some(error.to_string());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Remedies: each kind of problem is planted, told over HTTP, and over once what its remedy prints was done.
+//!
+//! SUMMARY   [`ROWS`] has a row for each kind of docs/operations.md. A remedy's commands, which it has in backquotes, are
+//!           run by a shell as they are printed; what a person does before is the test's part.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::replicator::kept::{limit_files, outliving_full_files};
+use crate::replicator::world::{SETTINGS, World};
+use crate::support::daemon::{configure, directory, wait_until};
+use crate::support::http_client::{Web, command};
+use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
+use crate::support::store::{self, create, put};
+
+/// Where the tests are that plant problems and do what their remedies say.
+const HERE: &str = "tests/replication/remedies.rs";
+
+/// Where the words of problems are tested that take a person, another machine or minutes.
+const FINDINGS: &str = "src/health/findings/tests.rs";
+
+/// The kind, why it is not planted here (empty: it is), the file and the test.
+#[rustfmt::skip]
+const ROWS: &[(&str, &str, &str, &str)] = &[
+    ("pool_failing", "", HERE, "a_command_that_was_mended_is_tried_by_unthrottle"),
+    ("no_pool_works", "", HERE, "a_command_that_was_mended_is_tried_by_unthrottle"),
+    ("pool_dying", "", HERE, "the_command_of_a_pool_whose_processes_end_is_tried_by_conform"),
+    ("pool_crowded", "", HERE, "a_crowded_pool_gets_more_processes"),
+    ("pool_exchanging", "a hundred loans, and a minute", FINDINGS, "what_is_counted_within_a_minute_is_told_and_over_after_it"),
+    ("cell_broken", "a kernel without namespaces", FINDINGS, "who_waits_long_for_a_pool_and_cells_without_layers_are_told"),
+    ("cell_incomplete", "a kernel without layers", FINDINGS, "who_waits_long_for_a_pool_and_cells_without_layers_are_told"),
+    ("service_closed", "", HERE, "a_service_without_a_pool_gets_one"),
+    ("replications_failing", "", HERE, "replications_that_failed_for_one_reason_are_restarted_by_it"),
+    ("replications_stalled", "ten minutes", FINDINGS, "jobs_that_stand_still_are_one_trouble_with_an_example"),
+    ("server_slow", "a person at another server", FINDINGS, "a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it"),
+    ("documents_refused", "", HERE, "refused_documents_are_told_until_they_are_acknowledged"),
+    ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "a_database_that_says_nothing_is_a_problem_while_it_lasts"),
+    ("store_refusing", "", HERE, "a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room"),
+    ("store_slow", "a person at the disk or database", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
+    ("store_growing", "an hour", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
+    ("still_loading", "nothing to do but wait", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
+    ("daemon_gone", "a person at another machine", FINDINGS, "a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again"),
+    ("actor_failing", "a mistake of ours", FINDINGS, "an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute"),
+    ("records_dropped", "", HERE, "a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room"),
+    ("costs_unsaved", "a minute between two tries", "src/actors/cost_keeper.rs", "costs_that_cannot_be_saved_are_told_until_they_can"),
+    ("drained", "", HERE, "a_drained_daemon_takes_work_again"),
+    ("settings_differ", "ten minutes", FINDINGS, "files_that_differ_from_what_is_in_force_are_told_but_not_what_was_set_over_http"),
+    ("daemons_differ", "ten minutes and a person", FINDINGS, "daemons_of_other_versions_or_with_other_settings_of_the_same_version_are_told_by_name"),
+];
+
+#[test]
+fn every_kind_of_problem_has_a_row() {
+    let page = include_str!("../../docs/operations.md");
+    let (_, table) = page.split_once("| kind | critical |").unwrap();
+    let rows = table
+        .lines()
+        .skip(1)
+        .take_while(|line| line.starts_with('|'));
+    let kinds = rows.filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let kinds: BTreeSet<&str> = kinds.map(|(kind, _)| kind).collect();
+    let tried: BTreeSet<&str> = ROWS.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(tried, kinds);
+    for (kind, elsewhere, file, test) in ROWS {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let tests = fs::read_to_string(root.join(file)).unwrap();
+        assert!(
+            tests.contains(&format!("fn {test}(")),
+            "{kind}: {test}: {elsewhere}"
+        );
+        assert_eq!(elsewhere.is_empty(), *file == HERE, "{kind}");
+    }
+}
+
+/// Returns the first problem of a kind, if there is one.
+fn problem(web: &Web, kind: &str) -> Option<Value> {
+    let health = web.get("/_health").ok();
+    let mut problems = health["problems"].as_array().unwrap().iter();
+    problems.find(|problem| problem["kind"] == kind).cloned()
+}
+
+/// Waits until a problem of a kind is told, and returns its remedy.
+fn told(web: &Web, kind: &str) -> String {
+    let mut found = None;
+    wait_until(kind, || {
+        found = problem(web, kind);
+        found.is_some()
+    });
+    found.unwrap()["remedy"].as_str().unwrap().to_owned()
+}
+
+fn is_over(web: &Web, kind: &str) {
+    wait_until(&format!("{kind} is over"), || problem(web, kind).is_none());
+}
+
+/// Runs the commands of a remedy in a shell; `settee` is this program, and finds this service.
+fn run(web: &Web, remedy: &str) -> Vec<Output> {
+    let commands = remedy.split('`').skip(1).step_by(2);
+    let outputs = commands.map(|command| {
+        let script = format!("settee() {{ \"$0\" \"$@\"; }}; {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, SETTEE]);
+        shell.env("SETTEE__SERVER__SOCKET", web.service.socket());
+        shell.output().unwrap()
+    });
+    let outputs: Vec<Output> = outputs.collect();
+    assert!(!outputs.is_empty(), "no command: {remedy}");
+    outputs
+}
+
+/// As [`run`]; each command does what it is for.
+fn do_as_told(web: &Web, remedy: &str) {
+    for output in run(web, remedy) {
+        assert!(output.status.success(), "{remedy}: {output:?}");
+    }
+}
+
+#[test]
+fn a_command_that_was_mended_is_tried_by_unthrottle() {
+    let directory = directory();
+    let server = directory.path().join("scripted.sh");
+    fs::write(&server, "exit 3\n").unwrap();
+    let config = format!(
+        "[query_servers]\njavascript = \"sh {}\"\n\
+         [pools.javascript]\ninit_size = 1\n[pools.python]\ninit_size = 1\n",
+        server.display()
+    );
+    let web = Web::start_command(
+        directory,
+        command(&configure(server.parent().unwrap(), &config)),
+    );
+    told(&web, "no_pool_works");
+    fs::write(&server, "while read -r line; do echo true; done\n").unwrap();
+    do_as_told(&web, &told(&web, "pool_failing"));
+    is_over(&web, "no_pool_works");
+    // The other pool may have been tried meanwhile.
+    wait_until("all pools work", || {
+        let failing = problem(&web, "pool_failing");
+        let remedy = failing.iter().filter_map(|one| one["remedy"].as_str());
+        remedy.inspect(|remedy| do_as_told(&web, remedy)).count() == 0
+    });
+    web.service.stop();
+}
+
+#[test]
+fn the_command_of_a_pool_whose_processes_end_is_tried_by_conform() {
+    let web = Web::start("");
+    let mut client = web.service.connect();
+    client.get_proc("python");
+    wait_until("a look", || problem(&web, "pool_dying").is_none());
+    for _ in 0..5 {
+        let proc = client.get_proc("python");
+        let exits = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["exit", 7]});
+        client.error(&exits);
+    }
+    let remedy = told(&web, "pool_dying");
+    let [output] = &run(&web, &remedy)[..] else {
+        panic!("{remedy}");
+    };
+    // The script of these tests knows no functions.
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let cases = String::from_utf8_lossy(&output.stdout);
+    assert!(cases.contains("reset"), "{cases}");
+    web.service.stop();
+}
+
+#[test]
+fn a_crowded_pool_gets_more_processes() {
+    let web = Web::start("[pools.one]\nlanguage = \"python\"\nmax = 1\n");
+    let mut holder = web.service.connect();
+    let borrow = json!({"id": 1, "call": "get_proc", "pool": "one", "timeout_ms": 120_000});
+    holder.ok(&borrow);
+    let mut waiter = web.service.connect();
+    waiter.send(&borrow);
+    let remedy = told(&web, "pool_crowded");
+    do_as_told(&web, &remedy);
+    assert!(waiter.reply().get("ok").is_some());
+    is_over(&web, "pool_crowded");
+    web.service.stop();
+}
+
+#[test]
+fn a_service_without_a_pool_gets_one() {
+    let web = Web::start(
+        "[services.js]\nlisten = \"localhost:0\"\npool = \"late\"\nwait_for_pool = true\n",
+    );
+    let remedy = told(&web, "service_closed");
+    do_as_told(&web, &remedy.replace("LANGUAGE", "javascript"));
+    is_over(&web, "service_closed");
+    web.service.stop();
+}
+
+#[test]
+fn replications_that_failed_for_one_reason_are_restarted_by_it() {
+    let settings = SETTINGS.replace(
+        "backoff_base = 1",
+        "backoff_base = 3600\nbackoff_max = 7200",
+    );
+    let world = World::start_at(|| store::start(&settings));
+    world
+        .target
+        .fault(|_| Some(Answer::error(401, "unauthorized", "It's not you.")));
+    create(&world.web, "it's", &world.continuous());
+    let remedy = told(&world.web, "replications_failing");
+    world.target.heal();
+    do_as_told(&world.web, &remedy);
+    is_over(&world.web, "replications_failing");
+    world.stop();
+}
+
+#[test]
+fn refused_documents_are_told_until_they_are_acknowledged() {
+    let world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    create(&world.web, "to%20backup", &world.continuous());
+    let remedy = told(&world.web, "documents_refused");
+    assert!(
+        remedy.contains("documents_refused 'to backup'`"),
+        "{remedy}"
+    );
+    do_as_told(&world.web, &remedy);
+    assert!(problem(&world.web, "documents_refused").is_none());
+    is_over(&world.web, "documents_refused");
+    let again = run(&world.web, &remedy);
+    assert_eq!(again[1].status.code(), Some(66), "{again:?}");
+    world.stop();
+}
+
+#[test]
+fn a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room() {
+    let directory = directory();
+    let audit = directory.path().join("audit.log");
+    let config = format!("{SETTINGS}[log]\naudit = {audit:?}\naudit_required = true\n");
+    let command = outliving_full_files(&store::command(directory.path(), &config));
+    let web = Web::start_command(directory, command);
+    let body = json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b"});
+    create(&web, "first", &body);
+    let written = || fs::read_to_string(&audit).unwrap();
+    wait_until("the first record", || written().ends_with('\n'));
+    // A part of the next record fits.
+    limit_files(&web, Some(written().len() as u64 + 10));
+    put(&web, "/_replicator/second", &body).reason(503, "store_unavailable");
+    told(&web, "store_refusing");
+    let remedy = told(&web, "records_dropped");
+    assert!(remedy.starts_with("make room for [log] audit"), "{remedy}");
+    assert_eq!(web.get("/_health").ok()["status"], "critical");
+    let reason = web
+        .send("PUT", "/_drain", "")
+        .reason(503, "audit_unavailable");
+    assert!(reason.contains("File too large"), "{reason}");
+    assert_eq!(web.get("/_drain").ok()["draining"], false);
+
+    limit_files(&web, None);
+    // Each order is another try to write.
+    wait_until("orders are taken", || {
+        put(&web, "/_replicator/second", &body).status == 201
+    });
+    is_over(&web, "store_refusing");
+    let remedy = told(&web, "records_dropped");
+    do_as_told(&web, &remedy);
+    is_over(&web, "records_dropped");
+    wait_until("the last record", || {
+        written().contains("\"what\":\"acknowledge_losses\"")
+    });
+    let (whole, torn): (Vec<_>, Vec<_>) = written()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).map_err(|_| line.len()))
+        .partition(Result::is_ok);
+    let gaps = whole
+        .iter()
+        .flatten()
+        .filter(|record| record["level"] == "error");
+    let counts: Vec<&Value> = gaps.map(|record| &record["count"]).collect();
+    assert_eq!(counts, [2], "{}", written());
+    assert_eq!(torn, [Err(10)], "{}", written());
+    web.service.stop();
+}
+
+#[test]
+fn a_drained_daemon_takes_work_again() {
+    let web = Web::start("");
+    web.send("PUT", "/_drain", "").ok();
+    let remedy = told(&web, "drained");
+    do_as_told(&web, &remedy);
+    is_over(&web, "drained");
+    web.service.stop();
+}
