@@ -239,6 +239,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
             uses: 30,
             age_ms: 61_000,
             idle_ms: 1500,
+            memory: None,
             holder: Some(Holder {
                 client: 17,
                 pid: Some(4712),
