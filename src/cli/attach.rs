@@ -33,7 +33,8 @@ const COUCHDB_TIMEOUT_MS: u64 = 5000;
 Exit codes:
   0    standard input ended and everything it asked was answered; or nobody reads the answers
   64   the command line is wrong
-  69   no service answers in time, it has no such pool or group, or no room for the pipes
+  66   there is no such pool or group
+  69   no service answers in time, or it has no room for the pipes
   74   reading standard input or writing standard output failed
   77   the socket belongs to another user
   78   the service has no such language, or cannot start the query server with its
@@ -168,7 +169,7 @@ fn refusal(socket: &Path, error: &ClientError) -> CliError {
     match error {
         ClientError::Service(said) if said.name == "not_found" => {
             let hint = "`settee pool list` shows the pools and their groups";
-            CliError::at(Exit::Unavailable, socket.display(), said, hint)
+            CliError::at(Exit::NotFound, socket.display(), said, hint)
         }
         error => service_error(socket, error),
     }

@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
 //!           With `--against-running` the service tells what a reload would change ([`against_running`]).
-//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started. What `serve`
+//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started but shells that
+//!           read commands. What `serve`
 //!           opens is opened as far as that changes nothing, and refused with the same words.
 
 mod against_running;
@@ -18,7 +19,8 @@ use slog::{Discard, Logger, o};
 use crate::actors::language::Registry;
 use crate::actors::service::socket::{MAKE_FOLDER, missing_folder};
 use crate::app::StartError;
-use crate::config::{Config, Loaded, Origin, ServiceAddress, Setting, is_ini};
+use crate::config::{Config, LanguageCommand, Loaded, Origin, ServiceAddress, Setting, is_ini};
+use crate::languages::command::CommandLanguage;
 use crate::replicator::http_config;
 use crate::tls;
 use replication::endpoint::Http;
@@ -81,6 +83,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     require_openable(&loaded.config)?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
+    text.push_str(&commands(&loaded.config));
     if !args.sandbox {
         return output::print(&text);
     }
@@ -139,6 +142,22 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     }
 }
 
+/// Returns which commands cannot be started: `serve` goes on without their pools.
+fn commands(config: &Config) -> String {
+    let mistakes = config.languages.iter().filter_map(|(name, command)| {
+        let LanguageCommand::Command(command) = command else {
+            return None;
+        };
+        let mistake = one_line(CommandLanguage::mistake(command)?);
+        Some(format!("# [query_servers] {name}: {mistake}\n"))
+    });
+    let text: String = mistakes.collect();
+    match &*text {
+        "" => text,
+        _ => format!("\n# Commands that cannot be started:\n{text}"),
+    }
+}
+
 /// Returns the whole configuration as TOML with comments.
 fn report(loaded: &Loaded) -> String {
     let settings = loaded.config.settings();
@@ -181,7 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Config, LanguageCommand, Notice, default_file};
+    use crate::config::{Config, Notice, default_file};
 
     #[test]
     fn the_report_of_the_defaults_is_toml_with_the_same_values() {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use couchjs::{Options, ProcessStatus};
 
-use crate::config::SandboxMode;
+use crate::config::{SandboxMode, nearest};
 use child::cell::own::{self, MissingLayer, OwnCell};
 use child::parent_death;
 
@@ -224,10 +224,29 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                     .parse()
                     .map_err(|_| format!("{SANDBOX} is off, standard or strict, not '{value}'"))?;
             }
-            _ => {}
+            text => check_slip(text)?,
         }
     }
     Ok(Request::Serve(serve))
+}
+
+/// Refuses an option that was meant to be one of ours; what else `couchjs` may take is ignored.
+fn check_slip(option: &str) -> Result<(), String> {
+    let ours = [
+        LINE_MAX,
+        "--text-reasons",
+        "--no-optimize-functions",
+        SANDBOX,
+        "--die-with-parent",
+    ];
+    let meant = option
+        .starts_with("--")
+        .then(|| nearest::slip(option, &ours));
+    meant.flatten().map_or(Ok(()), |meant| {
+        Err(format!(
+            "there is no option {option}: did you mean {meant}?"
+        ))
+    })
 }
 
 /// Reads a number of bytes; `what` it limits is named where it is too small or none.
@@ -275,6 +294,13 @@ mod tests {
             serves_with(4 << 20)
         );
         assert_eq!(request(&["--", "-h"]), serves_with(default));
+    }
+
+    #[test]
+    fn a_slip_in_an_option_of_ours_is_refused_and_another_option_ignored() {
+        let slip = request(&["--text-reason"]).unwrap_err();
+        assert!(slip.contains("did you mean --text-reasons?"), "{slip}");
+        assert!(request(&["--some-option-of-couchjs", "-H"]).is_ok());
     }
 
     #[test]

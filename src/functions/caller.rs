@@ -168,6 +168,11 @@ impl Caller {
         let asked = self.call.as_ref().map(|call| (call, Instant::now()));
         let question = shared.address.borrow().get_proc.send(request);
         let answer = question.await.map_err(|_| self.manager_is_gone())?;
+        if let (Some(call), Err(error)) = (&self.call, &answer)
+            && let Some(pool) = error.pool()
+        {
+            call.refused_by(pool);
+        }
         let mut lease = answer.map_err(|error| *error)?;
         lease.loan = asked.map(|(call, asked)| {
             let Lease {

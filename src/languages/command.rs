@@ -9,6 +9,7 @@
 //!           at once and not an exit status 127, and no shell is started in between.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -22,8 +23,11 @@ use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
 use child::cell::Cell;
 use child::cell::terms::CellTerms;
-use child::cell::trial::CellTrial;
+use child::cell::trial::{CellTrial, check_program};
 use child::{CommandSpec, SpawnError};
+
+/// What runs commands that are written for a shell.
+const SHELL: &str = "/bin/sh";
 
 /// Characters that mean something to a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
@@ -82,6 +86,26 @@ impl CommandLanguage {
             text.push_str(&word.to_string_lossy());
         }
         Self::of(text, spec.clone(), spec)
+    }
+
+    /// Returns why a command cannot be started, as far as can be told without starting it. Blocks: a shell reads what is
+    /// written for one.
+    pub(crate) fn mistake(text: &str) -> Option<String> {
+        let CommandSpec {
+            program, arguments, ..
+        } = command_spec(&expand(text, false));
+        if let Err(error) = check_program(&program) {
+            return Some(error.to_string());
+        }
+        let [option, script] = &arguments[..] else {
+            return None;
+        };
+        if program != Path::new(SHELL) || option != "-c" {
+            return None;
+        }
+        let read = Command::new(SHELL).args(["-n", "-c"]).arg(script).output();
+        let read = read.ok().filter(|read| !read.status.success())?;
+        Some(String::from_utf8_lossy(&read.stderr).trim().to_owned())
     }
 
     fn of(text: String, spec: CommandSpec, mut stressed: CommandSpec) -> Self {
@@ -157,7 +181,7 @@ fn command_spec(text: &str) -> CommandSpec {
             cell: Cell::None,
         },
         _ => CommandSpec {
-            program: "/bin/sh".into(),
+            program: SHELL.into(),
             arguments: vec!["-c".into(), format!("exec {text}").into()],
             environment: Vec::new(),
             cell: Cell::None,

@@ -88,6 +88,8 @@ pub struct Call {
 struct Progress {
     /// The pool of the first process.
     pool: Option<Arc<str>>,
+    /// The pool that refused it one.
+    refused_by: Option<Arc<str>>,
     wait: Duration,
     teach: Duration,
     work: WorkingTime,
@@ -131,6 +133,11 @@ impl Call {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the pool that gives it no process.
+    pub(crate) fn refused_by(&self, pool: &Arc<str>) {
+        self.progress().refused_by = Some(Arc::clone(pool));
     }
 
     /// Lends it a process under `token` that it has waited for since `asked`.
@@ -312,7 +319,7 @@ impl Call {
         };
         FinishedCall {
             call: Arc::clone(self),
-            pool: progress.pool,
+            pool: progress.pool.or(progress.refused_by),
             cost,
             has_ended_process: progress.has_ended_process,
             is_explained_to_tenant: progress.is_explained_to_tenant,

@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use settee::client::operator_socket;
 
@@ -41,16 +42,18 @@ while read -r line; do
 done
 ";
 
-/// Returns a Python that has the validators.
+/// Returns a Python that has the validators, and the generator of clients.
 fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openapi-0.9");
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openapi-0.9-0.29");
     let python = folder.join("bin/python");
     let complete = folder.join("complete");
     if !complete.exists() {
         run(Command::new("python3")
             .args(["-m", "venv", "--clear"])
             .arg(&folder));
-        let install = "-m pip install --quiet --disable-pip-version-check openapi-spec-validator==0.9.0 jsonschema==4.26.0";
+        let install = "-m pip install --quiet --disable-pip-version-check openapi-spec-validator==0.9.0 jsonschema==4.26.0 openapi-python-client==0.29.1";
         run(Command::new(&python).args(install.split(' ')));
         File::create(complete).unwrap();
     }
@@ -77,4 +80,17 @@ async fn every_operation_takes_and_answers_what_its_description_says() {
         web.service.stop();
     });
     test.await.unwrap();
+}
+
+#[test]
+fn a_generator_of_clients_makes_a_call_of_each_operation_that_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let web = Web::start("");
+    let generate = project().join("tests/external/openapi/generate.py");
+    run(Command::new(python())
+        .arg(generate)
+        .arg(directory.path())
+        .arg(project().join("docs/openapi.json"))
+        .arg(format!("http://{}", web.address)));
+    web.service.stop();
 }

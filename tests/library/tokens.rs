@@ -78,9 +78,13 @@ const BOUND: &[(isize, &str)] = &[
     ),
     (-925, "the ProcManager is eight files"),
     (
-        3_900,
+        4_700,
         "each remedy is a command that works: losses are told until they are acknowledged, records that cannot be written are \
          counted, and orders can depend on the audit",
+    ),
+    (
+        800,
+        "authors of JavaScript read the place of a mistake and the way out",
     ),
     (
         1_100,

@@ -459,7 +459,7 @@ fn a_documents_replication_is_verified_with_the_documents_credentials() {
     for none in ["shop-11", "zzz", "a", "sho"] {
         let (status, _, error) = verify(none, &[]);
         assert!(
-            status == Some(69) && error.contains("no document"),
+            status == Some(66) && error.contains("no document"),
             "{error}"
         );
     }

@@ -8,7 +8,7 @@ use super::keys::{
     REPLICATOR, SHARES, SSL, TENANTS, USERS,
 };
 use super::layer::Entry;
-use super::nearest::{nearest, slip};
+use super::nearest::{advice, slip};
 use super::tenants::{TENANT_NAME_RULE, is_tenant_name};
 use super::types::language_name;
 use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
@@ -88,7 +88,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
             "[{shown}] is another part of CouchDB's and was passed over"
         ))
     } else {
-        problem(what, suggestion(section, &sections))
+        problem(what, advice(section, &sections, ""))
     }
 }
 
@@ -143,7 +143,8 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
     let elsewhere = keys::fixed().find(|(_, other)| other.name == key);
     let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
         Some((other, _)) => format!("it belongs in section [{other}]"),
-        None => suggestion(key, &known),
+        None if is_foreign => advice(key, &known, "leave out what is CouchDB's alone, or "),
+        None => advice(key, &known, ""),
     };
     problem(
         format!("there is no key {key:?} in section [{section}]"),
@@ -186,7 +187,7 @@ fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     } else {
         problem(
             format!("there is no in-process language {key:?}"),
-            suggestion(&name, NATIVE_LANGUAGES),
+            advice(&name, NATIVE_LANGUAGES, ""),
         )
     })
 }
@@ -201,18 +202,5 @@ pub(super) fn home_of(key: &str) -> String {
             let sections: Vec<_> = keys::sections().collect();
             format!("put it under one of [{}]", sections.join("], ["))
         }
-    }
-}
-
-/// Returns the advice for an unknown name: the nearest known one, or all when none is near.
-fn suggestion(asked: &str, known: &[&str]) -> String {
-    match nearest(asked, known.iter().copied()) {
-        None => "there are none yet".to_owned(),
-        Some(near) if near.likely => format!("did you mean {:?}?", near.name),
-        Some(near) => format!(
-            "the nearest known one is {:?}, of {}",
-            near.name,
-            known.join(", ")
-        ),
     }
 }

@@ -50,6 +50,15 @@ pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
     }
 }
 
+/// Returns the advice for the name of something that is not configured.
+pub(super) fn advice(asked: &str, known: &[&str], or: &str) -> String {
+    match slip(asked, known) {
+        Some(name) => format!("did you mean {name:?}?"),
+        None if known.is_empty() => "there are none yet".to_owned(),
+        None => format!("{or}take one of {}", known.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use strum::VariantNames;
 pub use pools::PoolPlace;
 
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS, REPLICATOR, SSL, USERS};
-use super::nearest::slip;
+use super::nearest::advice;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 use super::users::{Role, UserConfig};
@@ -280,13 +280,5 @@ impl Rules<'_> {
             let what = "has pools without the role caller, which alone they limit";
             section.problem("pools", what, "add the role caller, or leave pools out");
         }
-    }
-}
-
-/// Returns the advice for the name of something that is not configured.
-fn advice(asked: &str, known: &[&str], or: &str) -> String {
-    match slip(asked, known) {
-        Some(name) => format!("did you mean {name:?}?"),
-        None => format!("{or}take one of {}", known.join(", ")),
     }
 }

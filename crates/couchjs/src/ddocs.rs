@@ -250,7 +250,7 @@ impl Loaded {
                 return Err(Failure::error("not_found", &reason));
             }
             Leaf::Other(json) => {
-                return Err(compilation_error(NO_FUNCTION, &json));
+                return Err(compilation_error(NO_FUNCTION, None, &json));
             }
             Leaf::Function(call) => {
                 if !self.realms.contains_key(path) {

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use rquickjs::convert::Coerced;
 use rquickjs::{Array, CString, Ctx, Object, Type, Value};
 
+use super::hints;
 use super::realm::Shared;
 use super::stack::without_modules;
 use super::text::{quote, unquote};
@@ -223,6 +224,14 @@ impl Failure {
         self
     }
 
+    /// Adds what to do to the reason, for a report; the answer has it from elsewhere.
+    pub(super) fn hinting(mut self, hint: Option<&str>) -> Self {
+        if let (Failure::Error { reason, .. }, Some(_)) = (&mut self, hint) {
+            *reason = hinted(reason, hint).into_owned();
+        }
+        self
+    }
+
     /// As it is, but under CouchDB with this reason, JSON text.
     pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
@@ -230,6 +239,11 @@ impl Failure {
         }
         self
     }
+}
+
+/// Returns words and what to do.
+pub(super) fn hinted<'a>(words: &'a str, hint: Option<&str>) -> Cow<'a, str> {
+    hint.map_or(words.into(), |hint| format!("{words}: {hint}").into())
 }
 
 fn error_line(name: &str, reason: &str) -> String {
@@ -288,7 +302,8 @@ impl<'js> Thrown<'_, 'js> {
         match name.text().filter(|name| !name.is_empty()) {
             Some(name) => {
                 let couchdb_reason = json.as_deref().unwrap_or(NO_REASON);
-                Failure::error(&name, &words).with_couchdb_reason(couchdb_reason)
+                let reason = hinted(&words, hints::of_error(&name, &words));
+                Failure::error(&name, &reason).with_couchdb_reason(couchdb_reason)
             }
             None => {
                 let stack = stack.text().filter(|stack| !stack.is_empty());
@@ -307,7 +322,11 @@ impl<'js> Thrown<'_, 'js> {
             return unnamed(&whole, &quote(&whole));
         };
         match (reason.text(), reason) {
-            (Some(text), _) => Failure::error(&name, &text),
+            (Some(text), _) => match hints::of_error(&name, &text) {
+                Some(hint) => Failure::error(&name, &hinted(&text, Some(hint)))
+                    .with_couchdb_reason(&quote(&text)),
+                None => Failure::error(&name, &text),
+            },
             (None, Member::Is(value)) if !value.is_undefined() => {
                 let json = self
                     .json(value.clone())

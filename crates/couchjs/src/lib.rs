@@ -16,6 +16,7 @@ mod command;
 mod ddocs;
 mod engine;
 mod failure;
+mod hints;
 mod lines;
 pub mod members;
 mod memory;

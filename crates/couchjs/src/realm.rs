@@ -19,7 +19,8 @@ use rquickjs::{
 use super::bytecode::Script;
 use super::command::Command;
 use super::engine::Engine;
-use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, text_of};
+use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, text_of};
+use super::hints;
 use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES, ProcessStatus};
 use super::mime::{self, Registry};
@@ -470,17 +471,27 @@ COUCHDB_OUT_OF_MEMORY
             Ok(value) => match value.as_function() {
                 Some(function) if is_async(function) => Err(async_function(source)),
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
-                None => Err(compilation_error(NO_FUNCTION, source)),
+                None => Err(compilation_error(
+                    NO_FUNCTION,
+                    hints::of_no_function(source),
+                    source,
+                )),
             },
             Err(rquickjs::Error::Exception) => {
                 let error = ctx.catch();
-                let failure = Failure::thrown(&ctx, &error);
+                let hint = hints::of_source(source).filter(|_| is_syntax_error(&error));
+                let failure = Failure::thrown(&ctx, &error).hinting(hint);
                 self.shared
                     .note_raised(&ctx, &error, &failure, Some(source));
                 Err(if failure.is_out_of_memory(&self.shared) {
                     failure.inside(|| format!("compiling {}", excerpt(source)))
                 } else {
-                    compilation_error(&text_of(&ctx, &error), source)
+                    let text = text_of(&ctx, &error);
+                    let known = || {
+                        text.strip_prefix("SyntaxError: ")
+                            .and_then(|text| hints::of_error("SyntaxError", text))
+                    };
+                    compilation_error(&text, hint.or_else(known), source)
                 })
             }
             Err(error) => Err(Failure::of(&ctx, &error)),
@@ -630,9 +641,15 @@ pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
 fn async_function(source: &str) -> Failure {
     let text = "The function is async, and nothing waits for what it promises: take `async` and `await` out.";
     let couchdb = quote(&format!("{NO_FUNCTION} ({source})"));
-    compilation_error(text, source).with_couchdb_reason(&couchdb)
+    compilation_error(text, None, source).with_couchdb_reason(&couchdb)
 }
 
-pub(super) fn compilation_error(text: &str, source: &str) -> Failure {
-    Failure::error("compilation_error", &format!("{text} ({source})"))
+/// CouchDB tells no hint.
+pub(super) fn compilation_error(text: &str, hint: Option<&str>, source: &str) -> Failure {
+    let reason = format!("{} ({source})", hinted(text, hint));
+    let failure = Failure::error("compilation_error", &reason);
+    match hint {
+        Some(_) => failure.with_couchdb_reason(&quote(&format!("{text} ({source})"))),
+        None => failure,
+    }
 }

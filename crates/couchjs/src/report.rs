@@ -278,7 +278,9 @@ impl Shared {
     ) -> Details {
         let (name, message) = failure.words(self);
         let of_module = self.report.module.borrow();
-        let of_module = of_module.as_ref().filter(|(reason, _)| *reason == *message);
+        let of_module = of_module
+            .as_ref()
+            .filter(|(reason, _)| message.starts_with(&**reason));
         let place = of_module.map_or_else(
             || {
                 let stack = stack_of(ctx, value).unwrap_or_default();

@@ -19,6 +19,19 @@ const BRACKETS_MAX: usize = 600;
 
 /// Returns what `look` tells of the tree of a source; `None` if there is no tree.
 pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -> Option<R> {
+    with_tree_of(SourceType::script(), source, look)
+}
+
+/// Returns whether a source is TypeScript.
+pub(super) fn is_typescript(source: &str) -> bool {
+    with_tree_of(SourceType::ts(), source, |_| ()).is_some()
+}
+
+fn with_tree_of<R>(
+    kind: SourceType,
+    source: &str,
+    look: impl FnOnce(&Program<'_>) -> R,
+) -> Option<R> {
     let brackets = source.bytes().filter(|byte| b"([{".contains(byte)).count();
     if source.len() > SOURCE_BYTES_MAX || brackets > BRACKETS_MAX {
         return None;
@@ -29,7 +42,7 @@ pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -
         ..ParseOptions::default()
     };
     let allocator = Allocator::default();
-    let parser = Parser::new(&allocator, &source, SourceType::script()).with_options(options);
+    let parser = Parser::new(&allocator, &source, kind).with_options(options);
     let parsed = parser.parse();
     let is_correct = parsed.diagnostics.is_empty();
     is_correct.then(|| look(&parsed.program))

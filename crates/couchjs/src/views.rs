@@ -312,6 +312,6 @@ pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
         Some(source) if source.is_empty() => Err(missing()),
         Some(source) => Ok(source.into_owned()),
         None if matches!(json, "null" | "false" | "0") => Err(missing()),
-        None => Err(compilation_error(NO_FUNCTION, json)),
+        None => Err(compilation_error(NO_FUNCTION, None, json)),
     }
 }

@@ -29,16 +29,17 @@ function chart(name, { at, period }, kind, values, format, note) {
   const peak = values.indexOf(Math.max(...values));
   const text = values.length === 0
     ? `${name}: no numbers yet`
-    : `${name} in the last ${span(values.length * period * 1000)}: now ${format(now)}, at most ${format(values[peak])} at ${new Date(at[peak] * 1000).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hour12: false })}${note ? `, ${note}` : ""}`;
+    : `${name} in the last ${span(values.length * period * 1000)}: now ${format(now)}, peak ${format(values[peak])} at ${new Date(at[peak] * 1000).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hour12: false })}${note ? `, ${note}` : ""}`;
   return h("figure", { "data-key": name },
     h("figcaption", null, h("span", null, name), " ", h("b", null, values.length === 0 ? "–" : format(now)), " ",
-      h("small", null, note ?? (values.length === 0 ? "first numbers in 30 s" : `at most ${format(values[peak])}`))),
+      h("small", null, note ?? (values.length === 0 ? "first numbers in 30 s" : `peak ${format(values[peak])}`))),
     h("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": text },
       h("line", { x1: 0, y1: HEIGHT - 0.5, x2: width, y2: HEIGHT - 0.5 }),
       values.length === 0 ? null : [
         h("path", { class: "area", d: `${points(values, most || 1, first)}L${width} ${HEIGHT}L${first} ${HEIGHT}Z` }),
         h("path", { class: kind, d: points(values, most || 1, first) }),
-      ]));
+      ]),
+    h("p", { class: "axis" }, h("span", null, `${span((width + 1) * period * 1000)} ago`), h("span", null, "now")));
 }
 
 function all(series) {

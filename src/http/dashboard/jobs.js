@@ -205,11 +205,12 @@ export const one = {
   load: ({ names: [id] }) => ask(jobPath(id)),
   show(state, job, { again }) {
     const info = job.info ?? {};
+    const problem = state.health.daemons[0].problems.find(({ kind, subject }) => kind === "replications_failing" && subject === job.reason);
     const events = (job.history ?? []).map((event, at) => ({ key: `${event.timestamp} ${at}`, cells: [when(event.timestamp), event.type, event.reason] }));
     const refused = (job.refused ?? []).map((doc) => ({ key: `${doc.id} ${doc.rev}`, cells: [doc.id, doc.rev, doc.error, doc.reason] }));
     return [
       section("Now", null,
-        facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Id", job.id], ["Source", job.source], ["Target", job.target],
+        facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["What to do", problem?.remedy, "wide"], ["Since", when(job.since)], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Id", job.id], ["Source", job.source], ["Target", job.target],
           ["User", job.user], ["Asked for", when(job.start_time)], ["Errors in a row", job.error_count], ["Priority", job.priority], ["Daemon", daemonOf(job)],
           ["Paused", job.paused && h("span", null, `by ${job.paused.by}, `, when(job.paused.since))],
           ["Read", info.docs_read], ["Written", info.docs_written], ["Refused", info.doc_write_failures], ["Pending", info.changes_pending],

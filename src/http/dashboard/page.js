@@ -4,7 +4,7 @@
 // A page that nobody looks at does not ask.
 
 import { ask } from "./api.js";
-import { plain, show } from "./dom.js";
+import { h, plain, show } from "./dom.js";
 import * as functions from "./functions.js";
 import * as jobs from "./jobs.js";
 import { overview } from "./overview.js";
@@ -84,10 +84,8 @@ function enter({ view, listed, names }, found) {
 
 // ---- the service ------------------------------------------------------------------------------
 
-function say(text, mood) {
-  if (byId("state").textContent !== text) byId("state").textContent = text;
-  byId("state").className = mood;
-}
+// `more` is no part of the mood.
+const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), more]);
 
 function showAll(state, found, route) {
   byId("version").textContent = state.version;
@@ -103,10 +101,10 @@ function showAll(state, found, route) {
   const problems = lines(state.health);
   document.title = problems.length > 0 ? `(${number(countOf(problems))}) ${named}` : named;
   const first = problems.length > 0 && [problems[0].subjects[0], whose(problems[0])].filter(Boolean).join(" at ");
-  const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first; ` : "no problem; ";
-  const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);
-  say(`${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
-    (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), mood);
+  const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first` : "no problem";
+  say(worst, moodOf(status), [
+    "; ", h("span", { class: waiting > 0 && status === "ok" && "warn" }, `${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process`),
+    stale > 0 && `; ${plural(stale, "process is", "processes are")} older than the last reload`]);
 }
 
 function showLogin(error) {

@@ -161,6 +161,16 @@ pub struct ErrorClass {
 }
 
 impl GetProcError {
+    /// Returns the pool that gives no process, where one pool does not.
+    pub(crate) fn pool(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::PoolBusy { pool } | Self::PoolRemoved { pool } | Self::Throttled { pool, .. } => {
+                Some(pool)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns what programs are told of it.
     pub fn class(&self) -> ErrorClass {
         use Fault::{Client, Host, QueryServer, Settee};

@@ -532,8 +532,9 @@ fn a_command_that_was_mended_is_tried_by_a_reload_and_by_what_the_problem_says_w
     mend(good);
     let health = client.operator.get("/_health");
     let remedy = health["problems"][0]["remedy"].as_str().unwrap();
-    let (_, order) = remedy.split_once("then: settee ").expect("a command");
-    prints(&service, &order.split(' ').collect::<Vec<_>>());
+    let (_, order) = remedy.split_once("`settee ").expect("a command");
+    let order = order.trim_end_matches('`').split(' ');
+    prints(&service, &order.collect::<Vec<_>>());
     wait_for_problems(&service, &[]);
     service.stop();
 }

@@ -83,7 +83,7 @@ fn json_is_what_the_service_sends_on_one_line() {
 }
 
 #[test]
-fn mistakes_end_with_64_and_say_what_to_do() {
+fn mistakes_end_with_64_and_what_is_not_there_with_66() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\n");
     for (arguments, says) in [
         (
@@ -112,11 +112,11 @@ fn mistakes_end_with_64_and_say_what_to_do() {
         &["ps", "--pool", "q"],
         &["attach", "--pool", "q"],
     ] {
-        let said = complains(&service, 69, arguments);
+        let said = complains(&service, 66, arguments);
         assert!(said.contains("there is no pool named 'q'"), "{said}");
     }
-    complains(&service, 69, &["kill", "p/4711"]);
-    complains(&service, 69, &["jobs", "show", "q"]);
+    complains(&service, 66, &["kill", "p/4711"]);
+    complains(&service, 66, &["jobs", "show", "q"]);
     let said = complains(
         &service,
         69,
@@ -144,7 +144,7 @@ fn attach_takes_a_process_of_the_pool_or_the_group_that_it_is_told() {
     assert_eq!(pid_of(&["attach", "--pool", "p"]), pid);
     let pid = client.pool("q")["procs"][0]["os_pid"].clone();
     assert_eq!(pid_of(&["attach", "--group", "H"]), pid);
-    let error = complains(&service, 69, &["attach", "--pool", "r"]);
+    let error = complains(&service, 66, &["attach", "--pool", "r"]);
     assert!(error.contains("no pool named 'r'"), "{error}");
     assert!(error.contains("settee pool list"), "{error}");
     let error = complains(&service, 64, &["attach", "--pool", "p", "--group", "g"]);

@@ -115,7 +115,7 @@ fn ps_tells_for_whom_each_process_runs_what_and_what_it_has_taken() {
         (&one["total_rows"], &one["procs"][0]["pool"]),
         (&json!(1), &json!("python"))
     );
-    let said = complains(&service, 69, &["ps", "--pool", "none"]);
+    let said = complains(&service, 66, &["ps", "--pool", "none"]);
     assert!(said.contains("there is no pool named 'none'"), "{said}");
     prints(&service, &["kill", name(&row)]);
     client.reply();
@@ -176,7 +176,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
     );
     let pid = row["os_pid"].as_u64().unwrap();
     wait_until("its end", || !pid_exists(pid));
-    let said = complains(&service, 69, &["kill", name(&row)]);
+    let said = complains(&service, 66, &["kill", name(&row)]);
     let gone = format!("there is no process named '{}'", name(&row));
     assert!(said.contains(&gone), "{said}");
     let map = json!({"id": 2, "call": "map_docs", "lang": "endless", "db": "shop", "funs": ["f"], "docs": [{"_id": "a"}]});

@@ -31,6 +31,7 @@ RARE = {
     "Up": {"404"},  # while the service stops
     "Reduce": {"501"},  # several functions, of a language whose query server runs one
     "DashboardLink": {"404"},  # a daemon without an address for HTTP
+    "AcknowledgeLosses": {"200"},  # a loss
     "KillProc": {"409"},  # a process that is being started
     "PauseJob": {"409"},  # a job that no daemon of a fleet has
     "ResumeJob": {"409"},
@@ -206,7 +207,6 @@ def welcome():
         play("get", path, 200, user=None)
     play("get", "/_session", 200)
     play("post", "/_session", 200, {"name": "root", "password": "secret"}, user=None)
-    play("post", "/_session", 200, "name=root&password=secret", "application/x-www-form-urlencoded", user=None)
     play("post", "/_session", 401, {"name": "root", "password": "wrong"}, user=None)
     play("delete", "/_session", 200)
 
@@ -321,6 +321,8 @@ def node():
     play("get", "/_health", 200)
     play("get", "/_health?fleet=true", 200)
     play("get", "/_health?fleet=7", 400)
+    play("delete", "/_health/drained", 400)
+    play("delete", "/_health/documents_refused?subject=lost", 404)
     play("get", "/_drain", 200)
     play("put", "/_drain", 200)
     play("delete", "/_drain", 200)

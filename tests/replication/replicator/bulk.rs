@@ -178,8 +178,8 @@ fn orders_say_what_they_did_not_do() {
     assert!(list.contains(&id) && list.contains(" -> "), "{list}");
 
     assert!(failed(&settee(&world, &["restart"]), 64).contains("no job is named"));
-    assert!(failed(&settee(&world, &["restart", "none"]), 69).contains("no such job: none"));
-    assert!(failed(&settee(&world, &["pause", "none*"]), 69).contains("no job fits"));
+    assert!(failed(&settee(&world, &["restart", "none"]), 66).contains("no such job: none"));
+    assert!(failed(&settee(&world, &["pause", "none*"]), 66).contains("no job fits"));
     let said = failed(&settee(&world, &["pause", "live", "none"]), 65);
     assert!(said.contains("no such job: none"), "{said}");
     wait_until("a pause", || total(&world.web, "states=paused") == 1);
@@ -468,7 +468,7 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
         said.ends_with("\n1 document refused, the latest 1 are shown\n"),
         "{said}"
     );
-    failed(&settee(&world, &["refused", "none"]), 69);
+    failed(&settee(&world, &["refused", "none"]), 66);
     world.stop();
 }
 

@@ -49,7 +49,7 @@ fn a_document_that_failed_for_good_is_listed_counted_and_shown_with_its_reason()
     );
     assert!(printed(&world, &["show", "second"]).contains(error));
     let none = settee(&world, &["show", "none"]);
-    assert_eq!(none.status.code(), Some(69), "{none:?}");
+    assert_eq!(none.status.code(), Some(66), "{none:?}");
     world.stop();
 }
 
@@ -113,7 +113,7 @@ fn a_completed_document_is_run_again_only_if_that_is_said() {
     world.wait_for_state("once", "completed");
     world.source.put("more", None, json!({}));
     let none = settee(&world, &["restart", "once"]);
-    assert_eq!(none.status.code(), Some(69), "{none:?}");
+    assert_eq!(none.status.code(), Some(66), "{none:?}");
     let again = ["restart", "once", "--states", "completed"];
     assert_eq!(printed(&world, &again), "1 job restarted\n");
     world.wait_until_equal();

@@ -173,7 +173,7 @@ fn settee_jobs_lists_shows_pauses_and_resumes() {
     printed(&world, &["resume", "l?ve"]);
     world.wait_for_state("live", "running");
     let missing = settee(&world, &["show", "none"]);
-    assert_eq!(missing.status.code(), Some(69), "{missing:?}");
+    assert_eq!(missing.status.code(), Some(66), "{missing:?}");
     let wrong = settee(&world, &["--states", "odd"]);
     assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
     world.stop();

@@ -75,22 +75,7 @@ impl CellTrial {
     /// # Errors
     /// There is none, or it cannot be executed.
     pub fn check_program(&self) -> Result<(), SpawnError> {
-        let Some(program) = &self.program else {
-            return Ok(());
-        };
-        let program = find_program(program)?;
-        match access(&program, Access::EXEC_OK) {
-            Ok(()) if program.is_dir() => {
-                let source = io::ErrorKind::IsADirectory.into();
-                Err(SpawnError::NotExecutable { program, source })
-            }
-            Ok(()) => Ok(()),
-            Err(Errno::NOENT | Errno::NOTDIR) => Err(SpawnError::NotFound(program)),
-            Err(error) => {
-                let source = error.into();
-                Err(SpawnError::NotExecutable { program, source })
-            }
-        }
+        self.program.as_deref().map_or(Ok(()), check_program)
     }
 
     /// Finds out which layers hold; with `off` there are none.
@@ -152,6 +137,26 @@ fn layers_of(line: &[u8]) -> Result<Layers, String> {
     })?;
     layers.held.sort_unstable();
     Ok(layers)
+}
+
+/// Checks that a command's program can be executed.
+///
+/// # Errors
+/// There is none, or it cannot be executed.
+pub fn check_program(program: &Path) -> Result<(), SpawnError> {
+    let program = find_program(program)?;
+    match access(&program, Access::EXEC_OK) {
+        Ok(()) if program.is_dir() => {
+            let source = io::ErrorKind::IsADirectory.into();
+            Err(SpawnError::NotExecutable { program, source })
+        }
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(SpawnError::NotFound(program)),
+        Err(error) => {
+            let source = error.into();
+            Err(SpawnError::NotExecutable { program, source })
+        }
+    }
 }
 
 #[cfg(test)]

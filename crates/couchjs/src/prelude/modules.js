@@ -5,7 +5,11 @@
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
   var described = tools.described, exhausted = tools.exhausted, host = tools.host;
 
-  function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
+  // An array has no stack.
+  function wrong(reason) {
+    host.moduleBroken(reason, '', new Error(reason));
+    return ['error', 'invalid_require_path', reason];
+  }
 
   // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
   function step(name, place) {

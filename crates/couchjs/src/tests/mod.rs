@@ -5,6 +5,7 @@
 mod broken;
 mod console;
 mod generator;
+mod hints;
 mod pieces;
 mod places;
 mod reported;

@@ -16,7 +16,7 @@ fn an_unknown_section_names_the_nearest_known_one() {
     refuses(
         &Fixture::toml("[wholly_unknown]\n"),
         "c.toml:1",
-        &["[wholly_unknown]", "the nearest known one"],
+        &["[wholly_unknown]", "or take one of"],
     );
     let in_ini = Fixture::ini("[query_server_confg]\nx = 1\n");
     refuses(
@@ -48,6 +48,9 @@ fn an_unknown_key_names_the_nearest_known_one() {
     refuses(&ini, "c.ini:2", &["did you mean \"os_process_timeout\"?"]);
     let ini = Fixture::ini("[query_server_config]\nfrobnicate = 3\n");
     refuses(&ini, "c.ini:2", &["\"frobnicate\""]);
+    let couchdb = Fixture::toml("[couchdb]\ndatabase_dir = '/x'\n");
+    let all = "leave out what is CouchDB's alone, or take one of os_process_timeout";
+    refuses(&couchdb, "c.toml:2", &["\"database_dir\"", all]);
     let dotted = Fixture::toml("log.levle = 'info'\n");
     refuses(&dotted, "c.toml:1", &["did you mean \"level\"?"]);
     let nested = Fixture::toml("[log.colour]\nname = 'x'\n");
@@ -320,6 +323,30 @@ fn every_problem_is_reported_and_counted() {
         );
     }
     assert_eq!(lines[places.len()], "6 problems in the configuration");
+}
+
+#[test]
+fn commands_that_cannot_be_started_are_told_in_comments() {
+    let fixture = Fixture::toml(
+        "[query_servers]\nperl = \"no-such-program server\"\nlua = \"lua 'server\"\npython = \"sh 'server'\"\n",
+    );
+    let run = fixture.run();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let (_, told) = run
+        .stdout
+        .split_once("# Commands that cannot be started:\n")
+        .unwrap();
+    let [lua, perl] = told.lines().collect::<Vec<_>>()[..] else {
+        panic!("{told}");
+    };
+    assert!(
+        lua.starts_with("# [query_servers] lua: ") && lua.contains("nterminated"),
+        "{lua}"
+    );
+    assert_eq!(
+        perl,
+        "# [query_servers] perl: the program 'no-such-program' was not found"
+    );
 }
 
 #[test]
