@@ -37,11 +37,12 @@ retries_per_request = 1
 
 /// What is 0 with this daemon, since it would take a broken database, machine or program, or a moment that is over
 /// before it is read. The queries are asked all the same and have an answer.
-const MAY_BE_ZERO: [&str; 10] = [
+const MAY_BE_ZERO: [&str; 11] = [
     "settee_store_connections",
     "settee_fleet_unowned_seconds",
     "result=~\"over|failed\"",
     "settee_log_records_dropped_total",
+    "settee_replication_documents_refused_total",
     "settee_invariant_violations_total",
     "settee_problems",
     "settee_pool_forgets_total",

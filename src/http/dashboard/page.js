@@ -85,7 +85,7 @@ function enter({ view, listed, names }, found) {
 // ---- the service ------------------------------------------------------------------------------
 
 // `more` is no part of the mood.
-const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), more]);
+const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), h("span", null, more)]);
 
 function showAll(state, found, route) {
   byId("version").textContent = state.version;
