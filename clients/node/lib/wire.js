@@ -8,6 +8,12 @@ const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.
 // The longest reply that is read, in bytes.
 const REPLY_BYTES_MAX = 256 << 20;
 
+// The longest line that every service takes, in bytes. Before a longer one, the service is asked for its bound.
+const LINE_BYTES_SURE = 1024;
+
+// The bound of a service that cannot tell it, in bytes: the default of its configuration.
+const LINE_BYTES_DEFAULT = 64 << 20;
+
 // How deep a member that cannot be sent is looked for.
 const LEVELS_SEARCHED = 100;
 
@@ -55,6 +61,13 @@ function memberAtFault(value, path = "", above = new Set()) {
   return null;
 }
 
+// Fails for a call that the service would not take.
+function checkLength(length, limit, key) {
+  if (length <= limit) return;
+  const bound = `the ${limit} bytes that the service takes ([server] ${key})`;
+  throw mistake(`the call has ${length} bytes, more than ${bound}: send less at a time, or raise the bound`);
+}
+
 // Cuts pieces into lines. The `readline` of Node also cuts at U+2028, which JSON may contain.
 class LineCutter {
   #pieces = [];
@@ -93,6 +106,8 @@ class Connection {
   // How many calls are in hand, and what gives each of the others its turn.
   #inHand = 0;
   #turns = [];
+  // Promises the longest line that the service takes.
+  #lineMax = null;
 
   constructor(socket) {
     this.#socket = socket;
@@ -107,6 +122,12 @@ class Connection {
   async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
     const line = `${encode({ ...args, id, call: name })}\n`;
+    const bytes = Buffer.byteLength(line);
+    if (this.#lineMax || bytes > LINE_BYTES_SURE) {
+      // Lines that come while the bound is asked for wait behind, so that prompts keep their order.
+      this.#lineMax ??= this.#askLineMax();
+      checkLength(bytes - 1, await this.#lineMax, "line_max");
+    }
     if (AT_ONCE.includes(name)) return this.#ask(id, line, signal, cancels);
     if (this.#inHand < CALLS_MAX) this.#inHand++;
     else await new Promise((turn) => this.#turns.push(turn));
@@ -117,6 +138,13 @@ class Connection {
       if (next) next();
       else this.#inHand--;
     }
+  }
+
+  async #askLineMax() {
+    const id = ++this.#last;
+    const asked = this.#ask(id, `${JSON.stringify({ id, call: "limits" })}\n`);
+    const { ok } = await asked.catch(() => ({}));
+    return ok?.line_max ?? LINE_BYTES_DEFAULT;
   }
 
   async #ask(id, line, signal, cancels) {
@@ -257,4 +285,6 @@ class SocketTransport {
   }
 }
 
-module.exports = { SocketTransport, LineCutter, decode, encode, REPLY_BYTES_MAX };
+module.exports = {
+  SocketTransport, LineCutter, checkLength, decode, encode, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
+};
