@@ -6,7 +6,9 @@ const https = require("node:https");
 const { Readable } = require("node:stream");
 const { pipeline } = require("node:stream/promises");
 const { ProtocolError, SetteeError, Unavailable, mistake, serviceError } = require("./errors.js");
-const { LineCutter, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode } = require("./wire.js");
+const {
+  LineCutter, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
+} = require("./wire.js");
 
 // The most connections of one client, which is the most calls at a time; others wait.
 const CONNECTIONS_MAX = 16;
@@ -106,7 +108,7 @@ class HttpTransport {
       request.end(body);
       const answer = await answerTo(request);
       const text = await textOf(answer);
-      if (answer.statusCode === 200) return decode(text);
+      if (answer.statusCode === 200) return exact(decode(text), text);
       const error = errorOf(answer.statusCode, text);
       return { ...error, error };
     } catch (error) {
@@ -130,7 +132,7 @@ class HttpTransport {
       const lines = new LineCutter();
       for await (const piece of answer) {
         for (const line of lines.push(piece)) {
-          const made = decode(line);
+          const made = exact(decode(line), line);
           if ("error" in made) throw serviceError(errorOf(200, line));
           yield made.response ?? made.chunk;
         }
@@ -155,7 +157,7 @@ class HttpTransport {
 
   // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
   #lost(error, { socket }) {
-    if (error instanceof SetteeError) return error;
+    if (error instanceof SetteeError || error instanceof RangeError) return error;
     this.#bodyMax = LINE_BYTES_SURE;
     const reason = `no answer over HTTP from ${this.#socketPath ?? this.#url.host}: ${error.message}`;
     return new Unavailable(reason, !NOT_SENT.includes(error.code), error, socket);

@@ -38,6 +38,19 @@ function decode(text) {
   return value;
 }
 
+// Returns what was read of a text, unless that has an integer which became another one: JSON.parse does not say so.
+function exact(value, text) {
+  if (!/\d{16}/.test(text)) return value;
+  // Every other piece is in a string.
+  const pieces = text.replace(/\\./g, "").split('"').filter((_piece, at) => at % 2 === 0);
+  for (const [number] of pieces.flatMap((piece) => [...piece.matchAll(/[-+.\deE]{16,}/g)])) {
+    const read = Number(number);
+    const isSame = !/^-?\d+$/.test(number) || String(read) === number || (isFinite(read) && BigInt(read) === BigInt(number));
+    if (!isSame) throw new RangeError(`the reply has ${number}, which a number of JavaScript cannot hold: let the function return a text`);
+  }
+  return value;
+}
+
 // Writes what a caller gave. What JSON cannot say is the caller's mistake, at once: a TypeError that names the member.
 function encode(value) {
   try {
@@ -184,20 +197,25 @@ class Connection {
 
   #read(piece) {
     try {
-      for (const line of this.#lines.push(piece)) this.#take(decode(line));
+      for (const line of this.#lines.push(piece)) this.#take(decode(line), line);
     } catch (error) {
       this.#end(error);
     }
   }
 
-  #take(line) {
+  #take(line, text) {
     if ("down" in line) {
       this.downs.get(line.down)?.(line);
     } else if (line.id === null || line.id === undefined) {
       // The service could not read a request, and says why before it closes.
       throw serviceError(line.error);
     } else if (this.#waiting.has(line.id)) {
-      this.#waiting.get(line.id).resolve(line);
+      const { resolve, reject } = this.#waiting.get(line.id);
+      try {
+        resolve(exact(line, text));
+      } catch (error) {
+        reject(error);
+      }
     } else if (line.ok?.proc) {
       // The caller gave up while the service lent it a process.
       this.#send(`${JSON.stringify({ id: 0, call: "ret_proc", proc: line.ok.proc })}\n`);
@@ -286,5 +304,5 @@ class SocketTransport {
 }
 
 module.exports = {
-  SocketTransport, LineCutter, checkLength, decode, encode, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
+  SocketTransport, LineCutter, checkLength, decode, encode, exact, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
 };

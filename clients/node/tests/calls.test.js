@@ -175,6 +175,23 @@ test("a call above the bound of the service fails before it is sent, and costs n
   }
 });
 
+test("an integer that a number cannot hold is refused in its call alone, and any other is exact", async () => {
+  const held = [2 ** 53, -(2 ** 53), 2 ** 60, 1e300, 1.0000000000000001, "9007199254740993", 'a "9007199254740993', null];
+  await everywhere(async (client) => {
+    for (const number of held) {
+      assert.deepEqual(await client.reduce(["_first"], [[["k", "a"], number]], { finalize: true }), [number]);
+    }
+    const rows = [[["k", "a"], 2 ** 53], [["k", "b"], 1]];
+    const other = client.reduce(["_count"], rows);
+    await assert.rejects(client.reduce(["_sum"], rows), (error) => {
+      assert.ok(error instanceof RangeError, error);
+      assert.match(error.message, /^the reply has 9007199254740993, which a number of JavaScript cannot hold/);
+      return true;
+    });
+    assert.deepEqual(await other, [2]);
+  });
+});
+
 test("lines keep their order while the bound is asked for, and an old service has the default", async () => {
   for (const [lineMax, expected] of [[3000, [2000, 1]], [undefined, [2000, 1, 5000]]]) {
     const sizes = [];

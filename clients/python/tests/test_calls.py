@@ -487,6 +487,12 @@ class Mistakes(unittest.TestCase):
                 with settee.Client(address) as client, self.assertRaisesRegex(TypeError, f"cannot send '{re.escape(member)}'"):
                     client.map([COUNT], [{"_id": "b"}, doc])
 
+    def test_integers_of_any_size_are_exact_both_ways(self):
+        for number in (2**53 + 1, -(2**64), 10**300):
+            for address in ADDRESSES:
+                with self.subTest(address=address, number=number), settee.Client(address) as client:
+                    self.assertEqual(client.reduce(["_first"], [[["k", "a"], number]], finalize=True), [number])
+
     def test_a_timeout_is_more_than_none(self):
         with settee.Client(UNIX) as client:
             for timeout in (0, -1, float("nan")):
