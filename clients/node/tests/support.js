@@ -111,5 +111,5 @@ async function silent(use) {
 }
 
 module.exports = {
-  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, make, collect, order, scripted, busy, silent, until,
+  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, camel, make, collect, order, scripted, busy, silent, until,
 };

@@ -40,6 +40,11 @@ const { how }: { how: string } = await client.kill(first, { now: true });
 assert.ok(["killed", "told", "ending"].includes(how));
 assert.ok(["ok", "warning", "critical"].includes((await client.health()).status));
 assert.equal((await client.health({ fleet: true })).daemons.length, 1);
+const pools: string[] = (await client.pools()).pools.map(({ name }) => name);
+assert.ok(pools.includes("javascript"));
+assert.equal((await client.jobs({ states: "failed" })).total_rows, 0);
+const costs: number[] = (await client.tenants({ sort: "cpu" })).tenants.map((tenant) => tenant.cpu_us);
+assert.ok(costs.length > 0);
 
 let held: Proc;
 {

@@ -45,7 +45,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 from .errors import BadRequest, CallTimeout, ClientClosed, ProtocolError, Unavailable, mistake, service_error
 from .http import HttpTransport
 from .kinds import Awaits, Waits, function_call, method
-from .results import Down, Health, Killed, Processes, Report, Response, Rewritten, Verdict
+from .results import Down, Health, Jobs, Killed, Pools, Processes, Report, Response, Rewritten, Tenants, Verdict
 from .stream import Docs, Rows, async_stream, stream
 from .wire import Connection, Json, SocketTransport
 
@@ -241,7 +241,7 @@ class _Core:
     async def call(self, name: str, arguments: Json) -> Any:
         return _value(await self._reply(name, False, self.transport.call, name, arguments))
 
-    async def manage(self, method: str, path: str, **query: Optional[str]) -> Any:
+    async def manage(self, method: str, path: str, **query: Any) -> Any:
         path = f"{path}?{urlencode(_present(**query))}"
         return _value(await self._reply(f"{method} {path}", method == "GET", self.transport.manage, method, path))
 
@@ -576,6 +576,38 @@ class _Calls(Generic[_ListT]):
         """What is wrong with the service, and what to do about it: ``status`` and ``problems``. With ``fleet`` the worst
         ``status`` of all daemons, and what each says: ``daemons``."""
         return self._run(self._core.manage("GET", "/_health", fleet="true" if fleet else None))
+
+    @method
+    def pools(self) -> Pools:
+        """What each pool does: ``total_rows`` and ``pools``."""
+        return self._run(self._core.manage("GET", "/_pools"))
+
+    @method
+    def tenants(
+        self, *, db: Optional[str] = None, sort: Optional[str] = None, limit: Optional[int] = None
+    ) -> Tenants:
+        """What databases have cost ``since`` counting began: ``total_rows`` and ``tenants``."""
+        return self._run(self._core.manage("GET", "/_tenants", db=db, sort=sort, limit=limit))
+
+    @method
+    def jobs(
+        self,
+        *,
+        states: Optional[str] = None,
+        match: Optional[str] = None,
+        source: Optional[str] = None,
+        target: Optional[str] = None,
+        reason: Optional[str] = None,
+        daemon: Optional[str] = None,
+        sort: Optional[str] = None,
+        limit: Optional[int] = None,
+        skip: Optional[int] = None,
+    ) -> Jobs:
+        """Replications: ``total_rows`` and ``jobs``. ``states`` are names with commas between; ``match`` (of the document
+        or the job) and what follows it are patterns with ``*`` and ``?``."""
+        patterns = {"match": match, "source": source, "target": target, "reason": reason, "daemon": daemon}
+        query = {"states": states, "sort": sort, "limit": limit, "skip": skip, **patterns}
+        return self._run(self._core.manage("GET", "/_scheduler/jobs", **query))
 
     @method
     def call(self, name: str, /, **arguments: Any) -> Any:

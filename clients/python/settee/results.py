@@ -123,6 +123,86 @@ class Health(_Health, total=False):
     daemons: "List[Health]"
 
 
+class Pool(TypedDict):
+    """What a pool does."""
+
+    name: str
+    language: str
+    group: Optional[str]
+    command: str
+    hard_limit: int
+    soft_limit: int
+    used: int
+    free: int
+    free_tagged: int
+    opening: int
+    stopping: int
+    waiting: int
+    longest_wait_ms: int
+    removing: Optional[str]
+    throttled_ms: Optional[int]
+    failure: Optional[str]
+    stressed_ms: Optional[int]
+    settings: Dict[str, Any]
+    totals: Dict[str, Any]
+    abilities: Dict[str, Optional[bool]]
+    sandbox: Optional[Dict[str, Any]]
+
+
+class Pools(TypedDict):
+    total_rows: int
+    pools: List[Pool]
+
+
+class Tenant(TypedDict):
+    """What a database has cost; ``db`` is None for functions of no database."""
+
+    db: Optional[str]
+    calls: int
+    errors: int
+    kills: int
+    wait_us: int
+    run_us: int
+    cpu_us: int
+    bytes: int
+
+
+class Tenants(TypedDict):
+    since: str
+    until: str
+    total_rows: int
+    tenants: List[Tenant]
+
+
+class Job(TypedDict, total=False):
+    """What a replication does. Of a document without a job some members are missing."""
+
+    id: Optional[str]
+    database: Optional[str]
+    doc_id: Optional[str]
+    document: Optional[str]
+    node: Optional[str]
+    source: Optional[str]
+    target: Optional[str]
+    state: str
+    error_count: int
+    info: Optional[Dict[str, Any]]
+    history: List[Dict[str, str]]
+    priority: int
+    user: Optional[str]
+    start_time: Optional[str]
+    since: str
+    next_try: Optional[str]
+    last_progress: Optional[str]
+    reason: str
+
+
+class Jobs(TypedDict):
+    total_rows: int
+    offset: int
+    jobs: List[Job]
+
+
 class Down(TypedDict):
     """Why the service took a process away."""
 
