@@ -342,7 +342,7 @@ export class CallTimeout extends ServiceError {
 }
 /** The service takes no more for now. `retry_after_ms` says when to try again, if that is known. */
 export class Busy extends ServiceError {
-  readonly name: "pool_busy" | "throttled" | "too_many_held" | "too_many_requests";
+  readonly name: "pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests";
 }
 /** The process could not be started, or ended; `exit` and `stderr` say how. */
 export class ProcessError extends ServiceError {

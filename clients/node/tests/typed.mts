@@ -22,7 +22,7 @@ assert.equal(typeof report, "function");
 
 function told(error: SetteeError): string {
   if (error instanceof Busy) {
-    const names: ("pool_busy" | "throttled" | "too_many_held" | "too_many_requests")[] = [error.name];
+    const names: ("pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests")[] = [error.name];
     return `${names[0]}, in ${error.retry_after_ms ?? 0} ms`;
   }
   if (error instanceof CallTimeout) return `${error.phase.toUpperCase()} took too long`;
