@@ -227,6 +227,8 @@ operations! {
     [Update], [Update POST "/_query/update"] => With(Call), reads;
     /// Rewrites a request.
     [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call), reads;
+    /// Tells how long a line or a body of a call may be.
+    [Limits], [Limits GET "/_query/limits"] => With(Call), reads;
     /// Tells which functions cost most lately.
     [], [Functions GET "/_functions"] => With(Look), reads;
     /// Tells what databases have cost.

@@ -151,6 +151,54 @@ export interface FleetHealth {
   daemons: Health[];
 }
 
+/** What a pool does. */
+export interface Pool {
+  name: string;
+  language: string;
+  group: string | null;
+  hard_limit: number;
+  used: number;
+  free: number;
+  waiting: number;
+  longest_wait_ms: number;
+  [member: string]: Json;
+}
+
+/** What a database has cost; `db` is null for functions of no database. */
+export interface Tenant {
+  db: string | null;
+  calls: number;
+  errors: number;
+  kills: number;
+  wait_us: number;
+  run_us: number;
+  cpu_us: number;
+  bytes: number;
+}
+
+/** What a replication does. Of a document without a job some members are missing. */
+export interface Job {
+  id?: string | null;
+  doc_id?: string | null;
+  source?: string | null;
+  target?: string | null;
+  state: string;
+  [member: string]: Json;
+}
+
+/** Which replications: names of `states` with commas between; `match` (of the document or the job) to `daemon` are patterns with `*` and `?`. */
+export interface JobsQuery {
+  states?: string;
+  match?: string;
+  source?: string;
+  target?: string;
+  reason?: string;
+  daemon?: string;
+  sort?: "id" | "trouble";
+  limit?: number;
+  skip?: number;
+}
+
 /** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
 export interface TlsOptions {
   ca?: string | Uint8Array;
@@ -207,6 +255,11 @@ export class Client {
   /** What is wrong with the service, and what to do about it. */
   health(options: { fleet: true }): Promise<FleetHealth>;
   health(options?: { fleet?: false }): Promise<Health>;
+  pools(): Promise<{ total_rows: number; pools: Pool[] }>;
+  /** What databases have cost since counting began. */
+  tenants(query?: { db?: string; sort?: string; limit?: number }): Promise<{ since: string; until: string; total_rows: number; tenants: Tenant[] }>;
+  /** Replications. */
+  jobs(query?: JobsQuery): Promise<{ total_rows: number; offset: number; jobs: Job[] }>;
   /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */
@@ -289,7 +342,7 @@ export class CallTimeout extends ServiceError {
 }
 /** The service takes no more for now. `retry_after_ms` says when to try again, if that is known. */
 export class Busy extends ServiceError {
-  readonly name: "pool_busy" | "throttled" | "too_many_held" | "too_many_requests";
+  readonly name: "pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests";
 }
 /** The process could not be started, or ended; `exit` and `stderr` say how. */
 export class ProcessError extends ServiceError {

@@ -21,12 +21,13 @@ use std::rc::Rc;
 
 use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::actors::language::Registry;
 use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
-    self, Batches, BuiltinReducer, Counts, Grouping, InputError, Members, Module, Order,
+    self, BadLines, Batches, BuiltinReducer, Counts, Grouping, Members, MissingId, Module, Order,
     ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View, ViewError,
 };
 use crate::query_server::call::{Call, Subject};
@@ -43,7 +44,7 @@ use errors::{Errors, Watched};
 use logs::{LogLines, tell};
 use printer::Printer;
 use progress::Progress;
-use sources::Reducer;
+use sources::{Reducer, bad_input};
 
 /// Options of `settee map`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ Exit codes:
       and document. Also if the map function throws over every document
   69  --socket: no service answers
   74  reading or writing failed
-  75  no process could be had now
+  75  no process could be had now; or it was interrupted, and tells how far it came
   77  a file may not be read, or the socket belongs to another user
   78  the configuration is wrong, or has no such language
 
@@ -109,7 +110,11 @@ pub struct Args {
     /// right before INPUT: at $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
     #[arg(long, value_name = "PATH", requires = "map", num_args = 0..=1)]
     socket: Option<Option<PathBuf>>,
-    /// The documents, one JSON object with an _id a line; - is standard input.
+    /// Skip up to N lines that are no documents: how many there were, and the first three, is told at the end.
+    #[arg(long, value_name = "N")]
+    skip_bad: Option<u64>,
+    /// The documents, one JSON object a line; - is standard input. One without an _id gets the number
+    /// of its line.
     #[arg(default_value = "-", value_name = "INPUT")]
     input: PathBuf,
 }
@@ -127,10 +132,14 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         .as_deref()
         .map(sources::selector)
         .transpose()?;
+    let bad_lines = args.skip_bad.map(BadLines::at_most);
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;
-        return select::run(selector, input, &loaded.config, &args.input_name());
+        let bad = bad_lines.clone();
+        let done = select::run(selector, input, bad, &loaded.config, &args.input_name());
+        tell_skipped(bad_lines.as_deref());
+        return done;
     };
     let map = sources::map(map, &args.language)?;
     let is_builtin = is_builtin(args, &loaded.config);
@@ -165,12 +174,21 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     };
     let cutter = view::DocumentCutter::new(line_max)
         .keeping(members)
-        .matching(selector);
+        .matching(selector)
+        .missing_id(MissingId::Numbered)
+        .skipping(bad_lines.clone());
     let input = view::read_in_thread(input, cutter)
         .map_err(|error| CliError::io("a thread for reading", &error))?;
     let done = super::system()?.block_on(job.run(input, &log));
     log_lines.summarise();
+    tell_skipped(bad_lines.as_deref());
     done
+}
+
+fn tell_skipped(bad_lines: Option<&BadLines>) {
+    if let Some(summary) = bad_lines.and_then(BadLines::summary) {
+        tell(&summary);
+    }
 }
 
 impl Args {
@@ -253,19 +271,32 @@ impl Job<'_> {
             timeout: None,
             counts: &counts,
         };
-        let produced = match &self.reducer {
-            _ if self.args.unsorted => self.stream(processes, input, &printer, run).await,
-            Some(Reducer::Builtin(reducer)) => {
-                self.total(reducer, processes, input, &printer, run, &progress)
-                    .await
+        let work = async {
+            match &self.reducer {
+                _ if self.args.unsorted => self.stream(processes, input, &printer, run).await,
+                Some(Reducer::Builtin(reducer)) => {
+                    self.total(reducer, processes, input, &printer, run, &progress)
+                        .await
+                }
+                _ => {
+                    self.collect(processes, input, &printer, run, &progress)
+                        .await
+                }
             }
-            _ => {
-                self.collect(processes, input, &printer, run, &progress)
-                    .await
-            }
+        };
+        let produced = tokio::select! {
+            biased;
+            () = interrupt() => None,
+            produced = work => Some(produced),
         };
         drop(progress);
         let printed = printer.finish().await;
+        let Some(produced) = produced else {
+            let (documents, rows) = (counts.documents.get(), counts.rows.get());
+            let what = format!("interrupted after {documents} documents and {rows} rows");
+            let hint = "start it again; rows are printed as they come with --unsorted alone";
+            return Err(CliError::new(Exit::TryAgain, what, hint));
+        };
         if let Some(call) = processes.call() {
             let hints = call.take_hints();
             self.show_rest(&call.finish(None).told, &produced);
@@ -417,10 +448,7 @@ impl Job<'_> {
         let input = self.args.input_name();
         let data = |place: String, hint: &str| CliError::at(Exit::Data, place, error, hint);
         match error {
-            ViewError::Input(InputError::Read(source)) => CliError::io(input, source),
-            ViewError::Input(InputError::Line { .. }) => {
-                data(input, "correct the line, or take it out")
-            }
+            ViewError::Input(error) => bad_input(&input, error),
             ViewError::Compile { .. } => {
                 let hint = "correct the function, or name its --language";
                 self.wrong(&map, &self.map_source(), error, hint)
@@ -440,6 +468,15 @@ impl Job<'_> {
                 CliError::new(Exit::Io, error.to_string(), "read them to the end")
             }
         }
+    }
+}
+
+/// Returns once somebody interrupts the program.
+async fn interrupt() {
+    match signal(SignalKind::interrupt()) {
+        Ok(mut interrupt) => drop(interrupt.recv().await),
+        // It ends then, without a word.
+        Err(_) => std::future::pending().await,
     }
 }
 

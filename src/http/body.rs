@@ -164,9 +164,13 @@ pub(super) async fn read(
     payload: web::Payload,
     shared: &HttpContext,
 ) -> Result<Body, Refusal> {
+    read_at_most(bytes_max(shared), request, payload, shared).await
+}
+
+/// Returns the length of the longest body that [`read`] takes now.
+pub(super) fn bytes_max(shared: &HttpContext) -> usize {
     let limit = shared.config.borrow().server.body_max;
-    let limit = limit.min(shared.in_flight.request_max());
-    read_at_most(limit, request, payload, shared).await
+    limit.min(shared.in_flight.request_max())
 }
 
 /// Reads a body of up to `limit` bytes.

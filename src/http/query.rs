@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload, to};
 use actix_web::{HttpMessage, HttpRequest, Route};
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
@@ -27,6 +27,13 @@ const RAW_VALUE_BYTES: usize = 64;
 /// `POST /_query/NAME`, where the body is one JSON object.
 pub(super) fn route(name: FunctionName) -> Route {
     to(move |request, payload, shared, user| call(name, request, payload, shared, user))
+}
+
+/// `GET /_query/limits`.
+pub(super) async fn limits(shared: Data<HttpContext>) -> Answer {
+    let line_max = shared.config.borrow().server.line_max;
+    let limits = json!({"line_max": line_max, "body_max": body::bytes_max(&shared)});
+    Ok(answer::ok(&json!({"ok": limits})))
 }
 
 async fn call(

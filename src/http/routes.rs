@@ -72,6 +72,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::ShowSession => to(session::who),
         Route::LogIn => to(session::log_in),
         Route::LogOut => to(session::log_out),
+        Route::Limits => to(query::limits),
         Route::MapStream => to(map_stream::map).guard(lines()),
         Route::ListStream => to(list_stream::list).guard(lines()),
         Route::MapDocs => query::route(FunctionName::MapDocs),

@@ -86,6 +86,8 @@ pub enum Call<'a> {
         /// Whether the client hands its pipes over, and shares processes with others.
         descriptors: bool,
     },
+    /// Tell how long a line may be.
+    Limits,
     /// Log in; the first call over TCP.
     Auth {
         /// The admin.
@@ -175,6 +177,7 @@ impl<'a> Call<'a> {
                     .get(),
             },
             CallName::Attach => Self::attach(arguments)?,
+            CallName::Limits => Self::Limits,
             CallName::Auth => Self::Auth {
                 name: arguments.string("name")?,
                 password: arguments.string("password")?,

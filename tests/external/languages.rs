@@ -6,7 +6,9 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::daemon::{Service, configure, directory, serve_command};
 use crate::support::folder::open_folder;
+use crate::support::heads::code;
 use crate::support::program::{program, project};
 use crate::support::work::lines;
 use futures_util::StreamExt;
@@ -217,4 +219,66 @@ fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
             json!({"id": "a", "key": 2, "value": 1})
         ]
     );
+}
+
+/// Serves with the lines at the head of an example, in the project's folder, and has a process answer.
+fn assert_serves(example: &str) {
+    let lines = code(example);
+    let language = lines[1].split_once(" = ").unwrap().0;
+    let folder = directory();
+    let config = configure(folder.path(), &lines.join("\n"));
+    let mut serve = serve_command(&config);
+    serve.current_dir(project());
+    serve.env_remove("SETTEE__POOLS__JAVASCRIPT__SANDBOX");
+    let service = Service::start_command(folder, serve);
+    let mut client = service.connect();
+    let proc = client.get_proc(language);
+    assert_eq!(client.prompt(&proc, json!(["reset"])), json!(true));
+    service.stop();
+}
+
+#[test]
+fn the_node_server_serves_with_the_lines_at_its_head() {
+    need(NODE);
+    assert_serves("languages/node_server.js");
+}
+
+#[test]
+fn the_perl_server_serves_with_the_lines_at_its_head() {
+    need(PERL);
+    assert_serves("languages/perl_server.pl");
+}
+
+#[test]
+fn the_ruby_server_serves_with_the_lines_at_its_head() {
+    need(RUBY);
+    assert_serves("languages/ruby_server.rb");
+}
+
+#[test]
+fn the_lua_server_serves_with_the_lines_at_its_head() {
+    need(LUA);
+    assert_serves("languages/lua_server.lua");
+}
+
+#[test]
+fn the_command_that_makes_the_orders_makes_these() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = project().join("examples/orders");
+    fs::copy(
+        example.join("generate.py"),
+        folder.path().join("generate.py"),
+    )
+    .unwrap();
+    let [command] = &code("orders/generate.py")[..] else {
+        panic!("one command")
+    };
+    let orders = |count: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &command.replace("[COUNT]", count)]);
+        assert!(shell.current_dir(&folder).status().unwrap().success());
+        fs::read_to_string(folder.path().join("orders.ndjson")).unwrap()
+    };
+    assert!(orders("") == fs::read_to_string(example.join("orders.ndjson")).unwrap());
+    assert_eq!(orders("3").lines().count(), 3);
 }

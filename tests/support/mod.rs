@@ -8,6 +8,7 @@ pub mod couch;
 pub mod daemon;
 pub mod filters;
 pub mod folder;
+pub mod heads;
 pub mod http_client;
 pub mod http_server;
 pub mod job;

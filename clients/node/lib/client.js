@@ -250,7 +250,7 @@ class Client {
 
   // What each process does now: `total_rows` and `procs`, the longest running first.
   ps(pool = undefined) {
-    return this.#manage("GET", "/_procs", pool && { pool });
+    return this.#manage("GET", "/_procs", { pool });
   }
 
   // Ends a process by its `name` in `ps`, with `now` at once. Returns `how`, and its row, `proc`.
@@ -263,6 +263,21 @@ class Client {
   // all daemons, and what each says: `daemons`.
   health({ fleet = false } = {}) {
     return this.#manage("GET", "/_health", { fleet });
+  }
+
+  // What each pool does: `total_rows` and `pools`.
+  pools() {
+    return this.#manage("GET", "/_pools");
+  }
+
+  // What databases have cost `since` counting began: `total_rows` and `tenants`.
+  tenants(query = {}) {
+    return this.#manage("GET", "/_tenants", query);
+  }
+
+  // Replications: `total_rows` and `jobs`.
+  jobs(query = {}) {
+    return this.#manage("GET", "/_scheduler/jobs", query);
   }
 
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
@@ -299,8 +314,9 @@ class Client {
     this.#transport.close();
   }
 
-  async #manage(method, path, query) {
-    const url = `${path}?${new URLSearchParams(query)}`;
+  async #manage(method, path, query = {}) {
+    const given = Object.entries(query).filter(([_name, value]) => value !== undefined);
+    const url = `${path}?${new URLSearchParams(given)}`;
     const attempt = (signal) => this.#reply("manage", method, url, signal);
     const { reply } = await this.#persist(`${method} ${url}`, attempt, method === "GET");
     return valueOf(reply);

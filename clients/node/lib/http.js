@@ -6,7 +6,9 @@ const https = require("node:https");
 const { Readable } = require("node:stream");
 const { pipeline } = require("node:stream/promises");
 const { ProtocolError, SetteeError, Unavailable, mistake, serviceError } = require("./errors.js");
-const { LineCutter, REPLY_BYTES_MAX, decode, encode } = require("./wire.js");
+const {
+  LineCutter, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
+} = require("./wire.js");
 
 // The most connections of one client, which is the most calls at a time; others wait.
 const CONNECTIONS_MAX = 16;
@@ -63,6 +65,8 @@ class HttpTransport {
   #client;
   #agent;
   #silenceMs;
+  // The longest body that the service is known to take.
+  #bodyMax = LINE_BYTES_SURE;
 
   constructor(url, login, tls, silenceMs, socketPath) {
     this.#silenceMs = silenceMs;
@@ -79,7 +83,18 @@ class HttpTransport {
 
   async call(name, args, signal) {
     if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
-    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, encode(args), args.request_id);
+    const body = encode(args);
+    await this.#checkBody(Buffer.byteLength(body), signal);
+    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, body, args.request_id);
+  }
+
+  // Asks the service anew before a body is refused: it may take longer ones by now.
+  async #checkBody(bytes, signal) {
+    if (bytes > this.#bodyMax) {
+      const { ok } = await this.#ask("GET", "/_query/limits", signal);
+      this.#bodyMax = ok?.body_max ?? LINE_BYTES_DEFAULT;
+    }
+    checkLength(bytes, this.#bodyMax, "body_max");
   }
 
   async manage(method, path, signal) {
@@ -93,7 +108,7 @@ class HttpTransport {
       request.end(body);
       const answer = await answerTo(request);
       const text = await textOf(answer);
-      if (answer.statusCode === 200) return decode(text);
+      if (answer.statusCode === 200) return exact(decode(text), text);
       const error = errorOf(answer.statusCode, text);
       return { ...error, error };
     } catch (error) {
@@ -117,7 +132,7 @@ class HttpTransport {
       const lines = new LineCutter();
       for await (const piece of answer) {
         for (const line of lines.push(piece)) {
-          const made = decode(line);
+          const made = exact(decode(line), line);
           if ("error" in made) throw serviceError(errorOf(200, line));
           yield made.response ?? made.chunk;
         }
@@ -142,7 +157,8 @@ class HttpTransport {
 
   // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
   #lost(error, { socket }) {
-    if (error instanceof SetteeError) return error;
+    if (error instanceof SetteeError || error instanceof RangeError) return error;
+    this.#bodyMax = LINE_BYTES_SURE;
     const reason = `no answer over HTTP from ${this.#socketPath ?? this.#url.host}: ${error.message}`;
     return new Unavailable(reason, !NOT_SENT.includes(error.code), error, socket);
   }

@@ -8,6 +8,12 @@ const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.
 // The longest reply that is read, in bytes.
 const REPLY_BYTES_MAX = 256 << 20;
 
+// The longest line that every service takes, in bytes. Before a longer one, the service is asked for its bound.
+const LINE_BYTES_SURE = 1024;
+
+// The bound of a service that cannot tell it, in bytes: the default of its configuration.
+const LINE_BYTES_DEFAULT = 64 << 20;
+
 // How deep a member that cannot be sent is looked for.
 const LEVELS_SEARCHED = 100;
 
@@ -32,6 +38,19 @@ function decode(text) {
   return value;
 }
 
+// Returns what was read of a text, unless that has an integer which became another one: JSON.parse does not say so.
+function exact(value, text) {
+  if (!/\d{16}/.test(text)) return value;
+  // Every other piece is in a string.
+  const pieces = text.replace(/\\./g, "").split('"').filter((_piece, at) => at % 2 === 0);
+  for (const [number] of pieces.flatMap((piece) => [...piece.matchAll(/[-+.\deE]{16,}/g)])) {
+    const read = Number(number);
+    const isSame = !/^-?\d+$/.test(number) || String(read) === number || (isFinite(read) && BigInt(read) === BigInt(number));
+    if (!isSame) throw new RangeError(`the reply has ${number}, which a number of JavaScript cannot hold: let the function return a text`);
+  }
+  return value;
+}
+
 // Writes what a caller gave. What JSON cannot say is the caller's mistake, at once: a TypeError that names the member.
 function encode(value) {
   try {
@@ -53,6 +72,13 @@ function memberAtFault(value, path = "", above = new Set()) {
   }
   above.delete(value);
   return null;
+}
+
+// Fails for a call that the service would not take.
+function checkLength(length, limit, key) {
+  if (length <= limit) return;
+  const bound = `the ${limit} bytes that the service takes ([server] ${key})`;
+  throw mistake(`the call has ${length} bytes, more than ${bound}: send less at a time, or raise the bound`);
 }
 
 // Cuts pieces into lines. The `readline` of Node also cuts at U+2028, which JSON may contain.
@@ -93,6 +119,8 @@ class Connection {
   // How many calls are in hand, and what gives each of the others its turn.
   #inHand = 0;
   #turns = [];
+  // Promises the longest line that the service takes.
+  #lineMax = null;
 
   constructor(socket) {
     this.#socket = socket;
@@ -107,6 +135,12 @@ class Connection {
   async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
     const line = `${encode({ ...args, id, call: name })}\n`;
+    const bytes = Buffer.byteLength(line);
+    if (this.#lineMax || bytes > LINE_BYTES_SURE) {
+      // Lines that come while the bound is asked for wait behind, so that prompts keep their order.
+      this.#lineMax ??= this.#askLineMax();
+      checkLength(bytes - 1, await this.#lineMax, "line_max");
+    }
     if (AT_ONCE.includes(name)) return this.#ask(id, line, signal, cancels);
     if (this.#inHand < CALLS_MAX) this.#inHand++;
     else await new Promise((turn) => this.#turns.push(turn));
@@ -117,6 +151,13 @@ class Connection {
       if (next) next();
       else this.#inHand--;
     }
+  }
+
+  async #askLineMax() {
+    const id = ++this.#last;
+    const asked = this.#ask(id, `${JSON.stringify({ id, call: "limits" })}\n`);
+    const { ok } = await asked.catch(() => ({}));
+    return ok?.line_max ?? LINE_BYTES_DEFAULT;
   }
 
   async #ask(id, line, signal, cancels) {
@@ -156,20 +197,25 @@ class Connection {
 
   #read(piece) {
     try {
-      for (const line of this.#lines.push(piece)) this.#take(decode(line));
+      for (const line of this.#lines.push(piece)) this.#take(decode(line), line);
     } catch (error) {
       this.#end(error);
     }
   }
 
-  #take(line) {
+  #take(line, text) {
     if ("down" in line) {
       this.downs.get(line.down)?.(line);
     } else if (line.id === null || line.id === undefined) {
       // The service could not read a request, and says why before it closes.
       throw serviceError(line.error);
     } else if (this.#waiting.has(line.id)) {
-      this.#waiting.get(line.id).resolve(line);
+      const { resolve, reject } = this.#waiting.get(line.id);
+      try {
+        resolve(exact(line, text));
+      } catch (error) {
+        reject(error);
+      }
     } else if (line.ok?.proc) {
       // The caller gave up while the service lent it a process.
       this.#send(`${JSON.stringify({ id: 0, call: "ret_proc", proc: line.ok.proc })}\n`);
@@ -257,4 +303,6 @@ class SocketTransport {
   }
 }
 
-module.exports = { SocketTransport, LineCutter, decode, encode, REPLY_BYTES_MAX };
+module.exports = {
+  SocketTransport, LineCutter, checkLength, decode, encode, exact, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
+};

@@ -149,6 +149,68 @@ test("no call leaves a listener behind, and any number may be in hand", async ()
   assert.deepEqual(warnings, []);
 });
 
+test("a call above the bound of the service fails before it is sent, and costs nobody else anything", async () => {
+  const huge = { _id: "a", text: "x".repeat(5 << 20) };
+  for (const address of ADDRESSES) {
+    const client = new settee.Client(address, { retryFor: 60 });
+    const proc = address === HTTP ? null : await client.getProc({ lang: "javascript" });
+    const key = address === HTTP ? "body_max" : "line_max";
+    const told = (error) => {
+      assert.ok(error instanceof settee.BadRequest, error);
+      assert.match(error.message, /^the call has 5\d{6} bytes, more than the 4194304 bytes .*: send less/);
+      assert.ok(error.message.includes(`[server] ${key}`), error.message);
+      return true;
+    };
+    const other = client.map([COUNT], [{ _id: "b" }], { db: "shop" });
+    await assert.rejects(client.map([COUNT], [huge]), told);
+    assert.deepEqual(await other, [[[["b", 1]]]]);
+    if (proc) {
+      await assert.rejects(proc.prompt(["map_doc", huge]), told);
+      assert.ok(await proc.reset());
+      assert.ok(await proc.retProc());
+    }
+    const large = { _id: "a", text: "x".repeat(3 << 20) };
+    assert.deepEqual(await client.map([COUNT], [large], { db: "shop" }), [[[["a", 1]]]]);
+    client.close();
+  }
+});
+
+test("an integer that a number cannot hold is refused in its call alone, and any other is exact", async () => {
+  const held = [2 ** 53, -(2 ** 53), 2 ** 60, 1e300, 1.0000000000000001, "9007199254740993", 'a "9007199254740993', null];
+  await everywhere(async (client) => {
+    for (const number of held) {
+      assert.deepEqual(await client.reduce(["_first"], [[["k", "a"], number]], { finalize: true }), [number]);
+    }
+    const rows = [[["k", "a"], 2 ** 53], [["k", "b"], 1]];
+    const other = client.reduce(["_count"], rows);
+    await assert.rejects(client.reduce(["_sum"], rows), (error) => {
+      assert.ok(error instanceof RangeError, error);
+      assert.match(error.message, /^the reply has 9007199254740993, which a number of JavaScript cannot hold/);
+      return true;
+    });
+    assert.deepEqual(await other, [2]);
+  });
+});
+
+test("lines keep their order while the bound is asked for, and an old service has the default", async () => {
+  for (const [lineMax, expected] of [[3000, [2000, 1]], [undefined, [2000, 1, 5000]]]) {
+    const sizes = [];
+    const serve = ({ id, text }, reply) => {
+      sizes.push(text.length);
+      reply({ id, ok: true });
+    };
+    await scripted(serve, async (address) => {
+      const client = new settee.Client(address);
+      const call = (size) => client.call("x", { text: "x".repeat(size) });
+      await Promise.all([2000, 1].map(call));
+      if (lineMax) await assert.rejects(call(5000), settee.BadRequest);
+      else await call(5000);
+      client.close();
+    }, lineMax);
+    assert.deepEqual(sizes, expected);
+  }
+});
+
 test("what cannot be sent is the caller's mistake, at once, and the member is named", () =>
   everywhere(async (client) => {
     const circle = { _id: "a", inner: {} };

@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
-const { HTTP, MANAGED, TCP, UNIX, order, scripted, until } = require("./support.js");
+const { HTTP, MANAGED, TABLE, TCP, UNIX, camel, order, scripted, until } = require("./support.js");
 
 const ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"];
 
@@ -97,6 +97,18 @@ for (const [address, options] of MANAGED) {
         await assert.rejects(client.kill(name), settee.BadRequest);
       }
     }))();
+  }, address, options));
+
+  test(`what manages the service has its names (${address.slice(0, 4)})`, withClient(async (client) => {
+    const names = ({ prototype }) => Object.getOwnPropertyNames(prototype).filter((name) => name !== "constructor").sort();
+    assert.deepEqual(names(settee.Client), TABLE.methods.map(camel).sort());
+    assert.deepEqual(names(settee.Proc), TABLE.proc_methods.map(camel).sort());
+    for (const [method, query, member] of TABLE.managed) {
+      const made = await client[method](...(Object.keys(query).length > 0 ? [query] : []));
+      assert.ok(Array.isArray(made[member]), method);
+    }
+    assert.equal((await client.pools()).pools[0].name, "javascript");
+    await assert.rejects(client.jobs({ states: "nope" }), { name: "query_parse_error" });
   }, address, options));
 
   test(`the health of the service is told (${address.slice(0, 4)})`, withClient(async (client) => {

@@ -55,13 +55,19 @@ async function order(method, path, body = undefined) {
   if (!ok) throw new Error(`${method} ${path}`);
 }
 
-// A service on a TCP port: `serve(request, reply)` is called for each line.
-async function scripted(serve, use) {
+// A service on a TCP port: `serve(request, reply)` is called for each line. Without `lineMax` it is an old one, which cannot
+// tell that.
+async function scripted(serve, use, lineMax = undefined) {
   const sockets = new Set();
   const server = net.createServer((socket) => {
     sockets.add(socket);
     const reply = (message) => socket.write(`${JSON.stringify(message)}\n`);
-    readline.createInterface(socket).on("line", (line) => serve(JSON.parse(line), reply));
+    const limits = lineMax ? { ok: { line_max: lineMax } } : { error: { name: "bad_request" } };
+    readline.createInterface(socket).on("line", (line) => {
+      const request = JSON.parse(line);
+      if (request.call === "limits") reply({ id: request.id, ...limits });
+      else serve(request, reply);
+    });
     server.connections_made = (server.connections_made ?? 0) + 1;
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -105,5 +111,5 @@ async function silent(use) {
 }
 
 module.exports = {
-  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, make, collect, order, scripted, busy, silent, until,
+  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, camel, make, collect, order, scripted, busy, silent, until,
 };

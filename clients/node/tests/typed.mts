@@ -22,7 +22,7 @@ assert.equal(typeof report, "function");
 
 function told(error: SetteeError): string {
   if (error instanceof Busy) {
-    const names: ("pool_busy" | "throttled" | "too_many_held" | "too_many_requests")[] = [error.name];
+    const names: ("pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests")[] = [error.name];
     return `${names[0]}, in ${error.retry_after_ms ?? 0} ms`;
   }
   if (error instanceof CallTimeout) return `${error.phase.toUpperCase()} took too long`;
@@ -40,6 +40,11 @@ const { how }: { how: string } = await client.kill(first, { now: true });
 assert.ok(["killed", "told", "ending"].includes(how));
 assert.ok(["ok", "warning", "critical"].includes((await client.health()).status));
 assert.equal((await client.health({ fleet: true })).daemons.length, 1);
+const pools: string[] = (await client.pools()).pools.map(({ name }) => name);
+assert.ok(pools.includes("javascript"));
+assert.equal((await client.jobs({ states: "failed" })).total_rows, 0);
+const costs: number[] = (await client.tenants({ sort: "cpu" })).tenants.map((tenant) => tenant.cpu_us);
+assert.ok(costs.length > 0);
 
 let held: Proc;
 {

@@ -1,6 +1,6 @@
 """A client of Settee: runs CouchDB's design-document functions in pooled processes."""
 
-from .client import AsyncChunks, AsyncClient, Chunks, Client, LeaseOptions, Options, Proc, Report
+from .client import AsyncChunks, AsyncClient, AsyncProc, Chunks, Client, LeaseOptions, MapOptions, Options, Proc
 from .errors import (
     BadRequest,
     Busy,
@@ -16,10 +16,32 @@ from .errors import (
     Unauthorized,
     Unavailable,
 )
+from .results import (
+    Down,
+    FunctionError,
+    Health,
+    Job,
+    Jobs,
+    Killed,
+    Log,
+    Pool,
+    Pools,
+    Problem,
+    Process,
+    Processes,
+    Refusal,
+    Report,
+    Response,
+    Rewritten,
+    Tenant,
+    Tenants,
+    Verdict,
+)
 
 __all__ = [
     "AsyncChunks",
     "AsyncClient",
+    "AsyncProc",
     "BadRequest",
     "Busy",
     "CallTimeout",
@@ -27,17 +49,36 @@ __all__ = [
     "Client",
     "ClientClosed",
     "CompilationError",
+    "Down",
     "Forbidden",
+    "FunctionError",
+    "Health",
+    "Job",
+    "Jobs",
+    "Killed",
     "LeaseOptions",
+    "Log",
+    "MapOptions",
     "NotFound",
     "Options",
+    "Pool",
+    "Pools",
+    "Problem",
     "Proc",
+    "Process",
     "ProcessError",
+    "Processes",
     "ProtocolError",
+    "Refusal",
     "Report",
+    "Response",
+    "Rewritten",
     "ServiceError",
     "SetteeError",
+    "Tenant",
+    "Tenants",
     "Unauthorized",
     "Unavailable",
+    "Verdict",
 ]
 __version__ = "0.1.0"

@@ -1,4 +1,6 @@
 """The clients: :class:`AsyncClient` for asyncio, :class:`Client` for everybody else."""
+# What the service answers is JSON, and has the types that its methods say.
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import re
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +29,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Literal,
     Optional,
     Sequence,
     Set,
@@ -35,13 +38,14 @@ from typing import (
     TypedDict,
     TypeVar,
     Union,
-    cast,
     overload,
 )
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from .errors import BadRequest, CallTimeout, ClientClosed, ProtocolError, Unavailable, mistake, service_error
 from .http import HttpTransport
+from .kinds import Awaits, Waits, function_call, method
+from .results import Down, Health, Jobs, Killed, Pools, Processes, Report, Response, Rewritten, Tenants, Verdict
 from .stream import Docs, Rows, async_stream, stream
 from .wire import Connection, Json, SocketTransport
 
@@ -51,12 +55,14 @@ if TYPE_CHECKING:
 _Coroutine = Coroutine[Any, Any, Any]
 _Run = Callable[[_Coroutine], Any]
 
-#: What a call returns: its value, or with asyncio what is awaited for it.
-_R = TypeVar("_R")
 #: The reply to a try, and its connection if that matters.
 _Attempt = Tuple[Json, Optional[Connection]]
 
 _T = TypeVar("_T")
+#: What a list is: :class:`Chunks` or :class:`AsyncChunks`.
+_ListT = TypeVar("_ListT")
+#: Documents whose rows come together.
+DocList = Union[List[Json], Tuple[Json, ...]]
 _C = TypeVar("_C", bound="Client")
 _A = TypeVar("_A", bound="AsyncClient")
 
@@ -73,25 +79,6 @@ BACKOFF_SECONDS_MAX = 1.0
 
 #: How long a call may take with all its tries, in seconds.
 CALL_SECONDS_MAX = 300.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the service tells of a call with ``report=True``: its ``value``, and what happened on the way."""
-
-    value: Any = None
-    request_id: Optional[str] = None
-    pool: Optional[str] = None
-    logs: List[Json] = field(default_factory=list)
-    logs_dropped: int = 0
-    errors: List[Json] = field(default_factory=list)
-    errors_dropped: int = 0
-    cost: Json = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, reply: Json, value: Any) -> "Report":
-        members = {member.name: reply[member.name] for member in fields(cls) if member.name in reply}
-        return cls(**{**members, "value": value})
 
 
 def _present(**members: Any) -> Json:
@@ -131,7 +118,7 @@ _Next = Callable[[], Coroutine[Any, Any, Optional[str]]]
 class AsyncChunks:
     """What a list function made: the ``response``, and the pieces of its body one by one."""
 
-    def __init__(self, response: Json, next_chunk: _Next, close: Callable[[], None]):
+    def __init__(self, response: Response, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._next, self.close = response, next_chunk, close
 
     def __aiter__(self) -> AsyncChunks:
@@ -148,7 +135,7 @@ class AsyncChunks:
 class Chunks:
     """What a list function made: the ``response``, and the pieces of its body one by one."""
 
-    def __init__(self, run: _Run, response: Json, next_chunk: _Next, close: Callable[[], None]):
+    def __init__(self, run: _Run, response: Response, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._run, self._next, self.close = response, run, next_chunk, close
 
     def __iter__(self) -> Chunks:
@@ -162,8 +149,8 @@ class Chunks:
         return chunk
 
 
-class Proc(Generic[_R]):
-    """A process that this client holds. With :class:`AsyncClient` its methods are awaited."""
+class _Lent:
+    """A process that this client holds."""
 
     def __init__(self, connection: Connection, lent: Json, core: _Core):
         self.token: str = lent["proc"]
@@ -172,25 +159,29 @@ class Proc(Generic[_R]):
         self.os_pid: Optional[int] = lent.get("os_pid")
         self.config: Json = lent.get("config") or {}
         #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
-        self.down: Optional[Json] = None
+        self.down: Optional[Down] = None
         self._connection, self._core, self._run, self._abandoned = connection, core, core.run, False
         connection.downs[self.token] = functools.partial(setattr, self, "down")
 
-    def reset(self) -> _R:
+    @method
+    def reset(self) -> Any:
         """Makes the process forget functions; the first prompt to a process."""
-        return self.prompt(["reset", self.config])
+        return self._run(self._prompt(["reset", self.config], None))
 
-    def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> _R:
+    @method
+    def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> Any:
         """Sends a command, such as ``["map_doc", doc]``, and returns the answer of the process."""
-        return cast(_R, self._run(self._prompt(command, timeout)))
+        return self._run(self._prompt(command, timeout))
 
-    def set_timeout(self, timeout: float) -> _R:
+    @method
+    def set_timeout(self, timeout: float) -> bool:
         """Sets the timeout of prompts that bring none, in seconds."""
-        return cast(_R, self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout))))
+        return self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout)))
 
-    def ret_proc(self, status: str = "ok") -> _R:
+    @method
+    def ret_proc(self, status: Literal["ok", "fail"] = "ok") -> bool:
         """Gives the process back; with ``fail`` it is not used again. False if this client does not hold it."""
-        return cast(_R, self._run(self._ret_proc(status)))
+        return self._run(self._ret_proc(status))
 
     async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
         try:
@@ -218,6 +209,14 @@ class Proc(Generic[_R]):
         return reply
 
 
+class Proc(_Lent, Waits):
+    """A process that a :class:`Client` holds."""
+
+
+class AsyncProc(_Lent, Awaits):
+    """A process that an :class:`AsyncClient` holds. Its methods are awaited."""
+
+
 class _Core:
     """What both clients do: call, try again, make values, reports and errors of replies."""
 
@@ -242,7 +241,7 @@ class _Core:
     async def call(self, name: str, arguments: Json) -> Any:
         return _value(await self._reply(name, False, self.transport.call, name, arguments))
 
-    async def manage(self, method: str, path: str, **query: Optional[str]) -> Any:
+    async def manage(self, method: str, path: str, **query: Any) -> Any:
         path = f"{path}?{urlencode(_present(**query))}"
         return _value(await self._reply(f"{method} {path}", method == "GET", self.transport.manage, method, path))
 
@@ -310,6 +309,18 @@ class _Core:
             return None
         return float(error.get("retry_after_ms") or 0) / 1000
 
+    async def map(
+        self,
+        funs: Sequence[Any],
+        docs: Sequence[Json],
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        lib: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        return await self.function("map_docs", {"funs": funs, "docs": docs, "lang": lang, "db": db, "lib": lib}, options)
+
     async def select(self, selector: Json, docs: Sequence[Json], options: Options) -> Any:
         definition = {"fields": {"_id": "asc"}, "partial_filter_selector": selector}
         outcome = await self.function("map_docs", {"lang": "query", "funs": [definition], "docs": docs}, options)
@@ -325,7 +336,7 @@ class _Core:
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
     def streams(self, options: Options) -> bool:
-        return bool(self.transport.streams and not options.get("report"))
+        return bool(self.transport.streams and not _options(**options)["report"])
 
     async def list(self, arguments: Json, rows: Iterable[Json], options: Options) -> Any:
         if self.streams(options):
@@ -337,13 +348,13 @@ class _Core:
         chunks = self._chunks(made["response"], _async_next(made["chunks"]), lambda: None)
         return replace(outcome, value=chunks) if isinstance(outcome, Report) else chunks
 
-    async def get_proc(self, arguments: Json) -> Proc[Any]:
+    async def get_proc(self, arguments: Json, kind: Callable[[Connection, Json, _Core], _T]) -> _T:
         async def lend() -> _Attempt:
             connection = await self.transport.connection()
             return _unless_stopping(await connection.call("get_proc", arguments)), connection
 
         reply, connection = await self.bounded("get_proc", self._persist(lend, again=True))
-        return Proc(connection, _value(reply), self)
+        return kind(connection, _value(reply), self)
 
 
 def _async_next(values: Iterable[str]) -> _Next:
@@ -356,16 +367,23 @@ def _async_next(values: Iterable[str]) -> _Next:
 
 
 class Options(TypedDict, total=False):
-    """The options of every call that runs functions."""
+    """The options of every call that runs functions, beside ``report``: whether to return a :class:`Report`."""
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
     #: Where the process comes from.
     pool: Optional[str]
     group: Optional[str]
-    #: Whether to return a :class:`Report`.
-    report: bool
     request_id: Optional[str]
+
+
+class MapOptions(Options, total=False):
+    """Those of :meth:`Client.map`."""
+
+    lang: str
+    db: Optional[str]
+    #: Modules by name that the functions may require.
+    lib: Optional[Json]
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -393,15 +411,16 @@ def _options(
     return {"timeout_ms": times, "pool": pool, "group": group, "report": report or None, "request_id": request_id}
 
 
-class _Calls(Generic[_R]):
-    """The calls, with the arguments of docs/socket.md. Each also takes :class:`Options`."""
+class _Calls(Generic[_ListT]):
+    """The calls, with the arguments of docs/socket.md. Each also takes :class:`Options`, and ``report``."""
 
     _core: _Core
     _run: _Run
 
-    def _function(self, call: str, options: Options, /, **arguments: Any) -> _R:
-        return cast(_R, self._run(self._core.function(call, arguments, options)))
+    def _function(self, call: str, options: Options, /, **arguments: Any) -> Any:
+        return self._run(self._core.function(call, arguments, options))
 
+    @function_call
     def reduce(
         self,
         funs: Sequence[str],
@@ -412,11 +431,12 @@ class _Calls(Generic[_R]):
         finalize: Optional[bool] = None,
         context: Optional[str] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> List[Any]:
         """A result for each function, of rows ``[[key, id], value]``."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("reduce", options, funs=funs, rows=rows, lang=lang, **more)
 
+    @function_call
     def rereduce(
         self,
         funs: Sequence[str],
@@ -427,11 +447,12 @@ class _Calls(Generic[_R]):
         finalize: Optional[bool] = None,
         context: Optional[str] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> List[Any]:
         """A result for each function, of earlier results: rows with a value for each function."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("rereduce", options, funs=funs, values=values, lang=lang, **more)
 
+    @function_call
     def compile(
         self,
         fun: Any,
@@ -441,14 +462,16 @@ class _Calls(Generic[_R]):
         name: str = "function",
         type: Optional[str] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> Literal[True]:
         """True; raises :class:`settee.CompilationError` for a function that does not compile."""
         return self._function("try_compile", options, fun=fun, lang=lang, db=db, name=name, type=type)
 
-    def select(self, selector: Json, docs: Sequence[Json], **options: Unpack[Options]) -> _R:
+    @function_call
+    def select(self, selector: Json, docs: Sequence[Json], **options: Unpack[Options]) -> List[Json]:
         """The documents that match a Mango selector. Each needs an ``_id``; design documents never match."""
-        return cast(_R, self._run(self._core.select(selector, docs, options)))
+        return self._run(self._core.select(selector, docs, options))
 
+    @function_call
     def filter(
         self,
         db: str,
@@ -458,16 +481,18 @@ class _Calls(Generic[_R]):
         *,
         req: Optional[Json] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> List[bool]:
         """For each document whether it passes a filter function."""
         return self._function("filter_docs", options, db=db, ddoc=ddoc, name=name, docs=docs, req=req)
 
+    @function_call
     def filter_view(
         self, db: str, ddoc: Json, name: str, docs: Sequence[Json], **options: Unpack[Options]
-    ) -> _R:
+    ) -> List[bool]:
         """For each document whether a view's map function emits something."""
         return self._function("filter_view", options, db=db, ddoc=ddoc, name=name, docs=docs)
 
+    @function_call
     def validate(
         self,
         db: str,
@@ -477,11 +502,12 @@ class _Calls(Generic[_R]):
         user_ctx: Optional[Json] = None,
         sec_obj: Optional[Json] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> List[Verdict]:
         """For each of ``{"newDoc", "oldDoc"}`` True, ``{"forbidden": M}`` or ``{"unauthorized": M}``."""
         more = {"userCtx": user_ctx, "secObj": sec_obj}
         return self._function("validate_docs", options, db=db, ddoc=ddoc, docs=edits, **more)
 
+    @function_call
     def show(
         self,
         db: str,
@@ -491,10 +517,11 @@ class _Calls(Generic[_R]):
         *,
         req: Optional[Json] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> Response:
         """The response of a show function: ``code``, ``headers``, ``body`` and so on."""
         return self._function("show", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
+    @function_call
     def update(
         self,
         db: str,
@@ -504,14 +531,16 @@ class _Calls(Generic[_R]):
         *,
         req: Optional[Json] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> Tuple[Optional[Json], Response]:
         """``[doc or None, response]``; to write the document is up to the caller."""
         return self._function("update", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
-    def rewrite(self, db: str, ddoc: Json, req: Json, **options: Unpack[Options]) -> _R:
+    @function_call
+    def rewrite(self, db: str, ddoc: Json, req: Json, **options: Unpack[Options]) -> Optional[Rewritten]:
         """What becomes of a request; None if no rule fits."""
         return self._function("rewrite", options, db=db, ddoc=ddoc, req=req)
 
+    @function_call
     def list(
         self,
         db: str,
@@ -522,32 +551,68 @@ class _Calls(Generic[_R]):
         head: Optional[Json] = None,
         req: Optional[Json] = None,
         **options: Unpack[Options],
-    ) -> _R:
+    ) -> _ListT:
         """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
         from a thread, and the pieces come as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
         # Whoever makes the rows may call this client, so they are not made in its event loop.
         rows = rows if self._core.streams(options) else [*rows]
-        return cast(_R, self._run(self._core.list(arguments, rows, options)))
+        return self._run(self._core.list(arguments, rows, options))
 
-    def ps(self, pool: Optional[str] = None) -> _R:
+    @method
+    def ps(self, pool: Optional[str] = None) -> Processes:
         """What each process does now: ``total_rows`` and ``procs``, the longest running first."""
-        return cast(_R, self._run(self._core.manage("GET", "/_procs", pool=pool)))
+        return self._run(self._core.manage("GET", "/_procs", pool=pool))
 
-    def kill(self, name: str, *, now: bool = False) -> _R:
+    @method
+    def kill(self, name: str, *, now: bool = False) -> Killed:
         """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
         if not re.fullmatch(r"[^/]+/\d+", name):
             raise mistake(f"no process is named {name!r}: write it as POOL/NUMBER, as ps does")
-        return cast(_R, self._run(self._core.manage("DELETE", f"/_procs/{quote(name)}", now="true" if now else None)))
+        return self._run(self._core.manage("DELETE", f"/_procs/{quote(name)}", now="true" if now else None))
 
-    def health(self, *, fleet: bool = False) -> _R:
+    @method
+    def health(self, *, fleet: bool = False) -> Health:
         """What is wrong with the service, and what to do about it: ``status`` and ``problems``. With ``fleet`` the worst
         ``status`` of all daemons, and what each says: ``daemons``."""
-        return cast(_R, self._run(self._core.manage("GET", "/_health", fleet="true" if fleet else None)))
+        return self._run(self._core.manage("GET", "/_health", fleet="true" if fleet else None))
 
-    def call(self, name: str, /, **arguments: Any) -> _R:
+    @method
+    def pools(self) -> Pools:
+        """What each pool does: ``total_rows`` and ``pools``."""
+        return self._run(self._core.manage("GET", "/_pools"))
+
+    @method
+    def tenants(
+        self, *, db: Optional[str] = None, sort: Optional[str] = None, limit: Optional[int] = None
+    ) -> Tenants:
+        """What databases have cost ``since`` counting began: ``total_rows`` and ``tenants``."""
+        return self._run(self._core.manage("GET", "/_tenants", db=db, sort=sort, limit=limit))
+
+    @method
+    def jobs(
+        self,
+        *,
+        states: Optional[str] = None,
+        match: Optional[str] = None,
+        source: Optional[str] = None,
+        target: Optional[str] = None,
+        reason: Optional[str] = None,
+        daemon: Optional[str] = None,
+        sort: Optional[str] = None,
+        limit: Optional[int] = None,
+        skip: Optional[int] = None,
+    ) -> Jobs:
+        """Replications: ``total_rows`` and ``jobs``. ``states`` are names with commas between; ``match`` (of the document
+        or the job) and what follows it are patterns with ``*`` and ``?``."""
+        patterns = {"match": match, "source": source, "target": target, "reason": reason, "daemon": daemon}
+        query = {"states": states, "sort": sort, "limit": limit, "skip": skip, **patterns}
+        return self._run(self._core.manage("GET", "/_scheduler/jobs", **query))
+
+    @method
+    def call(self, name: str, /, **arguments: Any) -> Any:
         """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
-        return cast(_R, self._run(self._core.call(name, arguments)))
+        return self._run(self._core.call(name, arguments))
 
 
 def _lease(
@@ -566,17 +631,12 @@ def _lease(
     return _present(lang=lang, timeout_ms=_milliseconds(timeout), **more)
 
 
-def _map(funs: Sequence[Any], lang: str, db: Optional[str], lib: Optional[Json]) -> Json:
-    """Writes the arguments of ``map_docs`` without documents."""
-    return {"funs": funs, "lang": lang, "db": db, "lib": lib}
-
-
-def _no_report(options: Options) -> None:
+def _no_report(options: Json) -> None:
     if options.get("report"):
         raise mistake("documents that come one by one have no report: pass a list")
 
 
-class AsyncClient(_Calls[_Coroutine]):
+class AsyncClient(_Calls[AsyncChunks], Awaits):
     """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
 
     def __init__(
@@ -596,54 +656,37 @@ class AsyncClient(_Calls[_Coroutine]):
     # What is no list or tuple is also an iterable.
     @overload
     def map(  # type: ignore[overload-overlap]
-        self,
-        funs: Sequence[Any],
-        docs: Union[List[Json], Tuple[Json, ...]],
-        *,
-        lang: str = ...,
-        db: Optional[str] = ...,
-        lib: Optional[Json] = ...,
-        **options: Unpack[Options],
-    ) -> _Coroutine: ...
+        self, funs: Sequence[Any], docs: DocList, **options: Unpack[MapOptions]
+    ) -> Coroutine[Any, Any, List[Rows]]: ...
 
     @overload
     def map(
-        self,
-        funs: Sequence[Any],
-        docs: Docs,
-        *,
-        lang: str = ...,
-        db: Optional[str] = ...,
-        lib: Optional[Json] = ...,
-        **options: Unpack[Options],
-    ) -> AsyncIterator[Rows]: ...
+        self, funs: Sequence[Any], docs: DocList, *, report: Literal[True], **options: Unpack[MapOptions]
+    ) -> Coroutine[Any, Any, Report[List[Rows]]]: ...
 
-    def map(
-        self,
-        funs: Sequence[Any],
-        docs: Docs,
-        *,
-        lang: str = "javascript",
-        db: Optional[str] = None,
-        lib: Optional[Json] = None,
-        **options: Unpack[Options],
-    ) -> Any:
+    @overload
+    def map(self, funs: Sequence[Any], docs: Docs, **options: Unpack[MapOptions]) -> AsyncIterator[Rows]: ...
+
+    def map(self, funs: Sequence[Any], docs: Docs, **options: Any) -> Any:
         """For each document a list for each function of ``[key, value]``: awaited for a list of documents. Of any other
         iterable, also an asynchronous one, they are an async iterator, and come as the documents come."""
-        arguments = _map(funs, lang, db, lib)
-        if isinstance(docs, (list, tuple)):
-            return self._core.function("map_docs", {**arguments, "docs": docs}, options)
-        _no_report(options)
-        return async_stream(lambda batch: self._core.function("map_docs", {**arguments, "docs": batch}, options), docs)
 
-    async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[_Coroutine]:
-        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
-        return await self._core.get_proc(_lease(lang, **options))
+        def call(batch: Sequence[Json]) -> _Coroutine:
+            return self._core.map(funs, batch, **options)
+
+        if isinstance(docs, (list, tuple)):
+            return call(docs)
+        _no_report(options)
+        return async_stream(call, docs)
+
+    async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> AsyncProc:
+        """Borrows a process, to be given back with :meth:`AsyncProc.ret_proc`. Its first prompt is ``reset``."""
+        return await self._core.get_proc(_lease(lang, **options), AsyncProc)
 
     @contextlib.asynccontextmanager
     async def lease(
         self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]
-    ) -> AsyncIterator[Proc[_Coroutine]]:
+    ) -> AsyncIterator[AsyncProc]:
         """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
         proc = await self.get_proc(lang, **options)
         try:
@@ -664,7 +707,7 @@ class AsyncClient(_Calls[_Coroutine]):
         await self.close()
 
 
-class Client(_Calls[Any]):
+class Client(_Calls[Chunks], Waits):
     """A client whose calls wait. Threads may share it: their calls travel on one connection at the same time.
 
     It has an event loop in a thread of its own. In a child of a fork it makes both, and its connections, anew; what was
@@ -727,55 +770,36 @@ class Client(_Calls[Any]):
             waiting.cancel()
 
     @overload
-    def map(
-        self,
-        funs: Sequence[Any],
-        docs: Union[List[Json], Tuple[Json, ...]],
-        *,
-        lang: str = ...,
-        db: Optional[str] = ...,
-        lib: Optional[Json] = ...,
-        **options: Unpack[Options],
-    ) -> Any: ...
+    def map(  # type: ignore[overload-overlap]
+        self, funs: Sequence[Any], docs: DocList, **options: Unpack[MapOptions]
+    ) -> List[Rows]: ...
 
     @overload
     def map(
-        self,
-        funs: Sequence[Any],
-        docs: Iterable[Json],
-        *,
-        lang: str = ...,
-        db: Optional[str] = ...,
-        lib: Optional[Json] = ...,
-        **options: Unpack[Options],
-    ) -> Iterator[Rows]: ...
+        self, funs: Sequence[Any], docs: DocList, *, report: Literal[True], **options: Unpack[MapOptions]
+    ) -> Report[List[Rows]]: ...
 
-    def map(
-        self,
-        funs: Sequence[Any],
-        docs: Iterable[Json],
-        *,
-        lang: str = "javascript",
-        db: Optional[str] = None,
-        lib: Optional[Json] = None,
-        **options: Unpack[Options],
-    ) -> Any:
+    @overload
+    def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Unpack[MapOptions]) -> Iterator[Rows]: ...
+
+    def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Any) -> Any:
         """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. Of any
         other iterable they are an iterator, and come as the documents come."""
-        arguments = _map(funs, lang, db, lib)
-        if isinstance(docs, (list, tuple)):
-            return self._function("map_docs", options, **arguments, docs=docs)
-        _no_report(options)
-        call = functools.partial(self._core.function, "map_docs", options=options)
-        return stream(lambda batch: self._hand(call({**arguments, "docs": batch})), self._result, docs)
 
-    def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[Any]:
+        def call(batch: Sequence[Json]) -> _Coroutine:
+            return self._core.map(funs, batch, **options)
+
+        if isinstance(docs, (list, tuple)):
+            return self._run(call(docs))
+        _no_report(options)
+        return stream(lambda batch: self._hand(call(batch)), self._result, docs)
+
+    def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc:
         """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
-        proc: Proc[Any] = self._run(self._core.get_proc(_lease(lang, **options)))
-        return proc
+        return self._run(self._core.get_proc(_lease(lang, **options), Proc))
 
     @contextlib.contextmanager
-    def lease(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Iterator[Proc[Any]]:
+    def lease(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Iterator[Proc]:
         """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
         proc = self.get_proc(lang, **options)
         try:

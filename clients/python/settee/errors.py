@@ -1,9 +1,9 @@
 """Why a call has no value: a class for each thing that a program may want to do about it."""
 
 import ssl
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-_MEMBERS = frozenset("phase fatal exit status stderr proc db ddoc function doc limit_ms retry_after_ms line".split())
+from .results import Report
 
 
 class SetteeError(Exception):
@@ -20,7 +20,20 @@ class SetteeError(Exception):
              ``limit_ms``, ``retry_after_ms`` and some more are also attributes, None where they did not come
     """
 
-    report: Optional[Any] = None
+    report: Optional["Report[None]"] = None
+    phase: Optional[str]
+    fatal: Optional[bool]
+    exit: Optional[str]
+    status: Optional[int]
+    stderr: Optional[List[str]]
+    proc: Optional[str]
+    db: Optional[str]
+    ddoc: Optional[str]
+    function: Optional[str]
+    doc: Optional[str]
+    limit_ms: Optional[int]
+    retry_after_ms: Optional[int]
+    line: Optional[int]
 
     def __init__(self, details: Dict[str, Any]):
         super().__init__(details)
@@ -34,10 +47,12 @@ class SetteeError(Exception):
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
-    def __getattr__(self, member: str) -> Any:
-        if member in _MEMBERS:
-            return self.details.get(member)
-        raise AttributeError(member)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, member):
+            if member in SetteeError.__annotations__:
+                return self.details.get(member)
+            raise AttributeError(member)
 
 
 class Unavailable(SetteeError):

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, TypeVar
 from urllib.parse import SplitResult
 
 from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
-from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
+from .wire import LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, Json, Login, check_length, decode, encode
 
 #: The most connections of one client, which is the most calls at a time; others wait.
 CONNECTIONS_MAX = 16
@@ -130,6 +130,8 @@ class HttpTransport:
         self._idle: List[http.client.HTTPConnection] = []
         self._exchanges: Set[_Exchange] = set()
         self._closed = False
+        #: The longest body that the service is known to take.
+        self._body_max = LINE_BYTES_SURE
 
     async def connection(self) -> Any:
         raise mistake("'get_proc' needs a socket")
@@ -162,6 +164,7 @@ class HttpTransport:
 
     def _ask(self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None) -> Json:
         body = None if arguments is None else encode(arguments)
+        self._check_body(exchange, len(body or b""))
         try:
             # An order that must not be given twice takes none that the service may have closed.
             connection = self._connect() if method == "DELETE" else self._idle.pop()
@@ -190,7 +193,15 @@ class HttpTransport:
             raise error
         return {**error.details, "error": error.details}
 
+    def _check_body(self, exchange: "_Exchange", length: int) -> None:
+        """Asks the service anew before a body is refused: it may take longer ones by now."""
+        if length > self._body_max:
+            limits = self._ask(exchange, "GET", "/_query/limits").get("ok") or {}
+            self._body_max = limits.get("body_max", LINE_BYTES_DEFAULT)
+        check_length(length, self._body_max, "body_max")
+
     def lost(self, error: Exception, sent: bool = True) -> Unavailable:
+        self._body_max = LINE_BYTES_SURE
         reason = f"no answer over HTTP from {self._address}: {str(error) or type(error).__name__}"
         return Unavailable.because(reason, sent, error)
 

@@ -27,8 +27,8 @@ BATCHES_MAX = 2
 #: The most documents that were taken and whose rows were not given yet: of ``BATCHES_MAX`` calls, and of the next one.
 STREAM_DOCS_MAX = 300
 
-#: For each function the rows of one document.
-Rows = List[List[Any]]
+#: For each function the rows of one document, each a key and a value.
+Rows = List[List[List[Any]]]
 Docs = Union[Iterable[Json], AsyncIterable[Json]]
 
 

@@ -11,6 +11,12 @@ from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mista
 #: The longest reply that is read, in bytes.
 REPLY_BYTES_MAX = 256 << 20
 
+#: The longest line that every service takes, in bytes. Before a longer one, the service is asked for its bound.
+LINE_BYTES_SURE = 1024
+
+#: The bound of a service that cannot tell it, in bytes: the default of its configuration.
+LINE_BYTES_DEFAULT = 64 << 20
+
 #: How long a connection may take, its login included, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
@@ -51,6 +57,13 @@ def _member_at_fault(value: Any, path: str = "", above: Tuple[int, ...] = ()) ->
     return next(filter(None, found), None)
 
 
+def check_length(length: int, limit: int, key: str) -> None:
+    """Fails for a call that the service would not take."""
+    if length > limit:
+        bound = f"the {limit} bytes that the service takes ([server] {key})"
+        raise mistake(f"the call has {length} bytes, more than {bound}: send less at a time, or raise the bound")
+
+
 def decode(text: bytes) -> Json:
     """Reads one object that the service wrote."""
     try:
@@ -75,6 +88,7 @@ class Connection:
         # In Python 3.9 only one task at a time may wait for room in the send buffer.
         self._sending = asyncio.Lock()
         self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._line_max: Optional["asyncio.Future[int]"] = None
         self._reading = asyncio.ensure_future(self._read())
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
@@ -86,10 +100,25 @@ class Connection:
             return await self._call(name, arguments, cancels)
 
     async def _call(self, name: str, arguments: Json, cancels: bool) -> Json:
-        if self.lost:
-            raise self.lost
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
+        if self._line_max or len(line) > LINE_BYTES_SURE:
+            # Lines that come while the bound is asked for wait behind, so that prompts keep their order.
+            self._line_max = self._line_max or asyncio.ensure_future(self._ask_line_max())
+            check_length(len(line) - 1, await asyncio.shield(self._line_max), "line_max")
+        return await self._send(number, line, cancels)
+
+    async def _ask_line_max(self) -> int:
+        number = next(self._ids)
+        try:
+            reply = await self._send(number, encode({"id": number, "call": "limits"}), False)
+            return int(reply["ok"]["line_max"])
+        except (SetteeError, LookupError, TypeError):
+            return LINE_BYTES_DEFAULT
+
+    async def _send(self, number: int, line: bytes, cancels: bool) -> Json:
+        if self.lost:
+            raise self.lost
         reply: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
         try:

@@ -48,15 +48,25 @@ def order(method, path, body=None):
 
 
 @contextlib.contextmanager
-def scripted(serve):
-    """A service on a TCP port: `serve(lines, reply)` is called for each connection."""
+def scripted(serve, line_max=None):
+    """A service on a TCP port: `serve(lines, reply)` is called for each connection. Without `line_max` it is an old one,
+    which cannot tell that."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self):
             def reply(message):
                 self.wfile.write(json.dumps(message).encode() + b"\n")
 
-            serve(map(json.loads, self.rfile), reply)
+            def lines():
+                for request in map(json.loads, self.rfile):
+                    if request["call"] != "limits":
+                        yield request
+                    elif line_max:
+                        reply({"id": request["id"], "ok": {"line_max": line_max}})
+                    else:
+                        reply({"id": request["id"], "error": {"name": "bad_request"}})
+
+            serve(lines(), reply)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()

@@ -426,6 +426,45 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertEqual(raised.exception.name, "line_too_long")
 
+    def test_a_call_above_the_bound_of_the_service_fails_before_it_is_sent_and_costs_nobody_else_anything(self):
+        huge = {"_id": "a", "text": "x" * (5 << 20)}
+        for address in ADDRESSES:
+            with self.subTest(address=address), settee.Client(address, retry_for=60) as client:
+                proc = None if address == HTTP else client.get_proc("javascript")
+                key = "body_max" if address == HTTP else "line_max"
+                told = rf"^bad_request: the call has 5\d{{6}} bytes, more than the 4194304 bytes .*\[server\] {key}.*: send less"
+                with ThreadPoolExecutor(1) as threads:
+                    other = threads.submit(client.map, [COUNT], [{"_id": "b"}], db="shop")
+                    with self.assertRaisesRegex(settee.BadRequest, told):
+                        client.map([COUNT], [huge])
+                    self.assertEqual(other.result(), [[[["b", 1]]]])
+                if proc:
+                    with self.assertRaisesRegex(settee.BadRequest, told):
+                        proc.prompt(["map_doc", huge])
+                    self.assertTrue(proc.reset())
+                    self.assertTrue(proc.ret_proc())
+                large = {"_id": "a", "text": "x" * (3 << 20)}
+                self.assertEqual(client.map([COUNT], [large], db="shop"), [[[["a", 1]]]])
+
+    def test_lines_keep_their_order_while_the_bound_is_asked_for_and_an_old_service_has_the_default(self):
+        for line_max, expected in ((3000, [2000, 1]), (None, [2000, 1, 5000])):
+            sizes = []
+
+            def serve(lines, reply):
+                for request in lines:
+                    sizes.append(len(request["text"]))
+                    reply({"id": request["id"], "ok": True})
+
+            async def call(address):
+                async with settee.AsyncClient(address) as client:
+                    await asyncio.gather(*(client.call("x", text="x" * size) for size in (2000, 1)))
+                    await client.call("x", text="x" * 5000)
+
+            with scripted(serve, line_max) as address:
+                with self.assertRaises(settee.BadRequest) if line_max else contextlib.nullcontext():
+                    asyncio.run(call(address))
+            self.assertEqual(sizes, expected)
+
     def test_a_list_of_a_service_that_says_nothing_is_waited_for_as_long_as_the_client_says(self):
         over = threading.Event()
         with scripted(lambda lines, reply: over.wait(DEADLINE)) as address:
@@ -447,6 +486,12 @@ class Mistakes(unittest.TestCase):
             for address in ADDRESSES:
                 with settee.Client(address) as client, self.assertRaisesRegex(TypeError, f"cannot send '{re.escape(member)}'"):
                     client.map([COUNT], [{"_id": "b"}, doc])
+
+    def test_integers_of_any_size_are_exact_both_ways(self):
+        for number in (2**53 + 1, -(2**64), 10**300):
+            for address in ADDRESSES:
+                with self.subTest(address=address, number=number), settee.Client(address) as client:
+                    self.assertEqual(client.reduce(["_first"], [[["k", "a"], number]], finalize=True), [number])
 
     def test_a_timeout_is_more_than_none(self):
         with settee.Client(UNIX) as client:

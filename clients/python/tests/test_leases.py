@@ -4,7 +4,7 @@ import asyncio
 import unittest
 
 import settee
-from tests.support import DEADLINE, HTTP, MANAGED, TCP, UNIX, order, scripted, wait_until
+from tests.support import DEADLINE, HTTP, MANAGED, TABLE, TCP, UNIX, order, scripted, wait_until
 
 SOCKETS = (UNIX, TCP)
 ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"]
@@ -83,6 +83,20 @@ class Leases(unittest.TestCase):
                 fleet = client.health(fleet=True)
                 self.assertIn(fleet["status"], ("ok", "warning", "critical"))
                 self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
+
+    def test_what_manages_the_service_has_its_names(self):
+        for kind in (settee.Client, settee.AsyncClient):
+            self.assertEqual([name for name in dir(kind) if name[0] != "_"], TABLE["methods"])
+        for kind in (settee.Proc, settee.AsyncProc):
+            self.assertEqual([name for name in dir(kind) if name[0] != "_"], TABLE["proc_methods"])
+        for address, options in MANAGED:
+            with settee.Client(address, **options) as client:
+                for method, arguments, member in TABLE["managed"]:
+                    with self.subTest(address=address, method=method):
+                        self.assertIsInstance(getattr(client, method)(**arguments)[member], list)
+                self.assertEqual([pool["name"] for pool in client.pools()["pools"]][:1], ["javascript"])
+                with self.assertRaisesRegex(settee.ServiceError, "query_parse_error: Unknown states nope"):
+                    client.jobs(states="nope")
 
     def test_whoever_may_not_manage_the_service_is_told(self):
         for address, options, kind, reason in (

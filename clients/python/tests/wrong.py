@@ -9,6 +9,9 @@ client.map([], iter([{"_id": "a"}]))[0]  # wrong
 client.filter("shop", "_design/shop", "f", [])  # wrong
 client.get_proc("javascript", timeout="5")  # wrong
 settee.Client("/run/settee/settee.sock", call_seconds="5")  # wrong
+client.ps()["procs"][0]["pdi"]  # wrong
+client.show("shop", {}, "s").code  # wrong
+client.health(report=True)  # wrong
 
 
 async def main() -> None:
@@ -19,4 +22,5 @@ async def main() -> None:
 
 
 def told(error: settee.SetteeError) -> int:
+    print(error.fault, error.nmae)  # wrong
     return error.name  # wrong

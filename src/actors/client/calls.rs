@@ -10,6 +10,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Client;
@@ -158,6 +159,7 @@ fn take_request<'a>(
         Call::Attach { want, end, .. } => attach(ticket, session.in_its_name(want), end, ctx),
         Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
+        Call::Limits => ticket.ok(&json!({"line_max": session.line_bytes_max()})),
         Call::Cancel { request } => {
             let is_cancelled = session.cancel(request);
             ticket.ok(&is_cancelled);

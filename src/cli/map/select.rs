@@ -2,22 +2,28 @@
 
 use std::io::Read;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use crate::cli::exit::{CliError, Exit};
+use super::sources::bad_input;
+use crate::cli::exit::CliError;
 use crate::cli::output::Output;
 use crate::config::Config;
-use crate::functions::view::{DocumentCutter, DocumentReader, InputError};
+use crate::functions::view::{BadLines, DocumentCutter, DocumentReader, MissingId};
 use mango::Selector;
 
 /// Reads, selects and prints, in turns: there is nothing to wait for in between.
 pub(super) fn run(
     selector: Selector,
     input: impl Read,
+    bad_lines: Option<Arc<BadLines>>,
     config: &Config,
     name: &str,
 ) -> Result<(), CliError> {
     let mut output = Output::standard();
-    let cutter = DocumentCutter::new(config.server.line_max).matching(Some(selector));
+    let cutter = DocumentCutter::new(config.server.line_max)
+        .matching(Some(selector))
+        .missing_id(MissingId::Left)
+        .skipping(bad_lines);
     let mut reader = DocumentReader::new(input, cutter);
     loop {
         let batch = reader.next_batch();
@@ -32,11 +38,7 @@ pub(super) fn run(
             return Ok(());
         }
         match batch {
-            Err(InputError::Read(error)) => return Err(CliError::io(name, &error)),
-            Err(error) => {
-                let hint = "correct the line, or take it out";
-                return Err(CliError::at(Exit::Data, name, error, hint));
-            }
+            Err(error) => return Err(bad_input(name, &error)),
             Ok(_) if is_end => return Ok(()),
             Ok(_) => {}
         }

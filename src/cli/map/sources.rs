@@ -12,7 +12,7 @@ use slog::Logger;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
-use crate::functions::view::{BuiltinReducer, Library, Module};
+use crate::functions::view::{BuiltinReducer, InputError, Library, Module};
 use crate::query_server::reduce::{Builtin, OverflowLog, SumLimit};
 use couchjs::syntax::SyntaxError;
 use mango::{Index, Selector};
@@ -174,14 +174,115 @@ pub(super) fn is_standard_input(path: &Path) -> bool {
 }
 
 /// Opens the documents.
-pub(super) fn input(path: &Path) -> Result<Box<dyn Read + Send>, CliError> {
-    if is_standard_input(path) {
+pub(super) fn input(path: &Path) -> Result<impl Read + Send + use<>, CliError> {
+    let input: Box<dyn Read + Send> = if is_standard_input(path) {
         let input = io::stdin();
         widen(&input);
-        return Ok(Box::new(input));
+        Box::new(input)
+    } else {
+        Box::new(File::open(path).map_err(|error| file_error(path, &error))?)
+    };
+    let is_known = false;
+    Ok(Lines { input, is_known })
+}
+
+/// Turns an error of the documents into one for people.
+pub(super) fn bad_input(name: &str, error: &InputError) -> CliError {
+    let InputError::Read(read) = error else {
+        let hint = "correct the line, take it out, or allow some with --skip-bad N";
+        return CliError::at(Exit::Data, name, error, hint);
+    };
+    let foreign = read.get_ref().and_then(|inner| inner.downcast_ref());
+    match foreign {
+        Some(foreign @ Foreign(_, hint)) => CliError::at(Exit::Data, name, foreign, *hint),
+        None => CliError::io(name, read),
     }
-    let file = File::open(path).map_err(|error| file_error(path, &error))?;
-    Ok(Box::new(file))
+}
+
+/// How much of an input is looked at to see what it is, in bytes.
+const BEGIN_BYTES_MAX: usize = 4096;
+
+/// An input that is no lines of JSON: what it is, and a command that makes some of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}, not one JSON document a line")]
+struct Foreign(&'static str, &'static str);
+
+/// An input that is looked at before it is read, and refused if it is no lines of JSON. A mark of UTF-8 at its
+/// beginning is left out.
+struct Lines {
+    input: Box<dyn Read + Send>,
+    is_known: bool,
+}
+
+impl Read for Lines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.is_known {
+            let begin = self.begin()?;
+            self.is_known = true;
+            if let Some(foreign) = foreign(&begin) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, foreign));
+            }
+            let mark = if begin.starts_with(UTF_8) {
+                UTF_8.len()
+            } else {
+                0
+            };
+            let mut begin = io::Cursor::new(begin);
+            begin.set_position(mark as u64);
+            let rest = std::mem::replace(&mut self.input, Box::new(io::empty()));
+            self.input = Box::new(begin.chain(rest));
+        }
+        self.input.read(buffer)
+    }
+}
+
+impl Lines {
+    /// Reads until it is certain what the input is: a document that comes alone is not held back.
+    fn begin(&mut self) -> io::Result<Vec<u8>> {
+        let mut begin = vec![0; BEGIN_BYTES_MAX];
+        let mut length = 0;
+        loop {
+            match self.input.read(&mut begin[length..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+                Ok(0) => break,
+                Ok(bytes) => length += bytes,
+            }
+            let read = &begin[..length];
+            if read.starts_with(b"{") || (length > UTF_8.len() && read.contains(&b'\n')) {
+                break;
+            }
+        }
+        begin.truncate(length);
+        Ok(begin)
+    }
+}
+
+const UTF_8: &[u8] = b"\xef\xbb\xbf";
+
+/// Tells what an input is by its first bytes, unless it may be lines of JSON.
+fn foreign(begin: &[u8]) -> Option<Foreign> {
+    let text = begin
+        .strip_prefix(UTF_8)
+        .unwrap_or(begin)
+        .trim_ascii_start();
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Some(match text {
+        [0x1f, 0x8b, ..] => Foreign("compressed with gzip", "zcat FILE | settee map .."),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            Foreign("compressed with zstd", "zstdcat FILE | settee map ..")
+        }
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            Foreign("UTF-16", "iconv -f UTF-16 -t UTF-8 FILE | settee map ..")
+        }
+        [b'[', ..] => Foreign("a JSON array", "jq -c '.[]' FILE | settee map .."),
+        [b'{', ..] => return None,
+        _ if line.iter().any(|byte| b",;\t".contains(byte)) => Foreign(
+            "CSV",
+            "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin)]' < FILE | settee map ..",
+        ),
+        _ => return None,
+    })
 }
 
 /// The room of a pipe to or from the program, in bytes: with the usual 64 KiB both sides wait for

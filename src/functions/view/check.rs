@@ -1,7 +1,7 @@
 //! One line of input: whether it is a document, where its id is, and what of it is sent.
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] says what is sent of it.
-//! PROMISES  An accepted line is one JSON object with a usable `_id`. A member that is not sent is
+//! PROMISES  An accepted line is one JSON object, whose `_id` is usable if it has one. A member that is not sent is
 //!           checked like the others. Of several members of one name all are sent, in their order:
 //!           the last counts, as in JavaScript.
 
@@ -27,7 +27,7 @@ pub enum Members {
 pub(super) struct Checked<'a> {
     /// The document, without white space around it.
     pub(super) text: &'a str,
-    /// Its id, a JSON string: a part of the text.
+    /// Its id, a JSON string: a part of the text, which is empty if it has none.
     pub(super) id: &'a str,
 }
 
@@ -59,10 +59,9 @@ pub(super) fn check<'a>(
     if text.is_empty() {
         return Ok(None);
     }
-    let id = look(text, members, kept)
-        .ok_or_else(|| not_a_document(text))?
-        .ok_or("the document has no '_id'; every document needs one")?;
-    check_id(id)?;
+    let id = look(text, members, kept).ok_or_else(|| not_a_document(text))?;
+    id.map_or(Ok(()), check_id)?;
+    let id = id.unwrap_or(&text[..0]);
     Ok(Some(Checked { text, id }))
 }
 

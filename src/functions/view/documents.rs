@@ -23,6 +23,18 @@ const BATCH_BYTES_MAX: usize = 128 * 1024;
 /// What stands before and after a document in its prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
 
+/// What becomes of a document without an `_id`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MissingId {
+    /// It is none.
+    #[default]
+    Refused,
+    /// It gets the number of its line.
+    Numbered,
+    /// It stays as it is, with an empty id beside it.
+    Left,
+}
+
 /// One document, ready to be mapped.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -93,7 +105,8 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         {
             self.taken += 1;
             let line = self.taken;
-            let added = batch.add(line, text.as_bytes(), &Members::All, None);
+            let refused = MissingId::Refused;
+            let added = batch.add(line, text.as_bytes(), &Members::All, None, refused);
             let problem = match added {
                 Ok(true) => continue,
                 Ok(false) => "an empty text is no document".to_owned(),
@@ -164,10 +177,24 @@ impl Batch {
         line: &[u8],
         members: &Members,
         selector: Option<&Selector>,
+        missing_id: MissingId,
     ) -> Result<bool, String> {
         let Some(checked) = check(line, members, &mut self.kept)? else {
             return Ok(false);
         };
+        match missing_id {
+            _ if !checked.id.is_empty() => {}
+            MissingId::Left => {}
+            MissingId::Refused => {
+                return Err("the document has no '_id'; every document needs one".into());
+            }
+            MissingId::Numbered => {
+                let rest = checked.text[1..].trim_start();
+                let comma = if rest.starts_with('}') { "" } else { "," };
+                let line = format!("{{\"_id\":\"{number}\"{comma}{rest}");
+                return self.add(number, line.as_bytes(), members, selector, missing_id);
+            }
+        }
         let matches = selector.map_or(Ok(true), |selector| selector.matches_checked(checked.text));
         if !matches.map_err(|error| format!("document {}: {error}", checked.id))? {
             return Ok(false);

@@ -29,8 +29,8 @@ use serde_json::value::RawValue;
 
 pub use answer::Mapped;
 pub use check::Members;
-pub(crate) use documents::InputError;
 pub use documents::{Document, Documents};
+pub(crate) use documents::{InputError, MissingId};
 pub(crate) use group::{ReducePlan, reduce};
 pub(crate) use grouping::Grouping;
 pub use library::Library;
@@ -40,7 +40,7 @@ pub use order::Order;
 pub use processes::Processes;
 pub(crate) use processes::{ProcessError, ProcessErrorKind};
 pub use reader::{BATCHES_AHEAD, Batches};
-pub(crate) use reader::{DocumentCutter, DocumentReader, read_in_thread};
+pub(crate) use reader::{BadLines, DocumentCutter, DocumentReader, read_in_thread};
 pub use rows::{Row, Rows};
 pub(crate) use totals::{BuiltinReducer, Totals};
 

@@ -7,12 +7,13 @@
 //!           a line. Lines of white space and documents that do not match are skipped.
 
 use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::check::Members;
-use super::documents::{Batch, Document, InputError};
+use super::documents::{Batch, Document, InputError, MissingId};
 use child::line_buffer::{LineBuffer, LineTooLong};
 use child::pipe::read_chunk;
 use mango::Selector;
@@ -24,8 +25,49 @@ pub const BATCHES_AHEAD: usize = 16;
 /// [`BATCHES_AHEAD`].
 pub type Batches = mpsc::Receiver<Result<Vec<Document>, InputError>>;
 
+/// How many bad lines are kept to be shown.
+const BAD_LINES_SHOWN: usize = 3;
+
+/// Lines that are no documents and are skipped, up to a number.
+#[derive(Debug)]
+pub(crate) struct BadLines {
+    max: u64,
+    /// How many there were, and the first.
+    seen: Mutex<(u64, Vec<String>)>,
+}
+
+impl BadLines {
+    /// Allows so many.
+    pub fn at_most(max: u64) -> Arc<Self> {
+        let seen = Mutex::default();
+        Arc::new(Self { max, seen })
+    }
+
+    /// Counts one, unless that is one too many.
+    fn skip(&self, line: u64, problem: &str) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, first) = &mut *seen;
+        let is_skipped = *count < self.max;
+        *count += u64::from(is_skipped);
+        if is_skipped && first.len() < BAD_LINES_SHOWN {
+            first.push(format!("line {line}: {problem}"));
+        }
+        is_skipped
+    }
+
+    /// Tells how many were skipped, and the first; `None`: there were none.
+    pub fn summary(&self) -> Option<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, first) = &*seen;
+        let first = first.join("; ");
+        (*count > 0).then(|| format!("{count} bad lines were skipped. {first}"))
+    }
+}
+
 /// Cuts text into documents, wherever it comes from.
 pub(crate) struct DocumentCutter {
+    missing_id: MissingId,
+    bad_lines: Option<Arc<BadLines>>,
     members: Members,
     /// Which documents are kept; `None` keeps all.
     selector: Option<Selector>,
@@ -43,6 +85,8 @@ impl DocumentCutter {
     /// Makes a cutter of documents of at most `line_bytes_max` bytes each.
     pub fn new(line_bytes_max: usize) -> Self {
         Self {
+            missing_id: MissingId::default(),
+            bad_lines: None,
             members: Members::All,
             selector: None,
             lines: LineBuffer::new(line_bytes_max),
@@ -51,6 +95,20 @@ impl DocumentCutter {
             batch_bytes: 0,
             failed: None,
         }
+    }
+
+    /// Says what becomes of documents without an id; otherwise they are refused.
+    #[must_use]
+    pub fn missing_id(mut self, missing_id: MissingId) -> Self {
+        self.missing_id = missing_id;
+        self
+    }
+
+    /// Skips lines that are no documents. After one that is too long nothing can be told apart.
+    #[must_use]
+    pub fn skipping(mut self, bad_lines: Option<Arc<BadLines>>) -> Self {
+        self.bad_lines = bad_lines;
+        self
     }
 
     /// Sends only these members of the documents.
@@ -122,9 +180,12 @@ impl DocumentCutter {
             self.line -= 1;
             return Ok(false);
         };
-        let selector = self.selector.as_ref();
-        batch.add(self.line, &line, &self.members, selector)?;
-        Ok(true)
+        let (number, selector) = (self.line, self.selector.as_ref());
+        let added = batch.add(number, &line, &self.members, selector, self.missing_id);
+        match (added, &self.bad_lines) {
+            (Err(problem), Some(bad)) if bad.skip(number, &problem) => Ok(true),
+            (added, _) => added.map(|_| true),
+        }
     }
 
     /// Takes the last line, which has no line feed.

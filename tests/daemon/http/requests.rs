@@ -164,6 +164,8 @@ fn a_request_that_makes_no_sense_is_told_why() {
         let response = connection.request("POST", "/_query/ddoc", &headers, "{}");
         response.error(415, "bad_content_type");
     }
+    let limits = web.get("/_query/limits").ok();
+    assert_eq!(limits, json!({"ok": {"line_max": 2000, "body_max": 2000}}));
     let reason = ask(&"x".repeat(2001)).reason(413, "too_large");
     assert!(
         reason.contains("2000 bytes: send less at a time, or raise [server] body_max"),

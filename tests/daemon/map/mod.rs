@@ -2,6 +2,7 @@
 
 mod engine;
 mod errors;
+mod inputs;
 mod reduce;
 mod rows;
 mod selector;

@@ -112,7 +112,7 @@ fn what_is_wrong_with_a_document_is_told_with_its_line_after_those_before_it() {
     let bad = json!({"_id": "y", "v": format!("{}!", "a".repeat(2000))}).to_string();
     for (line, words) in [
         (bad.as_str(), &["line 2", "\"y\"", "takes too long"][..]),
-        ("{\"v\":1}", &["line 2", "no '_id'"]),
+        ("{\"_id\":1}", &["line 2", "must be a string"]),
         ("nonsense", &["line 2", "not JSON"]),
     ] {
         let input = format!("{{\"_id\":\"x\",\"v\":\"aa\"}}\n{line}\n");

@@ -1,29 +1,59 @@
-//! The example of a product with hundreds of customers does what it says.
+//! The example of a product with hundreds of customers does what it says, by the commands at its head.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use super::python;
-use crate::support::daemon::{Service, configure, directory, serve_command};
-use crate::support::program::{project, run};
+use super::site;
+use crate::support::daemon::{directory, signal, wait_for_exit};
+use crate::support::heads::code;
+use crate::support::program::{SETTEE, project, run};
 
 const CUSTOMERS: usize = 500;
 
+/// Prepares a command as somebody types it in a folder: both programs are found, and the service is no other one's.
+fn typed(command: &str, folder: &Path) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec {command}"));
+    shell.current_dir(folder);
+    let mut path = vec![site::python().folder.join("bin")];
+    path.push(Path::new(SETTEE).parent().map(PathBuf::from).unwrap());
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+    shell.env("PATH", std::env::join_paths(path).unwrap());
+    shell.env("SETTEE__SERVER__HTTP", "off");
+    shell.env("SETTEE__STORE__PATH", "memory");
+    shell
+}
+
 #[test]
 fn a_product_bounds_its_customers_writes_their_invoices_and_shows_them_their_logs() {
-    let example = project().join("examples/customers");
-    let settings = fs::read_to_string(example.join("settee.toml")).unwrap();
-    // The test's own socket takes the place of the example's.
-    let settings = settings.replace("[server]\nsocket = \"settee.sock\"\n", "");
     let directory = directory();
-    let costs = directory.path().join("costs").display().to_string();
-    let settings = settings.replace("\"costs\"", &format!("{costs:?}"));
-    let config = configure(directory.path(), &settings);
-    let service = Service::start_command(directory, serve_command(&config));
-    let mut command = python();
-    command.arg(example.join("customers.py"));
-    command.arg(service.socket()).arg(CUSTOMERS.to_string());
-    let output = run(&mut command, b"");
+    let folder = directory.path().join("customers");
+    run(
+        Command::new("cp")
+            .arg("-R")
+            .arg(project().join("examples/customers"))
+            .arg(&folder),
+        b"",
+    );
+    let [serve, customers] = &code("customers/customers.py")[..] else {
+        panic!("two commands")
+    };
+    let log = directory.path().join("log");
+    let mut serve = typed(serve, &folder);
+    serve.stdout(Stdio::piped());
+    serve.stderr(File::create(&log).unwrap());
+    let mut service = serve.spawn().unwrap();
+    let mut line = String::new();
+    let mut printed = BufReader::new(service.stdout.take().unwrap());
+    printed.read_line(&mut line).unwrap();
+    let log = fs::read_to_string(log).unwrap();
+    assert_eq!(line, "settee: listening on unix:settee.sock\n", "{log}");
+    let output = run(&mut typed(customers, &folder), b"");
+    signal(service.id(), "TERM");
+    assert_eq!(wait_for_exit(&mut service), Some(0));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     assert!(
@@ -55,5 +85,4 @@ fn a_product_bounds_its_customers_writes_their_invoices_and_shows_them_their_log
         assert_eq!(calls, if *customer == "customer-0" { 20.0 } else { 1.0 });
         assert!(*customer == "customer-0" || price < greedy[2], "{customer}");
     }
-    service.stop();
 }

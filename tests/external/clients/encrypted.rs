@@ -16,6 +16,11 @@ context.load_cert_chain(f"{folder}/ann.pem", f"{folder}/ann.key")
 for address in addresses:
     with settee.Client(address, ssl=context, retry_for=0) as client:
         print(client.compile("function(doc) { emit(1, 2); }"))
+        try:
+            client.compile("x" * 20_000)
+        except settee.BadRequest as error:
+            print("more than the 10000 bytes" in str(error))
+        print(client.compile("function(doc) {}"))
     try:
         with settee.Client(address, retry_for=1000, call_seconds=20) as client:
             print(client.compile("function(doc) {}"))
@@ -37,14 +42,19 @@ const tls = { ca: read("cert.pem"), cert: read("ann.pem"), key: read("ann.key") 
         if (!(error instanceof Unavailable)) throw error;
         console.log(/self-signed|unable to verify/.test(error.message) && !error.retry);
       });
+      if (options.tls) {
+        const tooLong = client.compile("x".repeat(20_000));
+        await tooLong.catch(({ message }) => console.log(message.includes("more than the 10000 bytes")));
+        await client.compile("function(doc) {}").then(console.log);
+      }
       client.close();
     }
   }
 })();
 "#;
 
-/// Runs a client against both addresses: with the certificate it is served, without the authority it refuses, and does
-/// not try again until its call's time is up.
+/// Runs a client against both addresses: with the certificate it is served, and a call that is too long costs it no other
+/// one; without the authority it refuses, and does not try again until its call's time is up.
 fn assert_speaks_tls(mut client: Command) {
     let directory = directory();
     let place = directory.path().to_owned();
@@ -54,7 +64,7 @@ fn assert_speaks_tls(mut client: Command) {
     fs::write(place.join("ann.pem"), certificate).unwrap();
     fs::write(place.join("ann.key"), key).unwrap();
     let extra = format!(
-        "[users.ann]\npassword = \"secret\"\nroles = \"caller\"\n[admins]\nroot = \"secret\"\n\
+        "[server]\nline_max = 10000\nbody_max = 10000\n[users.ann]\npassword = \"secret\"\nroles = \"caller\"\n[admins]\nroot = \"secret\"\n\
          {}enable = true\nport = 0\ntcp = \"127.0.0.1:0\"\ncacert_file = \"{}/clients.pem\"\n",
         ssl(&place),
         place.display()
@@ -67,7 +77,7 @@ fn assert_speaks_tls(mut client: Command) {
     client.arg(format!("tls:localhost:{tls}"));
     client.arg(format!("https://localhost:{https}/"));
     let printed = run(&mut client).to_lowercase();
-    assert_eq!(printed, "true\n".repeat(4));
+    assert_eq!(printed, "true\n".repeat(8));
     service.stop();
 }
 

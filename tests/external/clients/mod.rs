@@ -34,7 +34,7 @@ impl Site {
 
     fn start_in(directory: TempDir, tcp: SocketAddr, http: SocketAddr) -> Self {
         let extra = format!(
-            "[server]\ntcp = \"{tcp}\"\n[admins]\nroot = \"secret\"\n\
+            "[server]\ntcp = \"{tcp}\"\nline_max = \"4MiB\"\nbody_max = \"4MiB\"\n[admins]\nroot = \"secret\"\n\
              [users.ann]\npassword = \"secret\"\nroles = \"caller\"\n"
         );
         let config = configure(directory.path(), &extra);

@@ -18,6 +18,8 @@ fn the_wheel_has_the_version_the_licence_and_no_requirement() {
                 print(*names); print(archive.read(next(n for n in names if n.endswith('METADATA'))).decode())";
     let told = run(python().args(["-c", read]).arg(wheel));
     assert!(told.contains("/LICENSE"), "{told}");
+    assert!(told.contains("settee/py.typed"), "{told}");
+    assert!(told.contains("\nLicense: Apache-2.0\n"), "{told}");
     assert!(told.contains("Requires-Python: >=3.9\n"), "{told}");
     assert!(!told.contains("Requires-Dist"), "{told}");
     assert!(!told.contains("tests/"), "{told}");

@@ -263,6 +263,7 @@ def functions():
     for n, code in [(0, 403), (8, 401)]:
         refused = {"db": "shop", "ddoc": DDOC, "path": ["validate_doc_update"], "args": [{"n": n}, None, {}, {}]}
         play("post", "/_query/ddoc", code, refused)
+    play("get", "/_query/limits", 200)
     play("post", "/_query/finalize", 200, {"funs": ["_first"], "values": [[["k", "a"], 2]]})
     play("post", "/_query/finalize", 400, {})
     lines = '{"db": "shop", "funs": ["function(doc) { emit(doc.n) }"]}\n{"_id": "a"}\n'
