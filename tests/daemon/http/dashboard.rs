@@ -156,7 +156,7 @@ fn pages_that_ask_at_the_same_time_get_the_same_state_and_a_later_one_another() 
 
 #[test]
 fn the_history_has_the_calls_of_the_daemon_and_of_a_pool_also_those_that_it_refuses() {
-    let web = Web::start("[query_servers]\nbad = \"false\"\n");
+    let web = Web::start("[query_servers]\nbad = \"false\"\n[pools.flaky]\nlanguage = \"bad\"\n");
     let history = |query: &str| web.get(&format!("/_dashboard/history{query}")).ok();
     let sum = |history: &Value, name: &str| -> u64 {
         let values = history[name].as_array().unwrap().iter();
@@ -167,7 +167,7 @@ fn the_history_has_the_calls_of_the_daemon_and_of_a_pool_also_those_that_it_refu
             "ddoc": {"_id": "_design/d", "shows": {"s": source}}});
         web.send("POST", "/_query/ddoc", &body.to_string());
     }
-    let map = json!({"db": "shop", "lang": "bad", "funs": ["f"], "docs": [{"_id": "a"}]});
+    let map = json!({"db": "shop", "lang": "bad", "pool": "flaky", "timeout_ms": 1000, "funs": ["f"], "docs": [{"_id": "a"}]});
     let mut failed = 0;
     wait_until("the pool refuses calls", || {
         let answer = web.send("POST", "/_query/map", &map.to_string());
@@ -181,7 +181,7 @@ fn the_history_has_the_calls_of_the_daemon_and_of_a_pool_also_those_that_it_refu
     let all = history("");
     assert_eq!(all["period"], 30);
     assert_eq!(sum(&all, "errors"), 1 + failed);
-    let refused = history("?pool=bad");
+    let refused = history("?pool=flaky");
     assert!(sum(&refused, "calls") > 0, "{refused}");
     assert_eq!(sum(&refused, "calls"), sum(&refused, "errors"));
     assert_eq!(sum(&all, "docs_written"), 0);

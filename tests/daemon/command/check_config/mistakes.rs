@@ -16,7 +16,7 @@ fn an_unknown_section_names_the_nearest_known_one() {
     refuses(
         &Fixture::toml("[wholly_unknown]\n"),
         "c.toml:1",
-        &["[wholly_unknown]", "or take one of"],
+        &["[wholly_unknown]", "take one of"],
     );
     let in_ini = Fixture::ini("[query_server_confg]\nx = 1\n");
     refuses(
@@ -343,10 +343,8 @@ fn commands_that_cannot_be_started_are_told_in_comments() {
         lua.starts_with("# [query_servers] lua: ") && lua.contains("nterminated"),
         "{lua}"
     );
-    assert_eq!(
-        perl,
-        "# [query_servers] perl: the program 'no-such-program' was not found"
-    );
+    let missing = "# [query_servers] perl: the program 'no-such-program' was not found";
+    assert!(perl.starts_with(missing), "{perl}");
 }
 
 #[test]
