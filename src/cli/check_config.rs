@@ -89,6 +89,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     }
     let findings = cells::try_all(&loaded.config, languages)?;
     text.push_str(&findings.text);
+    text.push_str(&cells::of_service(&loaded.config));
     output::print(&text)?;
     findings.verdict()
 }

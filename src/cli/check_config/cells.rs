@@ -3,14 +3,17 @@
 //! SUMMARY   Tries the cell of each language's own pool and of each named pool as the service does.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use rustc_hash::FxHashMap;
 
 use crate::actors::language::Registry;
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::service_socket::{Service, SocketArgs, block_on};
 use crate::config::{Config, SandboxMode};
 use crate::query_server::language::LanguageName;
+use crate::query_server::status::DaemonStatus;
 use child::Spawner;
 use child::cell::layers::Layers;
 use child::cell::trial::CellTrial;
@@ -73,6 +76,34 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
     crate::cli::system()?.block_on(try_each(&trials, &spawner))
 }
 
+/// Returns what the cells of the running service hold, if one answers this user: its unit may lack what this user has.
+pub(super) fn of_service(config: &Config) -> String {
+    let socket = Some(config.server.socket.clone());
+    let status = block_on(async {
+        let service = Service::at(&SocketArgs { socket }, |_, _| None);
+        service.get::<DaemonStatus>("/_status").await
+    });
+    let pools = status.map_or_else(|_| Vec::new(), |status| status.pools);
+    let mut told = Findings::default();
+    for pool in &pools {
+        let Some(sandbox) = &pool.sandbox else {
+            continue;
+        };
+        let mut tell = |line: String| told.comment(&pool.name, &sandbox.mode, &line);
+        match &sandbox.error {
+            Some(error) => tell(format!("cannot be made: {error}")),
+            None => tell(format!("holds {}", sandbox.layers.join(", "))),
+        }
+        for (layer, why) in &sandbox.missing {
+            tell(format!("misses {layer}: {why}"));
+        }
+    }
+    match &*told.text {
+        "" => told.text,
+        text => format!("\n# Cells of the service that runs:\n{text}"),
+    }
+}
+
 async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Findings, CliError> {
     let mut findings = Findings {
         text: "\n# Cells of pools:\n".to_owned(),
@@ -93,7 +124,7 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Fin
 }
 
 impl Findings {
-    fn comment(&mut self, name: &str, mode: SandboxMode, line: &str) {
+    fn comment(&mut self, name: &str, mode: impl Display, line: &str) {
         // What a program printed must not end the comment.
         let line = line.replace(['\n', '\r'], " ");
         self.text.push_str(&format!("# {name} ({mode}): {line}\n"));

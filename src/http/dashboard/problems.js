@@ -9,6 +9,9 @@ import { moodOf, number, plural, span, when } from "./words.js";
 // Names that a line has.
 const NAMES_MAX = 3;
 
+// How many problems are open on a phone.
+const OPEN_MAX = 3;
+
 // What another daemon tells three times a minute is old then.
 const OLD_S = 60;
 
@@ -75,13 +78,16 @@ function acknowledge({ kind, subjects, cause }, again) {
   });
 }
 
+// What is between backquotes can be copied.
+const commands = (remedy) => remedy.split("`").map((part, at) => (at % 2 === 1 ? h("code", null, part) : part));
+
 function shown(line, isOpen, again) {
   const at = whose(line);
   const [path, text] = (line.subjects.length === 1 && (line.isOwn || OF_ALL.test(line.kind)) && PLACES[line.kind.split("_")[0]]?.(line)) || [];
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
-    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`),
+    h("p", null, "What to do: ", commands(line.remedy), path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`),
     again && line.isOwn && LOSSES.includes(line.kind) && h("p", { class: "orders" }, button("Acknowledge", () => acknowledge(line, again)))));
 }
 
@@ -98,7 +104,7 @@ export function problemsOf(health, again) {
   const all = lines(health);
   const unknown = notes(health);
   if (all.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."), unknown);
-  // On a phone a line is opened by a touch, so that more of them fit.
-  const isOpen = matchMedia("(width >= 700px)").matches;
+  // On a phone a line of many is opened by a touch, so that more of them fit.
+  const isOpen = all.length <= OPEN_MAX || matchMedia("(width >= 700px)").matches;
   return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen, again))), unknown);
 }

@@ -1,6 +1,7 @@
 //! `settee check-config --sandbox`, on the machine that it runs on.
 
 use super::{Fixture, Run, program};
+use crate::support::daemon::Service;
 
 const POOLS: &str =
     "[query_servers]\npython = \"sh server\"\n[pools.reports]\nlanguage = \"python\"\n";
@@ -124,4 +125,23 @@ fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
     open_to(0o755);
     let run = tried(&text);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+}
+
+#[test]
+fn the_cells_of_the_service_that_runs_are_told_beside_those_of_this_user() {
+    let service = Service::start("[query_server_config]\nsandbox = \"standard\"\n");
+    let mut command = service.client(&["check-config", "--sandbox", "-c"]);
+    let run = Run::of(command.arg(service.path("settee.toml")).output().unwrap());
+    let (own, of_service) = run
+        .stdout
+        .split_once("# Cells of the service that runs:\n")
+        .unwrap();
+    for part in [own, of_service] {
+        assert!(
+            part.contains("# javascript (standard): holds "),
+            "{}",
+            run.stdout
+        );
+    }
+    service.stop();
 }
