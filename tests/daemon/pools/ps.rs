@@ -192,8 +192,8 @@ fn who_holds_a_process_that_is_killed_is_told_and_asks_for_another() {
     let row = wait_for_state(&service, "lent");
     assert_eq!(row["os_pid"], held.os_pid);
     let said = prints(&service, &["kill", name(&row)]);
-    assert!(said.contains("is told to end"), "{said}");
-    assert!(said.contains("held it, and is told"), "{said}");
+    assert!(said.contains("was told to end"), "{said}");
+    assert!(said.contains("held it, and is notified"), "{said}");
     let down = client.reply();
     assert_eq!(
         (&down["down"], &down["name"]),
