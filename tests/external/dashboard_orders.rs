@@ -56,7 +56,7 @@ fn a_job_is_paused_with_the_keyboard_alone_after_a_question() {
     assert!(job(&web)["paused"].is_object());
     tab_to(&browser, "Resume lost");
     browser.keys(&format!("{ENTER}"));
-    browser.wait_for("gets its turn again");
+    browser.wait_for("runs again when it is its turn");
     browser.keys(&format!("{ENTER}"));
     browser
         .wait_until("return document.querySelector('#jobs [aria-label=\"Pause lost\"]') !== null");

@@ -106,7 +106,7 @@ function showAll(state, found, route) {
   const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first; ` : "no problem; ";
   const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);
   say(`${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
-    (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), mood);
+    (stale > 0 ? `; ${number(stale)} processes date from before the last reload` : ""), mood);
 }
 
 function showLogin(error) {
@@ -139,7 +139,7 @@ async function refresh() {
       if (state !== null) gone(route, error);
       say(`the service says: ${error.message}`, "bad");
     } else {
-      const since = answeredAt === null ? "" : `; what is shown is ${span(Date.now() - answeredAt)} old`;
+      const since = answeredAt === null ? "" : `; this page is ${span(Date.now() - answeredAt)} old`;
       say(`the service does not answer${since}`, "bad");
     }
   }
