@@ -42,7 +42,7 @@ section! {
         /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
         /// `"replace"` stops it and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
-        /// A process is stopped on return from this many loans. 0: never.
+        /// A process is stopped on return after this many loans. 0: never.
         max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
         /// A process older than this is stopped when it is free. 0: never.
         max_age: Duration = 0, seconds(0, YEAR);

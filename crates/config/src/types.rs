@@ -100,8 +100,8 @@ section! {
         /// Maximum processes of a language; further requests wait. 0 allows none. A limit below the number in use takes
         /// effect as processes are returned.
         os_process_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
-        /// Above this many processes of a language, those idle for `os_process_idle_limit` are stopped; those that know
-        /// design documents always are. At most `os_process_limit`; if not set, follows a lower one.
+        /// From this many processes of a language on, those idle for `os_process_idle_limit` are stopped; those that
+        /// know design documents always are. At most `os_process_limit`; if not set, follows a lower one.
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
