@@ -107,7 +107,7 @@ fn cost(proc: &ProcRow) -> String {
                 of(&proc.db, "in"),
             )
         }
-        ("running", None) => format!("the request of {holder} fails"),
+        ("running", None) => format!("the command of {holder} fails"),
         ("lent", _) => format!("{holder} held it, and is notified"),
         ("teaching", _) => "the request that waits for it gets an error".to_owned(),
         _ => "nobody held it".to_owned(),
@@ -153,7 +153,7 @@ mod tests {
         );
         assert_eq!(
             killed("killed", "running", None),
-            "javascript/17 (pid 4711) was killed: the request of ann fails"
+            "javascript/17 (pid 4711) was killed: the command of ann fails"
         );
         let told = "javascript/17 (pid 4711) was told to end, and is killed if it does not";
         assert_eq!(

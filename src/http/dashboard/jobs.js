@@ -1,6 +1,6 @@
 // Jobs of replications: the list, one job, and the orders to them.
 //
-// The first part requests jobs.
+// The first part builds the requests for jobs.
 
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
@@ -71,7 +71,7 @@ const send = (order) => ask("/_scheduler/_bulk", "POST", order);
 async function give(order) {
   const { total, failed, results, loading } = await send(order);
   if (loading) throw new Error(`${number(total - failed)} done, but others are not known yet: the service is still loading its documents. Repeat the order.`);
-  if (total === 0) throw new Error("This job no longer exists.");
+  if (total === 0) throw new Error("No such job exists any longer.");
   if (failed > 0) throw new Error(`${number(failed)} of ${number(total)} were refused: ${results[0].reason}`);
 }
 
@@ -109,7 +109,7 @@ function orderAll(order, filter, done) {
     title: `${verb} jobs`, verb: `${verb} all`, danger: ENDS.includes(order), text, done,
     async look() {
       const { total, groups: found } = await send({ order, select, dry_run: true });
-      if (total === 0) throw new Error("This job no longer exists.");
+      if (total === 0) throw new Error("No such job exists any longer.");
       expect = total;
       const lines = found.slice(0, GROUPS_SHOWN).map((group) => `${number(group.count)} × ${group.reason ?? Object.keys(group.states).join(", ")}`);
       if (found.length > GROUPS_SHOWN) lines.push(`${plural(found.length - GROUPS_SHOWN, "other reason")}`);
