@@ -44,7 +44,7 @@ pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<Pa
             error!(log, "costs of databases cannot be read";
                    "file" => %file.display(), "error" => error,
                    "effect" => "they are counted from now on, and not kept",
-                   "remedy" => "mend or move the file, and start again");
+                   "remedy" => "fix or move the file, and restart");
             (none(), None)
         }
     }

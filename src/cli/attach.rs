@@ -31,7 +31,7 @@ const COUCHDB_TIMEOUT_MS: u64 = 5000;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0    standard input ended and everything it asked was answered; or nobody reads the answers
+  0    standard input ended and every prompt was answered; or the reader of the answers is gone
   64   the command line is wrong
   66   there is no such pool or group
   69   no service answers in time, or it has no room for the pipes
@@ -39,15 +39,15 @@ Exit codes:
   77   the socket belongs to another user
   78   the service has no such language, or cannot start the query server with its
        command
-  255  the process ended by itself, if only after its last answer, or the service did and none took
-       its place in time; everything that was printed was delivered
+  255  the process ended by itself, even after its last answer, or the service did and was not
+       replaced in time; everything that was printed was delivered
 
-A process is lent for the lines that come, and goes back after a second without any (attach_idle in
-the configuration of the service), or sooner when others wait. When none is free in time the line is
+A process is lent when a line comes, and returned after a second without any (attach_idle in the
+configuration of the service), or sooner when others wait. If none is free in time the line is
 answered with [\"error\", \"timeout\", REASON].
 
-A service that is not there, or ends between two lines, is waited for, nine tenths of --timeout. The next
-service teaches its process what the one before was taught, and goes on.
+attach waits for a service that is missing, or ends between two lines, for nine tenths of --timeout.
+The next service teaches its process what the previous one was taught, and continues.
 
 Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb
@@ -56,7 +56,7 @@ pub struct Args {
     /// The language of the process.
     #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
-    /// Take the process from this pool, of whatever language it is.
+    /// Take the process from this pool, of any language.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with_all = ["language", "group"])]
     pool: Option<String>,
@@ -64,12 +64,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with = "language")]
     group: Option<String>,
-    /// The database whose functions it runs. Processes that are not shared serve one database each,
-    /// or else one user.
+    /// The database whose functions it runs. Processes that are not shared serve one database each, without --db one
+    /// user.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     db: Option<String>,
-    /// How long CouchDB waits for an answer, its os_process_timeout; default: what its last reset told,
-    /// and 5000 before the first.
+    /// How long CouchDB waits for an answer, its os_process_timeout; default: that of its last reset, 5000 before the
+    /// first.
     #[arg(long, value_name = "MILLISECONDS")]
     timeout: Option<u64>,
     #[command(flatten)]

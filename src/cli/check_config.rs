@@ -45,7 +45,7 @@ Exit codes:
   74  writing standard output failed
   75  with --against-running: the service is shutting down
   77  with --against-running: this user is no administrator of the service
-  78  the configuration is wrong; every problem is told with its file and line; or, with --sandbox, the
+  78  the configuration is wrong; each mistake is reported with file and line; or, with --sandbox, the
       program of a pool's command is not there, or a pool is strict and a layer of its cell is missing
 
 Example:
@@ -55,11 +55,11 @@ Example:
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Try the cell of each pool, and print which layers hold on this machine.
+    /// Try the cell of each pool, and print its layers on this machine.
     #[arg(long)]
     sandbox: bool,
-    /// Show what a reload of the running service would change, what takes a restart, and what HTTP overrides. The
-    /// service reads the files and options that it was started with; nothing is changed.
+    /// Show what a reload of the running service would change, what takes a restart, and what HTTP overrides, without
+    /// changing anything. The service reads the files and options of its start.
     #[arg(long, conflicts_with_all = ["files", "sandbox"])]
     against_running: bool,
     /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.

@@ -38,29 +38,28 @@ type StandardOutput = Output<StdoutLock<'static>>;
 /// Options of `settee conform`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Each case starts the command anew. A line says `ok`, `FAIL` or `skip`, the ability, the case, and for a
-failure the step, what was expected and what came. An ability of which no case passes is absent; one
-that a query server may do without (ddoc, lib, index, reduce, ..) and that the command refuses is not
-supported, a line with `no`, and no failure. What CouchDB's own JavaScript server can do is all in the
-cases; what goes beyond it is `policy`.
+Each case starts the command anew. A line says `ok`, `FAIL` or `skip`, the ability, the case, and for
+a failure the step, the expected and the actual answer. An ability of which no case passes is absent.
+An optional one (ddoc, lib, index, reduce, ..) that the command refuses is not supported: a line with
+`no`, not a failure. The cases cover all that CouchDB's own JavaScript server can do; `policy` goes
+beyond it.
 
-At the end stand the abilities that a daemon will use, as its own probes find them, and in the last line
-everything in short, for a badge: `conform: 41 of 44 cases, map reduce`, with the abilities of which all
-cases pass.
+At the end come the abilities that a daemon will use, as its own probes find them, and a summary for a
+badge: `conform: 41 of 44 cases, map reduce`, with the abilities of which all cases pass.
 
 With --json, one object: command, language, known, applying, passed, failed, not_supported, not_run,
-abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (an ability that
-it uses is true, one that it does without false, one that it tries null), badge and cases (id, ability, why,
-result: pass, fail, not_supported or not_run, and step, expected, got, problem). docs/conform.md has more.
+abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (an ability
+that it uses is true, one that it does without false, one that it tries null), badge and cases (id,
+ability, why, result: pass, fail, not_supported or not_run, and step, expected, got, problem). See
+docs/conform.md.
 
-Without a command, --language names a language of this program, which is tested through a pool.
-
-The command runs in a cell, as in a pool: what it reads outside of its own folder, the files that its
-arguments name with their folders, its libraries and /usr needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
+The command runs in a cell, as in a pool. It may read its own directory, files that its arguments name
+with their directories, its libraries and /usr; anything else needs a --read-path. If it works only
+with --sandbox off, see docs/cells.md.
 
 Exit codes:
-  0   all cases passed, but for abilities that are not supported
-  1   a case failed, none passed, or the command is no query server at all
+  0   all cases passed, except for abilities that are not supported
+  1   a case failed, none passed, or the command is not a query server
   64  the command line is wrong
   65  a file of cases is wrong
   74  writing standard output or the file of --junit failed
@@ -81,8 +80,8 @@ pub struct Args {
     /// Write the result as JUnit XML into this file too.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// The language of the functions in the cases: javascript, python, perl, ruby, lua, none, or any other
-    /// that --cases has sources in; found by trying unless given.
+    /// The language of the functions in the cases: javascript, python, perl, ruby, lua, none, or any other of --cases;
+    /// default: found by trying.
     #[arg(long, value_name = "NAME")]
     language: Option<String>,
     /// Further cases, one JSON object a line, in the format of docs/conform.md; may be given again.
@@ -91,17 +90,17 @@ pub struct Args {
     /// How long a case may take.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     timeout: Duration,
-    /// The cell that the command is put in: strict, standard or off.
+    /// The cell of the command: strict, standard or off.
     #[arg(long, value_name = "MODE", default_value = "standard")]
     sandbox: SandboxMode,
-    /// A file or a folder that the command may read beside its program and libraries; may be given again.
+    /// A file or directory that the command may read besides its program and libraries; may be given again.
     #[arg(long, value_name = "PATH")]
     read_path: Vec<PathBuf>,
-    /// A system call that the command may make beside those that interpreters need; may be given again.
+    /// A system call that the command may make besides those that interpreters need; may be given again.
     #[arg(long, value_name = "NAME", value_parser = system_call)]
     system_call: Vec<String>,
-    /// The command, after --: a program and its arguments. Without one, the language of this program that
-    /// --language names, through a pool.
+    /// The command, after --: a program and its arguments. Without one, the built-in language named by --language is
+    /// tested, through a pool.
     #[arg(
         last = true,
         required_unless_present = "language",

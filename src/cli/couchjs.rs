@@ -51,17 +51,17 @@ Answers CouchDB's query server protocol on standard input and output.
   -S BYTES       memory limit of all functions, with their documents, answers and
   -M BYTES       tables (default 67108864); the process takes 32 MiB more at most
   --line-max BYTES
-                 longest line that may be answered (default: no limit)
-  --text-reasons the reason of an error is always a text, also where CouchDB's
-                 couchjs answers {} or null, and tells whose memory ran out, which
-                 there is InternalError; \"text_reasons\" in a reset says otherwise
+                 longest answer line (default: no limit)
+  --text-reasons always give the reason of an error as text, even where CouchDB's
+                 couchjs answers {} or null, and say whose memory ran out (there
+                 InternalError); \"text_reasons\" in a reset overrides this
   --no-optimize-functions
-                 freeze the document of every function, also of those that only
+                 freeze the document for every function, even for those that only
                  read it: slower, with the same answers
   --sandbox off|standard|strict
-                 what the system lets the server do once it has started: everything;
-                 read, write, take memory and end, as far as this system can forbid
-                 the rest (default); the same, or the server does not start
+                 what the server may do once started: everything; only read, write,
+                 allocate and exit, as far as this system can enforce it
+                 (default); the same, or the server does not start
   --die-with-parent
                  end when the program that started the server ends
       --eval     accepted, and always on
@@ -69,7 +69,7 @@ Answers CouchDB's query server protocol on standard input and output.
 
 Exit codes:
   0    the end of the input
-  2    an option makes no sense
+  2    an option is invalid
   74   reading or writing failed
   125  the sandbox is strict and lacks a layer
   255  a fatal error was answered
@@ -113,7 +113,7 @@ Options: settee couchjs -h
 
 Exit codes:
   0    the end of the input
-  2    an option makes no sense
+  2    an option is invalid
   74   reading or writing failed
   125  the sandbox is strict and lacks a layer
   255  a fatal error was answered

@@ -27,7 +27,7 @@ const OPENER: &str = if cfg!(target_os = "macos") {
 /// Options of `settee dashboard`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-The link counts once and for a minute; then the page asks for a name and a password.
+The link works once, within a minute; later the page asks for a name and password.
 
 Exit codes:
   0   done
@@ -39,7 +39,7 @@ Exit codes:
 Example:
   settee dashboard --open")]
 pub struct Args {
-    /// Open the page in a browser and print nothing.
+    /// Open the page in a browser instead of printing the link.
     #[arg(long)]
     open: bool,
     #[command(flatten)]

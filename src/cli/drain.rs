@@ -18,25 +18,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Options of `settee drain`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-A drained daemon refuses calls with `draining`, which clients may try again elsewhere, accepts no connection to a
-service, and stops its replications, which leave their checkpoints. Calls that wait or run may end; who holds a
-process keeps it until it is given back. A daemon that is started again takes work.
+A drained daemon refuses calls with `draining`, which clients may retry elsewhere, accepts no
+connection to a service, and stops its replications with a checkpoint. Waiting and running calls may
+end; borrowers keep their processes. A restarted daemon takes work.
 
 Exit codes:
-  0   it is drained, or takes work again; with --wait: nothing is left
+  0   the daemon is drained, or takes work again; with --wait: nothing is left
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
-  75  --wait: something was left after so long
-  77  this user may not: it takes an administrator or an operator
+  75  --wait: something was left when the time was up
+  77  this user is neither an administrator nor an operator
 
 Example:
   settee drain --wait 60 && sudo systemctl stop settee")]
 pub struct Args {
-    /// Have it take work again.
+    /// Take work again.
     #[arg(long)]
     off: bool,
-    /// Wait for so long until nothing waits, is lent or runs.
+    /// Wait up to this long until nothing waits, is lent or runs.
     #[arg(long, value_name = "SECONDS", conflicts_with = "off")]
     wait: Option<u32>,
     /// Print the value as the service sends it: one JSON object on one line.

@@ -19,11 +19,11 @@ use crate::client::{path, with_query};
     after_long_help = "\
 Exit codes:
   0   done
-  64  the command line is wrong, or problems of this kind end by themselves
+  64  the command line is wrong, or problems of this kind need no acknowledgement
   66  there is no such problem
   69  no service answers
   74  writing standard output failed
-  77  this user may not: it takes an administrator or an operator
+  77  this user is neither an administrator nor an operator
 
 Example:
   settee health ack documents_refused orders-to-backup"
@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Acknowledge losses: documents that targets refused, records that logs lost. What is lost later is told anew.
+    /// Acknowledge losses: documents that targets refused, records that logs lost. Later losses are a new problem.
     #[command(after_long_help = "\
 Example:
   settee health ack records_dropped log")]

@@ -38,16 +38,16 @@ const SHOWN_MAX: usize = 100;
 #[command(after_long_help = "\
 Exit codes:
   0   done
-  64  the command line is wrong, or several jobs are meant and neither --yes nor a terminal is there
-  65  an order failed for some jobs; import: the file is damaged, or a document was not imported; verify:
-      the target does not hold everything; apply: the file is wrong, or a document was not written
+  64  the command line is wrong, or several jobs match without --yes or a terminal
+  65  an order failed for some jobs; import: the file is damaged, or a document was not imported;
+      verify: the target lacks something; apply: the file is wrong, or a document was not written
   66  there is no such job
   69  no service answers
-  74  export: the file is there already; reading or writing failed
-  75  more jobs fit by now than were shown, or the service has just been started and does not know all jobs yet;
-      export --offline, import --replace: a service runs on the store
+  74  export: the file exists; reading or writing failed
+  75  more jobs match than were shown, or the service has just started and does not know all jobs
+      yet; export --offline, import --replace: a service runs on the store
   77  the socket or the store belongs to another user
-  78  export --offline, import --replace: the configuration is wrong, or the database cannot be used
+  78  export --offline, import --replace: the configuration is wrong, or the database is unusable
 
 Example:
   settee jobs --group-by reason
@@ -71,27 +71,27 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List jobs, those in trouble first; what `settee jobs` does by itself.
+    /// List jobs, those in trouble first; the default.
     ///
     /// PENDING is how many changes are still to come, PROGRESS how long ago a job came on.
     #[command(after_long_help = "\
 Example:
   settee jobs list --states crashing,error --wide")]
     List(ListArgs),
-    /// Show jobs: how far they are, what happened to them, why they do not run.
+    /// Show jobs: their progress, events and errors.
     #[command(after_long_help = "\
 Example:
   settee jobs show 'customer-*'")]
     Show {
-        /// Its document or its id; * stands for any text and ? for one character.
+        /// Its document or id; * is any text, ? one character.
         name: String,
     },
-    /// List the documents that the target refused, of a job or of a replication that is over: the latest 20.
+    /// List the latest 20 documents that the target of a job or completed replication refused.
     #[command(after_long_help = "\
 Example:
   settee jobs refused shop")]
     Refused {
-        /// Its document or its id; * stands for any text and ? for one character.
+        /// Its document or id; * is any text, ? one character.
         name: String,
     },
     /// Stop jobs until they are resumed. Those with a document stay paused over restarts.
@@ -104,66 +104,66 @@ Example:
 Example:
   settee jobs resume 'customer-*'")]
     Resume(OrderArgs),
-    /// Begin jobs anew now, their failures forgotten, also paused ones.
+    /// Restart jobs now, also paused ones, and forget their failures.
     ///
-    /// Documents without a job, because they failed for good or cannot start yet, are run again: what became of them
-    /// is taken out of them. Completed ones are with --states completed.
+    /// Also restarts documents that failed for good or cannot start yet, and removes their result; completed ones only
+    /// with --states completed.
     #[command(after_long_help = "\
 Example:
   settee jobs restart --reason 'database missing' --yes
   settee jobs restart --states failed --match 'customer-*'")]
     Restart(OrderArgs),
-    /// End jobs of POST /_replicate. Jobs of documents are paused or deleted.
+    /// Cancel jobs of POST /_replicate. Pause or delete jobs of documents instead.
     #[command(after_long_help = "\
 Example:
   settee jobs cancel --source 'http://db7.example:5984/*'")]
     Cancel(OrderArgs),
-    /// Delete the documents of jobs, and so end them.
+    /// Delete the documents of jobs, which ends the jobs.
     #[command(after_long_help = "\
 Example:
   settee jobs delete shop")]
     Delete(OrderArgs),
-    /// Write all replications into a file, as they are at one moment: a backup.
+    /// Write a snapshot of all replications into a file: a backup.
     ///
-    /// A line for each document, with its revision and what is kept of its job; deletions, _local documents and the
-    /// uuid too. The service runs meanwhile. Without --secrets there are no credentials in it.
+    /// A line per document, with its revision and its job's state; deletions, _local documents and the uuid too. The
+    /// service keeps running. Without --secrets it has no credentials.
     #[command(after_long_help = "\
 Example:
   settee jobs export --secrets /backup/settee-monday.ndjson")]
     Export(ExportArgs),
-    /// Write documents of an export into the service, and say of each what became of it.
+    /// Import documents of an export into the service, and print the result of each.
     ///
-    /// The whole file is verified first. A document of the same id that is there already stays as it is. With --replace
-    /// the export takes the place of a whole store, with revisions, deletions and the uuid; stop the services first.
+    /// The whole file is verified first. Existing documents stay unchanged. With --replace the export replaces a whole
+    /// store, with revisions, deletions and the uuid; stop the services first.
     #[command(after_long_help = "\
 Example:
   settee jobs import /backup/settee-monday.ndjson
   settee jobs import --replace /backup/settee-monday.ndjson")]
     Import(ImportArgs),
-    /// Have the service hold the documents that a file describes: many replications at once.
+    /// Create, change and remove documents as a file describes: many replications at once.
     ///
-    /// Shows what is added, changed and removed, and asks. See docs/fleet.md.
+    /// Shows the changes first, and asks. See docs/fleet.md.
     #[command(after_long_help = "\
 Example:
   settee jobs apply fleet.toml --dry-run")]
     Apply(ApplyArgs),
-    /// Compare both sides of a document's replication: tell each revision that the target lacks.
+    /// Compare both sides of a document's replication: print each revision that the target lacks.
     ///
-    /// As `settee replicate --verify=only`, with the document's source, target, credentials and
-    /// filter. The job goes on meanwhile.
+    /// As `settee replicate --verify=only`, with the document's source, target, credentials and filter. The job keeps
+    /// running.
     #[command(after_long_help = "\
 Example:
   settee jobs verify shop --deep")]
     Verify(VerifyArgs),
-    /// Give jobs another priority.
+    /// Set the priority of jobs.
     #[command(after_long_help = "\
 Example:
   settee jobs priority shop 'customer-*' 10")]
     Priority {
-        /// Documents or ids; * stands for any text and ? for one character.
+        /// Documents or ids; * is any text, ? one character.
         #[arg(value_name = "NAME", required = true, allow_negative_numbers = true)]
         names: Vec<String>,
-        /// From -128 to 127; the higher, the sooner their turn. 0 is ordinary.
+        /// From -128 to 127; higher runs sooner. 0 is normal.
         #[arg(allow_negative_numbers = true, required = true)]
         priority: i8,
         #[command(flatten)]

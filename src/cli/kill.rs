@@ -15,10 +15,10 @@ use crate::query_server::status::{KilledProc, ProcRow};
 /// Options of `settee kill`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-A process that runs something is killed at once: its call fails with os_process_error, which says by whose order,
-and may be tried again. Another one is stopped as the service stops its processes: its input is closed, it is told
-to end (TERM) after stop_grace, and is killed after as much again. Who holds it is told. The pool starts another
-one when it needs one.
+A running process is killed at once: its call fails with os_process_error, which names who ordered
+it, and may be retried. Any other is stopped in order: its input is closed, TERM follows after
+stop_grace, and KILL after as much again. Its holder is notified. The pool starts another one when
+needed.
 
 Exit codes:
   0   the process was killed, or told to end
@@ -26,8 +26,8 @@ Exit codes:
   66  there is no such process
   69  no service answers
   74  writing standard output failed
-  75  the process is being started: try again
-  77  this user may not: it takes an administrator or an operator
+  75  the process is still starting: try again
+  77  this user is neither an administrator nor an operator
 
 Example:
   settee kill javascript/17")]
@@ -35,7 +35,7 @@ pub struct Args {
     /// The process, POOL/NUMBER as `settee ps` shows it.
     #[arg(value_name = "PROC", value_parser = proc_name)]
     proc: String,
-    /// Kill it at once, even if it runs nothing.
+    /// Kill it at once, even if idle.
     #[arg(long)]
     now: bool,
     /// Print the value as the service sends it: one JSON object on one line.
@@ -84,8 +84,8 @@ fn told(killed: &KilledProc) -> String {
     let name = format!("{}{}", proc.name, pid.unwrap_or_default());
     let done = match killed.how.as_str() {
         "killed" => "was killed",
-        "ending" => return format!("{name} is ending already; --now kills it at once"),
-        _ => "is told to end, and killed if it does not (stop_grace)",
+        "ending" => return format!("{name} is already ending; --now kills it at once"),
+        _ => "was told to end, and is killed if it does not",
     };
     printable(&format!("{name} {done}: {}", cost(proc)))
 }
@@ -107,9 +107,9 @@ fn cost(proc: &ProcRow) -> String {
                 of(&proc.db, "in"),
             )
         }
-        ("running", None) => format!("what {holder} asked of it fails"),
-        ("lent", _) => format!("{holder} held it, and is told"),
-        ("teaching", _) => "whoever waits for it to learn gets an error".to_owned(),
+        ("running", None) => format!("the command of {holder} fails"),
+        ("lent", _) => format!("{holder} held it, and is notified"),
+        ("teaching", _) => "the request that waits for it gets an error".to_owned(),
         _ => "nobody held it".to_owned(),
     }
 }
@@ -153,13 +153,12 @@ mod tests {
         );
         assert_eq!(
             killed("killed", "running", None),
-            "javascript/17 (pid 4711) was killed: what ann asked of it fails"
+            "javascript/17 (pid 4711) was killed: the command of ann fails"
         );
-        let told =
-            "javascript/17 (pid 4711) is told to end, and killed if it does not (stop_grace)";
+        let told = "javascript/17 (pid 4711) was told to end, and is killed if it does not";
         assert_eq!(
             killed("told", "lent", None),
-            format!("{told}: ann held it, and is told")
+            format!("{told}: ann held it, and is notified")
         );
         assert_eq!(
             killed("told", "idle", None),
@@ -167,7 +166,7 @@ mod tests {
         );
         assert_eq!(
             killed("ending", "ending", None),
-            "javascript/17 (pid 4711) is ending already; --now kills it at once"
+            "javascript/17 (pid 4711) is already ending; --now kills it at once"
         );
     }
 }

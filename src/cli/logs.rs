@@ -20,8 +20,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Options of `settee logs`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-A line has its time, log or error, the function, and what it said. The last 1,000 lines of each database, or 1 MiB,
-are kept until the service ends; where some are lost before they were printed, a line says how many.
+A line has its time, log or error, the function, and the message. The last 1,000 lines of each
+database, or 1 MiB, are kept until the service ends; a line counts those lost before they were
+printed.
 
 Exit codes:
   0   the lines were printed; with --follow also when its output is closed
@@ -35,10 +36,10 @@ Example:
 pub struct Args {
     /// The database.
     db: String,
-    /// Go on with lines as they come, until interrupted.
+    /// Print further lines as they come, until interrupted.
     #[arg(long, short)]
     follow: bool,
-    /// Only lines after the one with this number, the seq of its --json.
+    /// Only lines after this number, the seq of --json.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,
     /// Print the lines as the service sends them: one JSON object on each.

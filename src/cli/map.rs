@@ -49,23 +49,21 @@ use sources::{Reducer, bad_input};
 /// Options of `settee map`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-A document for which the map function throws gets no rows, as in CouchDB; the first errors of each
-kind are told on standard error, with document, line and column, and so are the first lines that the
-function logs. Lines of white space are passed over. Without rows, --reduce prints nothing. A built-in
-reducer keeps a total a key, and no rows. --selector without --map prints the documents that match, as
-they came and in their order.
+A document for which the map function throws gets no rows, as in CouchDB; standard error gets the
+first errors of each kind, with document, line and column, and the first lines that the function
+logs. Blank lines are skipped. Without rows, --reduce prints nothing. Built-in reducers keep a total
+per key, not the rows. --selector without --map prints the matching documents unchanged, in order.
 
-A map function that mentions its document only as doc.NAME is fastest: it is given the members that
-it names, and no others have to be parsed for it.
+A map function that uses its document only as doc.NAME is fastest: only these members are parsed.
 
 Exit codes:
-  0   done; also when nobody reads the rows any more (`| head`)
+  0   done; also when the reader of the rows is gone (`| head`)
   64  the command line is wrong
-  65  the input, the selector, the map function or the reduce function is wrong; told with line
-      and document. Also if the map function throws over every document
+  65  the input, the selector, the map function or the reduce function is wrong, reported with line
+      and document; or the map function throws for every document
   69  --socket: no service answers
   74  reading or writing failed
-  75  no process could be had now; or it was interrupted, and tells how far it came
+  75  no process was available; or it was interrupted, and says how far it came
   77  a file may not be read, or the socket belongs to another user
   78  the configuration is wrong, or has no such language
 
@@ -91,26 +89,26 @@ pub struct Args {
         requires = "map"
     )]
     reduce: Option<PathBuf>,
-    /// A directory of modules: DIR/NAME.js is what the map function requires as views/lib/NAME.
+    /// A directory of modules: the map function requires DIR/NAME.js as views/lib/NAME.
     #[arg(long, value_name = "DIR", requires = "map")]
     lib: Option<PathBuf>,
     /// The language of the functions.
     #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
-    /// With --reduce: one row a key, not one in all.
+    /// With --reduce: one row per key, not one for all.
     #[arg(long, requires = "reduce", conflicts_with = "group_level")]
     group: bool,
-    /// With --reduce: one row for each beginning of so many elements of keys that are arrays.
+    /// With --reduce: one row for each distinct first N elements of array keys.
     #[arg(long, value_name = "N", requires = "reduce")]
     group_level: Option<usize>,
-    /// Print rows as they come, in any order: memory stays small however many there are.
+    /// Print rows as they come, in any order, with little memory for any number.
     #[arg(long, requires = "map")]
     unsorted: bool,
-    /// Borrow the processes of the service that listens here; without PATH, which cannot be left out
-    /// right before INPUT: at $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
+    /// Borrow processes of the service that listens here; default PATH (needed right before INPUT):
+    /// $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
     #[arg(long, value_name = "PATH", requires = "map", num_args = 0..=1)]
     socket: Option<Option<PathBuf>>,
-    /// Skip up to N lines that are no documents: how many there were, and the first three, is told at the end.
+    /// Skip up to N lines that are not documents; their number and the first three are printed at the end.
     #[arg(long, value_name = "N")]
     skip_bad: Option<u64>,
     /// The documents, one JSON object a line; - is standard input. One without an _id gets the number

@@ -59,14 +59,14 @@ use exit::{CliError, EVENT_LOOP, Exit};
 Exit codes (those of sysexits.h):
   0   done
   1   conform: not all cases passed; check-config: a reload would be refused; status: a warning
-  2   status: something does not do what it is for
+  2   status: a critical problem
   64  the command line is wrong
   65  the input data is wrong
-  66  what was named is not there
+  66  something named does not exist
   69  the service does not answer
-  70  a mistake in settee itself
+  70  a bug in settee
   74  reading or writing failed
-  75  a failure worth another try later
+  75  a temporary failure: try again later
   77  not permitted
   78  the configuration is wrong
   255 the process behind `attach` ended by itself
@@ -85,78 +85,76 @@ enum Command {
     /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
     /// listens once it is ready. Logs to standard error, or to the file that [log] file names.
     Serve(serve::Args),
-    /// Validate the configuration and print every value with where it came from.
+    /// Validate the configuration and print every value with its origin.
     ///
-    /// Reads the built-in defaults, the files named with -c in order, and the environment
-    /// (SETTEE__SECTION__KEY and CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as
-    /// TOML; the origin of each value, and what was read without effect, stand in comments.
+    /// Reads the built-in defaults, the files named with -c in order, and the environment (SETTEE__SECTION__KEY and
+    /// CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as TOML, with the origin of each value, and what has
+    /// no effect, in comments.
     CheckConfig(check_config::Args),
-    /// Be a process of the running service: a couchjs for CouchDB that starts nothing.
+    /// Act as a process of the running service: a couchjs for CouchDB that starts nothing.
     ///
-    /// Standard input and output become those of a process of the service's pool. At the end of
-    /// the input the remaining answers are delivered and the process goes back, reset.
+    /// Standard input and output become those of a process of the service's pool. At the end of the input the remaining
+    /// answers are delivered, and the process is reset and returned.
     Attach(attach::Args),
-    /// Show what the running service is doing: pools, processes, who waits.
+    /// Show the state of the running service: pools, processes, waiters.
     Status(status::Args),
-    /// Show what each process of the running service does now: for whom, which function, since when.
+    /// Show what each process of the running service is doing: its holder, function and time.
     Ps(ps::Args),
     /// End a process of the running service.
     ///
-    /// Takes the rights of an administrator or an operator. The service's log says who did it.
+    /// Needs an administrator or an operator. The service logs who did it.
     Kill(kill::Args),
-    /// Have the running service take no new work, before its machine is serviced.
+    /// Stop the running service from taking new work, before its machine is serviced.
     ///
-    /// What it has taken may end; GET /_up tells balancers to send nobody here. In a fleet the other daemons take its
+    /// Work already taken may end; GET /_up makes load balancers avoid it. In a fleet the other daemons take over its
     /// replications.
     Drain(drain::Args),
-    /// Take losses that were dealt with off the list of problems.
+    /// Acknowledge losses, so that they are no longer problems.
     Health(health::Args),
-    /// Show which functions cost most lately: calls, errors, times.
+    /// Show the recent cost of functions: calls, errors, times.
     ///
     /// For each function of a design document and each kind of call, by database.
     Top(top::Args),
-    /// Show what functions of a database log, and the errors that they end with.
+    /// Show what functions of a database log, and their errors.
     ///
-    /// The last lines of each database are kept in the memory of the service.
+    /// The service keeps the last lines of each database in memory.
     Logs(logs::Args),
-    /// Show what replications do, pause, resume or restart them, export and import their documents.
+    /// Show, pause, resume and restart replications, export and import their documents.
     ///
     /// Asks the running service over its socket. See docs/replication.md.
     Jobs(jobs::Args),
-    /// Print a link that lets a browser in to the running service's dashboard.
+    /// Print a login link to the running service's dashboard.
     ///
-    /// Asks the running service over its socket, so that no password is needed.
+    /// Asks the running service over its socket: no password is needed.
     Dashboard(dashboard::Args),
     /// Add, change and remove pools of the running service.
     ///
-    /// A pool is a number of processes of one language under a name of its own. Nothing here can
-    /// set a command: a pool names a language, whose command stands in the configuration.
+    /// A pool is a named set of processes of one language. Only the configuration sets the language's command.
     Pool(pool::Args),
     /// Run a view over documents, one JSON document a line, with as many processes as there are
     /// cores.
     ///
-    /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
-    /// --socket the processes are a pool of this command's own.
+    /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without --socket the command
+    /// starts its own processes.
     Map(map::Args),
     /// Replicate one database to another, in the foreground.
     ///
-    /// Between any databases that speak CouchDB's protocol, without a service. Shows how far it is on
-    /// standard error when that is a terminal, and ends with a summary. Run again, it goes on where it
-    /// ended.
+    /// Works between any databases that speak CouchDB's protocol, without a service. Shows its progress on standard
+    /// error if that is a terminal, and ends with a summary. Run again, it resumes.
     Replicate(Box<replicate::Args>),
     /// Test any query server command against the conformance cases.
     ///
-    /// Plays what CouchDB would send to the command and compares the answers, in whatever language
-    /// of the cases it runs functions. Prints a line a case, and which abilities it has.
+    /// Sends the command what CouchDB would send and compares the answers, in the language of its functions. Prints a
+    /// line per case, and its abilities.
     Conform(conform::Args),
     /// The built-in JavaScript query server on standard input and output.
     ///
     /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
     #[command(disable_help_flag = true)]
     Couchjs(couchjs::Args),
-    /// Print a script that completes the command line in a shell.
+    /// Print a shell completion script.
     Completions(completions::Args),
-    /// Write the manual pages into a folder.
+    /// Write the manual pages into a directory.
     #[command(hide = true)]
     Man(man::Args),
 }

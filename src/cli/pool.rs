@@ -27,12 +27,12 @@ use super::terminal::TableArgs;
 #[command(
     arg_required_else_help = true,
     after_long_help = "\
-What is changed here holds until the service is restarted. What is to stay belongs in a section
-[pools.NAME] of the configuration; docs/configuration.md tells what each setting means.
+Changes last until the service restarts. For permanent ones use a section [pools.NAME] of the
+configuration; docs/configuration.md explains each setting.
 
 Exit codes:
   0   done
-  64  the command line is wrong: an unknown setting, or a value that cannot be
+  64  the command line is wrong: for example an unknown setting, or an invalid value
   66  there is no such pool
   69  no service answers
   74  writing standard output failed
@@ -54,7 +54,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show every pool: its language, group and limit, and what its processes do.
+    /// Show every pool with its language, group, limit and processes.
     #[command(after_long_help = "\
 Example:
   settee pool list --wide")]
@@ -71,26 +71,26 @@ Example:
     Set {
         /// The pool.
         name: String,
-        /// Settings, as in a section [pools.NAME]; an empty value takes one back to its default.
+        /// Settings, as in a section [pools.NAME]; an empty value restores the default.
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = assignment)]
         settings: Vec<(String, String)>,
         #[command(flatten)]
         plan: PlanArgs,
     },
-    /// Remove a pool: its idle processes go now, the others when they come back.
+    /// Remove a pool: its idle processes stop now, the others on return.
     #[command(after_long_help = "\
 Example:
   settee pool remove python-1 --dry-run")]
     Remove {
         /// The pool.
         name: String,
-        /// Stop all its processes now; who holds one is told.
+        /// Stop all its processes now; holders are notified.
         #[arg(long)]
         immediate: bool,
         #[command(flatten)]
         plan: PlanArgs,
     },
-    /// Start processes of a pool again that are not started for a while, because a start failed.
+    /// End the throttle of a pool after failed starts.
     #[command(after_long_help = "\
 Example:
   settee pool unthrottle python-1")]

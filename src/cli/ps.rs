@@ -16,11 +16,10 @@ use crate::query_server::status::{ProcPage, ProcRow};
 /// Options of `settee ps`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Those that work stand first, of these the ones that have done so longest. STATE is running (a call, or a
-command of its holder), teaching (it learns a design document, is reset, or forgets), lent (its holder asks
-it nothing), starting, ending or idle, and FOR how long it has been so: while it runs or is lent, since it was
-lent. USES is how often it was lent, CPU its time on processors since it was started, MEMORY what its process
-group takes.
+Busy processes come first, the longest-running at the top. STATE is running (a call, or a command of
+its holder), teaching (it learns a design document, is reset, or forgets), lent (its holder sends
+nothing), starting, ending or idle; FOR is the time in this state, while running or lent since the
+loan. USES counts loans, CPU is processor time since its start, MEMORY that of its process group.
 
 Exit codes:
   0   the processes were printed; with --watch also when its output is closed

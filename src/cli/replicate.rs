@@ -63,19 +63,19 @@ use verify::Comparison;
 /// Options of `settee replicate`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-SOURCE and TARGET are URLs of databases; with a name and a password for Basic authentication or a
-session: http://NAME:PASSWORD@host:5984/db. Passwords on a command line are seen by others on the
-same machine: $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD are not, and go with the name of
-the URL. A run leaves checkpoints in both databases and the next one goes on from there.
+SOURCE and TARGET are URLs of databases, with a name and password for Basic authentication or a
+session: http://NAME:PASSWORD@host:5984/db. Other users of the machine can see passwords on a command
+line, but not $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD, which go with the name in the URL.
+A run leaves checkpoints in both databases, from which the next one continues.
 
 Exit codes:
-  0   everything is replicated, but for what the target refused; or stopped by a signal
+  0   everything is replicated, except what the target refused; or stopped by a signal
   64  the command line is wrong
-  65  a database or the filter is not there, or an answer is none; or the filter failed here;
-      --verify: the target does not hold everything
+  65  a database or the filter is missing, an answer is invalid, or the filter failed here;
+      --verify: the target lacks something
   74  a file cannot be written
-  75  a failure worth another try later; what is done is not done again
-  77  a database does not let this user in: a wrong password, for example
+  75  a temporary failure: try again later; completed work is not repeated
+  77  a database refused this user: a wrong password, for example
   78  the configuration is wrong
 
 Example:
@@ -88,21 +88,20 @@ pub struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     options: Options,
-    /// Write what the target did not take to this file: an object with id, rev, error and reason a
-    /// line.
+    /// Write documents that the target refused to this file: an object with id, rev, error and reason a line.
     #[arg(long, value_name = "FILE")]
     refused: Option<PathBuf>,
-    /// Do not verify the certificates of databases: for tests. Whoever is on the way reads passwords and documents.
+    /// Do not verify certificates of databases: for tests. Attackers in the network can read passwords and documents.
     #[arg(long)]
     insecure: bool,
-    /// Compare the target with the source: `after` the replication, which is what --verify alone means, or
-    /// `only` compare. Each revision or attachment that the target lacks is a line.
+    /// Compare the target with the source `after` the replication (bare --verify), or `only` compare. Prints a line per
+    /// revision or attachment that the target lacks.
     #[arg(long, value_name = "after|only", num_args = 0..=1, require_equals = true, default_missing_value = "after")]
     verify: Option<When>,
-    /// With --verify: compare the bytes of attachments, too.
+    /// With --verify: also compare the bytes of attachments.
     #[arg(long, requires = "verify")]
     deep: bool,
-    /// With --verify: note in this file how far the comparison is, and go on from there if the file is there.
+    /// With --verify: keep the progress in this file, and resume from it if it exists.
     #[arg(long, value_name = "FILE", requires = "verify")]
     resume: Option<PathBuf>,
     /// With --verify: print differences and the sum as JSON, an object a line.

@@ -39,23 +39,24 @@ use super::service_manager;
 /// Options of `settee serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Listens on the Unix socket [server] socket, for HTTP on X.http.sock beside X.sock, on [server] http (127.0.0.1:5995 by
-default, off for none) and with TLS where [ssl] says, and for clients that log in on [server] tcp; prints a line for each
-but X.http.sock. Where the configuration names no administrator, makes one, and prints which file has the password.
-Sockets that systemd passes are used in place of new ones, by name: socket, http-socket, http,
-https, tcp, tls and service-NAME.
+Listens on the Unix socket [server] socket, for HTTP on X.http.sock beside X.sock, on [server] http
+(127.0.0.1:5995 by default, off for none) and with TLS on [ssl], and for clients that log in on
+[server] tcp; prints a line for each but X.http.sock. Without an administrator in the configuration,
+creates one, and prints which file has the password. Sockets that systemd passes are used instead of
+new ones, by name: socket, http-socket, http, https, tcp, tls and service-NAME.
 
 Signals:
-  TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now
-  HUP        read the configuration again, and open the files of [log] again
+  TERM, INT  stop: calls in progress may finish within [server] shutdown_grace; a second one: now
+  HUP        reload the configuration, and reopen the files of [log]
 
 Exit codes:
   0   stopped by a signal
   64  the command line is wrong
-  70  the service failed too often to go on
+  70  the service failed too often to continue
   74  the store is damaged, is of another format or has no room, or standard output cannot be written
   75  another settee answers on the socket, an address is in use, or the machine lacks something
-  77  the place of the socket or the store, or a file of the log, is not this user's to use, or others can enter it
+  77  the directory of the socket or the store, or a log file, is not accessible to this user, or
+      others can enter it
   78  the configuration is wrong
 
 Example:
@@ -63,7 +64,7 @@ Example:
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The Unix socket, in place of [server] socket.
+    /// The Unix socket, instead of [server] socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

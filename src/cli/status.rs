@@ -21,9 +21,9 @@ use super::watch::WatchArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the state was printed, with --check nothing is wrong; with --watch also when its output is closed
-  1   with --check: somebody should look at something, the service does what it is for
-  2   with --check: something does not do what it is for
+  0   the state was printed, with --check no problems; with --watch also when its output is closed
+  1   with --check: warnings only, the service works
+  2   with --check: a critical problem
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
@@ -32,12 +32,12 @@ Exit codes:
 Example:
   settee status --watch
   settee status --check --fleet
-  settee status --check && echo \"nothing is wrong\"")]
+  settee status --check && echo \"no problems\"")]
 pub struct Args {
-    /// Print what is wrong, a line each; the exit code is as of a plugin for monitoring.
+    /// Print the problems, one a line; exit as a monitoring plugin.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
-    /// Print what is wrong at all daemons of the fleet; each line names its daemon.
+    /// Print the problems of all daemons of the fleet; each line names its daemon.
     #[arg(long, requires = "check")]
     fleet: bool,
     #[command(flatten)]

@@ -28,7 +28,7 @@ const WIDTH: usize = 80;
 /// Options of commands that print tables.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct TableArgs {
-    /// Print every column whole, also where that is wider than the terminal.
+    /// Print every column in full, even if wider than the terminal.
     #[arg(long)]
     wide: bool,
 }

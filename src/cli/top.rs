@@ -22,16 +22,15 @@ use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
 /// Options of `settee top`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-RUN, P50 and P99 are the time that calls took once they had a process, together, of every other call and
-of all but one in a hundred; WAIT is the time before, CPU the time on processors.
+RUN is the total time of calls once they had a process, P50 and P99 its median and 99th percentile;
+WAIT is the time before, CPU the processor time.
 
-With --by-db all calls of each database since counting began; what costs were added in a time is the
-difference to a value that was saved at its beginning.
+--by-db covers all calls of each database since counting began; --since subtracts a saved value.
 
 Exit codes:
   0   the table was printed; with --watch also when its output is closed
   64  the command line is wrong
-  65  the file of --since is no saved value
+  65  the file of --since is not a saved value
   69  no service answers
   74  writing standard output failed
   77  the socket belongs to another user
@@ -43,19 +42,19 @@ What each database cost in January, every other month by the same two commands:
   settee top --by-db --json >january-begins.json
   settee top --by-db --since january-begins.json")]
 pub struct Args {
-    /// By what functions are sorted.
+    /// Sort key.
     #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
     sort: String,
-    /// How far back is looked: half of it at least.
+    /// Period covered: at least half of it.
     #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
     period: String,
-    /// Most functions, or databases.
+    /// Maximum number of functions, or databases.
     #[arg(long, default_value_t = 20)]
     limit: usize,
-    /// What each database has cost. With --json all of them.
+    /// Show the cost of each database; with --json of all.
     #[arg(long, conflicts_with = "period")]
     by_db: bool,
-    /// What was added since this file was printed by --by-db --json.
+    /// With --by-db: costs added since this file, printed by --by-db --json.
     #[arg(long, value_name = "FILE", requires = "by_db")]
     since: Option<PathBuf>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub struct WatchArgs {
     /// Print the value as the service sends it: one JSON object on one line.
     #[arg(long)]
     pub(super) json: bool,
-    /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
+    /// Repeat every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
     pub(super) watch: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What of a daemon's state is a trouble, in words for who runs it.
+//! The problems of a daemon, in words for its operator.
 //!
 //! SUMMARY   [`Kind`] is the table of troubles. [`of_status`] looks at pools and services, [`of_jobs`] at replications,
 //!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`]
@@ -66,15 +66,15 @@ pub(crate) const WARNING: &str = "warning";
 pub(crate) enum Kind {
     /// Processes of a pool cannot be started.
     PoolFailing,
-    /// Processes of no pool can be started, and none is there.
+    /// No pool has a process or can start one.
     NoPoolWorks,
-    /// Processes of a pool end by themselves again and again.
+    /// Processes of a pool keep ending by themselves.
     PoolDying,
     /// Calls have waited long for a process of a pool.
     PoolCrowded,
-    /// Most calls of a pool start a process in place of another database's.
+    /// Most calls of a pool replace a process of another database.
     PoolExchanging,
-    /// The cell of a pool cannot be made.
+    /// The cell of a pool cannot be created.
     CellBroken,
     /// The cell of a pool lacks layers.
     CellIncomplete,
@@ -82,7 +82,7 @@ pub(crate) enum Kind {
     ServiceClosed,
     /// Replications fail for one reason.
     ReplicationsFailing,
-    /// Replications that run have more to do and do not come on.
+    /// Running replications are stalled.
     ReplicationsStalled,
     /// A server of replications takes long to answer.
     ServerSlow,
@@ -96,21 +96,21 @@ pub(crate) enum Kind {
     StoreSlow,
     /// The store of replications grows.
     StoreGrowing,
-    /// Replications are still being read from the store.
+    /// Replications are still being loaded from the store.
     StillLoading,
     /// A daemon of the fleet is gone.
     DaemonGone,
-    /// A part of the daemon fails and is started again and again.
+    /// A part of the daemon fails repeatedly.
     ActorFailing,
     /// Records of the log are lost.
     RecordsDropped,
-    /// What databases have cost cannot be saved.
+    /// The costs of databases cannot be saved.
     CostsUnsaved,
     /// The daemon is drained.
     Drained,
-    /// The files of the configuration say something else than what is in force.
+    /// The configuration files differ from the settings in force.
     SettingsDiffer,
-    /// Daemons of a fleet have other versions, or settings that are meant to be the same.
+    /// Daemons of a fleet differ in version, or in settings that should be the same.
     DaemonsDiffer,
 }
 
@@ -189,8 +189,8 @@ fn of_all_pools(pools: &[PoolStatus]) -> Option<Problem> {
         let cannot_start = pool.failure.is_some() || cell.is_some_and(|cell| cell.error.is_some());
         cannot_start && pool.used + pool.free == 0
     };
-    let cause = "processes of no pool can be started, and none is there";
-    let remedy = "mend each pool as its own problem says; GET /_up answers 503 until one works";
+    let cause = "no pool has a process or can start one";
+    let remedy = "fix each pool as its own problem says; GET /_up answers 503 until one works";
     (!pools.is_empty() && pools.iter().all(is_dead))
         .then(|| Kind::NoPoolWorks.found("pools", pools.len() as u64, cause, remedy))
 }
@@ -200,12 +200,12 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
     let mut found = Vec::new();
     if let Some(failure) = &pool.failure {
         let cause = format!("its processes cannot be started: {failure}");
-        let remedy = format!("mend its command, then: `settee pool unthrottle {name}`");
+        let remedy = format!("fix its command, then: `settee pool unthrottle {name}`");
         let failing = Kind::PoolFailing.found(name, pool.waiting.into(), cause, remedy);
         found.push(critical_if(pool.used + pool.free == 0, failing));
     } else if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS {
         let cause = format!(
-            "{} wait for one of its {} processes, the first for {} s",
+            "{} waiting for its {} processes (longest {} s)",
             pool.waiting,
             pool.hard_limit,
             pool.longest_wait_ms / 1000
@@ -217,13 +217,13 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
         return found;
     };
     if let Some(error) = &sandbox.error {
-        let cause = format!("the cell of its processes cannot be made: {error}");
-        let remedy = "`settee check-config --sandbox` says why; docs/cells.md what to do";
+        let cause = format!("the cell of its processes cannot be created: {error}");
+        let remedy = "`settee check-config --sandbox` says why; see docs/cells.md";
         found.push(Kind::CellBroken.found(name, 1, cause, remedy));
     } else if !sandbox.missing.is_empty() {
         let layers: Vec<&str> = sandbox.missing.keys().map(String::as_str).collect();
         let cause = format!("the cell of its processes lacks {}", layers.join(", "));
-        let remedy = "`settee check-config --sandbox` says why; docs/cells.md what to do";
+        let remedy = "`settee check-config --sandbox` says why; see docs/cells.md";
         found.push(Kind::CellIncomplete.found(name, layers.len() as u64, cause, remedy));
     }
     found
@@ -232,7 +232,7 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
 /// What to do about a pool that has too few processes.
 fn crowded(pool: &str, max: u32) -> String {
     format!(
-        "find the slow function with `settee top`, who holds them with `settee ps`; or give it more: {}",
+        "find slow functions with `settee top`, holders with `settee ps`; or add processes: {}",
         more(pool, max)
     )
 }
@@ -240,7 +240,7 @@ fn crowded(pool: &str, max: u32) -> String {
 /// How a pool gets twice as many processes.
 fn more(pool: &str, max: u32) -> String {
     format!(
-        "`settee pool set {pool} max={}` until a restart, max of [pools.{pool}] for good",
+        "`settee pool set {pool} max={}` until a restart, max of [pools.{pool}] permanently",
         max.saturating_mul(2)
     )
 }
@@ -262,18 +262,18 @@ fn of_service(service: &ServiceStatus) -> Option<Problem> {
         "at_limit" => (
             format!("all processes of its pool {pool} are lent"),
             format!(
-                "shorten session_timeout of [services.{name}], or give the pool more: {}",
+                "shorten session_timeout of [services.{name}], or add processes: {}",
                 more(pool, service.limit.unwrap_or(1))
             ),
         ),
         "throttled" => (
             format!("processes of its pool {pool} cannot be started"),
-            format!("mend the command of the pool, then: `settee pool unthrottle {pool}`"),
+            format!("fix the command of the pool, then: `settee pool unthrottle {pool}`"),
         ),
         "no_pool" => (
             format!("there is no pool named '{pool}'"),
             format!(
-                "add the pool: `settee pool add {pool} --language LANGUAGE` until a restart, [pools.{pool}] for good; or name another one in [services.{name}]"
+                "add the pool: `settee pool add {pool} --language LANGUAGE` until a restart, [pools.{pool}] permanently; or name another one in [services.{name}]"
             ),
         ),
         "accept_failed" => (
@@ -301,10 +301,10 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
         .map(|(group, count)| {
             let reason = group.reason.as_deref().unwrap_or("no reason is known");
             let example = &group.example;
-            let cause = format!("{count} of {total} replications fail with '{reason}', {example} among them");
+            let cause = format!("{count} of {total} replications fail with '{reason}'; example: {example}");
             let (one, all) = (quoted(example), quoted(reason));
             let remedy = format!(
-                "`settee jobs show {one}` says more; once it is mended: `settee jobs restart --reason {all}`"
+                "`settee jobs show {one}` shows details; fix the cause, then: `settee jobs restart --reason {all}`"
             );
             let is_critical = count.saturating_mul(CRITICAL_PART) >= total;
             critical_if(is_critical, Kind::ReplicationsFailing.found(reason, count, cause, remedy))
@@ -317,18 +317,18 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     let of = |kind: Kind, cause: String, remedy: &str| kind.found("store", 1, cause, remedy);
     let away = error.map(|error| {
         let cause = format!("replications cannot be read from the store: {error}");
-        let remedy = "look at [store] path or url; docs/operations.md";
+        let remedy = "check [store] path or url; see docs/operations.md";
         of(Kind::StoreAway, cause, remedy)
     });
     let is_slow = error.is_none() && took >= SLOW_ANSWER;
     let slow = is_slow.then(|| {
         let cause = format!("it took {:.1} s to answer", took.as_secs_f64());
-        let remedy = "look at the store's disk or database, and at the load of this machine";
+        let remedy = "check the store's disk or database, and the load of this machine";
         of(Kind::StoreSlow, cause, remedy)
     });
     let loading = is_loading.then(|| {
-        let cause = "replications are still being read from the store".to_owned();
-        let remedy = "wait; if it takes minutes, look at the store's disk or database";
+        let cause = "replications are still being loaded from the store".to_owned();
+        let remedy = "wait; if it takes minutes, check the store's disk or database";
         of(Kind::StillLoading, cause, remedy)
     });
     away.into_iter().chain(slow).chain(loading).collect()
@@ -340,11 +340,11 @@ pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     let mebibytes = |bytes: u64| bytes >> 20;
     let minutes = GROWN_WITHIN.as_secs() / 60;
     let cause = format!(
-        "its documents take {} MiB, and took {} MiB within the last {minutes} minutes",
-        mebibytes(bytes),
-        mebibytes(smallest)
+        "its documents grew from {} to {} MiB within the last {minutes} minutes",
+        mebibytes(smallest),
+        mebibytes(bytes)
     );
-    let remedy = "GET /_replicator says how many there are, deleted ones too: find who writes them in the audit; deleted ones are kept for [replicator] deleted_kept_for";
+    let remedy = "GET /_replicator counts them, deleted ones too: find their writer in the audit; deleted ones are kept for [store] deleted_kept_for";
     Kind::StoreGrowing.found("store", 1, cause, remedy)
 }
 
@@ -364,8 +364,8 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
         })
         .map(|row| {
             let count = row["documents"].as_u64().unwrap_or(0);
-            let cause = "its lease is over: it is lost, hangs, or cannot reach the database";
-            let remedy = "look at its machine; others take its part (docs/fleet.md)";
+            let cause = "its lease is over: it is dead, hangs, or cannot reach the database";
+            let remedy = "check its machine; others take over (docs/fleet.md)";
             Kind::DaemonGone.found(&address(row), count, cause, remedy)
         });
     let living: Vec<_> = rows.iter().filter(|row| lives(row)).collect();
@@ -397,7 +397,7 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
         "this daemon has version {version}, {}",
         names(&other, named)
     );
-    let remedy = "finish the upgrade, or take it back: docs/operations.md, Upgrade";
+    let remedy = "finish the upgrade, or go back: docs/operations.md, Upgrade";
     let mut found: Vec<Problem> = of("versions", &other, cause, remedy).into_iter().collect();
     let told: Vec<&Report> = same
         .iter()
@@ -415,7 +415,8 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
         let whose = names(&differing, |report| report.health.daemon.clone());
         let cause =
             format!("other settings of [{section}] are in force at {whose} than at this daemon");
-        let remedy = "GET /_node/_local/_config of each shows them; then mend the files and reload";
+        let remedy =
+            "GET /_node/_local/_config of each shows them; then correct the files and reload";
         found.extend(of(&format!("[{section}]"), &differing, cause, remedy));
     }
     found
@@ -434,25 +435,20 @@ fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
     }
 }
 
-/// What databases have cost could not be saved.
+/// The costs of databases could not be saved.
 pub(crate) fn of_costs(error: &str) -> Problem {
-    let cause = format!("what databases have cost is not saved, and a restart loses it: {error}");
-    let remedy = "make room for [log] costs, or see to its rights; it is tried every minute";
+    let cause = format!("the costs of databases are not saved, and a restart loses them: {error}");
+    let remedy = "make room for [log] costs, or check its permissions; Settee retries every minute";
     Kind::CostsUnsaved.found("costs", 1, cause, remedy)
 }
 
-/// What is told while the daemon is drained, lest somebody forgets it.
+/// Reports that the daemon is drained, as a reminder.
 pub(crate) fn of_drain() -> Problem {
     let cause = "an operator has drained it: it takes no calls and runs no replications";
-    Kind::Drained.found(
-        "daemon",
-        1,
-        cause,
-        "`settee drain --off` has it take work again",
-    )
+    Kind::Drained.found("daemon", 1, cause, "`settee drain --off` resumes it")
 }
 
-/// Looks at replications that run: those that do not come on, and the servers that keep them waiting.
+/// Looks at running replications: stalled ones, and servers that keep them waiting.
 pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Problem> {
     let slow = troubles.slow.iter();
     let slow = slow.map(|(slow, jobs)| of_slow(slow, *jobs));
@@ -468,7 +464,7 @@ fn of_slow(slow: &SlowServer, jobs: u64) -> Problem {
     let cause = format!(
         "its answers took {seconds:.1} s on average lately; {jobs} replications run with it"
     );
-    let remedy = "look at the load of that server, and at the way to it";
+    let remedy = "check the load of that server, and the network";
     Kind::ServerSlow.found(server, jobs, cause, remedy)
 }
 
@@ -476,11 +472,11 @@ fn of_stalled(stalled: &Stalled) -> Option<Problem> {
     let Stalled { count, example } = stalled;
     let minutes = STALLED_AFTER.as_secs() / 60;
     let cause = format!(
-        "{count} that run have more to replicate and have not come on for {minutes} minutes, {example} among them"
+        "{count} running ones have more to replicate and have made no progress for {minutes} minutes; example: {example}"
     );
     let job = quoted(example);
     let remedy = format!(
-        "`settee jobs show {job}` says how far it is; `settee jobs restart {job}` begins a new run"
+        "`settee jobs show {job}` shows its progress; `settee jobs restart {job}` starts a new run"
     );
     (*count > 0).then(|| Kind::ReplicationsStalled.found("replications", *count, cause, remedy))
 }
@@ -500,7 +496,7 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Pro
     let differing: Vec<&Change> = changes.iter().filter(differ).collect();
     let first = differing.first()?;
     let cause = format!(
-        "its files say something else than what is in force: [{}] {} and {} more",
+        "its files differ from the settings in force: [{}] {} and {} more",
         first.section,
         first.key,
         differing.len() - 1
@@ -561,7 +557,7 @@ fn of_pool_lately(
     if unserved >= UNSERVED_MAX && pool.failure.is_none() {
         let limit = pool.hard_limit;
         let cause = format!(
-            "{unserved} calls got none of its {limit} processes in time within {seconds} s"
+            "{unserved} calls within {seconds} s got none of its {limit} processes in time"
         );
         let remedy = crowded(name, limit);
         found.push(Kind::PoolCrowded.found(name, unserved, cause, remedy));
@@ -582,7 +578,7 @@ fn of_pool_lately(
             "{replaced} of {requests} loans within {seconds} s replaced a process of another database"
         );
         let more = more(name, pool.hard_limit);
-        let remedy = format!("give it more: {more}; or see docs/tuning.md, Databases and reuse");
+        let remedy = format!("add processes: {more}; or see docs/tuning.md, Databases and reuse");
         found.push(Kind::PoolExchanging.found(name, replaced, cause, remedy));
     }
     found
@@ -590,9 +586,9 @@ fn of_pool_lately(
 
 fn of_restarts(actor: &str, restarts: u64) -> Problem {
     let seconds = WITHIN.as_secs();
-    let cause = format!("it failed {restarts} times within {seconds} s, and was started again");
+    let cause = format!("it failed and was restarted {restarts} times within {seconds} s");
     let remedy =
-        "the log says why at 'child ended'; unless the machine is short of something, report it";
+        "the log says why at 'child ended'; report it, unless the machine lacks a resource";
     Kind::ActorFailing.found(actor, restarts, cause, remedy)
 }
 
@@ -627,7 +623,7 @@ fn of_refused(replication: &str, count: u64) -> Problem {
     let cause = format!("its target refused {count} documents, which are missing there");
     let name = quoted(replication);
     let remedy = format!(
-        "`settee jobs refused {name}` says which and why; once that is settled: `settee health ack documents_refused {name}`"
+        "`settee jobs refused {name}` shows which and why; once settled: `settee health ack documents_refused {name}`"
     );
     Kind::DocumentsRefused.found(replication, count, cause, remedy)
 }
@@ -645,7 +641,7 @@ fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
             format!("make room for [log] {key}, then: `settee health ack records_dropped {log}`")
         }
         None => format!(
-            "see that [log] {key} has room and what is logged so often; then: `settee health ack records_dropped {log}`"
+            "check the space for [log] {key}, and what is logged so often; then: `settee health ack records_dropped {log}`"
         ),
     };
     let lost = Kind::RecordsDropped.found(log, count, cause, remedy);

@@ -25,25 +25,25 @@ metrics! {
     /// The numbers of a fleet; they stay 0 where one daemon has the store to itself.
     #[derive(Debug, Default)]
     pub(crate) struct FleetMetrics {
-        /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) whose lease is not over
+        /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) with a valid lease
         gauge("settee.fleet_daemons", "settee_fleet_daemons")
             => pub(crate) daemons: Gauge;
         /// Documents whose replications this daemon owns
         gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
             => pub(crate) owned: Gauge;
-        /// For how long this daemon still has its lease
+        /// Time left of this daemon's lease
         gauge("settee.fleet_lease_left", "settee_fleet_lease_left_seconds").unit("s")
             => lease_end: TimeLeft;
         /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
         counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels(&["result"])
             => pub(crate) renewals: CountersBy<Renewal>;
-        /// Documents that this daemon came to own, new ones and those of other daemons
+        /// Documents that this daemon took over, new ones and those of other daemons
         counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
-        /// Documents that ask for a replication and have no owner with a lease, as this daemon read it last
+        /// Documents that request a replication and have no owner with a valid lease, as this daemon last read
         gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
-        /// For how long there has been at least one such document without a break; 0 otherwise
+        /// How long there has been such a document without interruption; 0: there is none
         gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
             => unowned_since: TimeSince;
     }

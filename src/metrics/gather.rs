@@ -119,21 +119,21 @@ metrics! {
     /// What CouchDB counts of its query servers as a whole: sums over pools and languages.
     pub(super) const QUERY_SERVERS;
 
-    /// Answers of validate_doc_update functions that were not a yes
+    /// Refusals by validate_doc_update functions
     counter("couchdb.query_server.vdu_rejects", "couchdb_query_server_vdu_rejects_total");
     /// Processes lent to clients
     counter("couchdb.query_server.acquired_processes", "couchdb_query_server_acquired_processes_total");
     /// Processes started
     counter("couchdb.query_server.process_starts", "couchdb_query_server_process_starts_total");
-    /// Processes that ended unasked with exit status 0
+    /// Processes that ended by themselves with exit status 0
     counter("couchdb.query_server.process_exits", "couchdb_query_server_process_exits_total");
-    /// Processes that ended unasked in any other way
+    /// Processes that ended by themselves in any other way
     counter("couchdb.query_server.process_error_exits", "couchdb_query_server_process_error_exits_total");
-    /// Prompts that had no answer or an error for an answer
+    /// Prompts without an answer, or answered with an error
     counter("couchdb.query_server.process_errors", "couchdb_query_server_process_errors_total");
-    /// Prompts sent to processes, our own included
+    /// Prompts sent to processes, including Settee's own
     counter("couchdb.query_server.process_prompts", "couchdb_query_server_process_prompts_total");
-    /// Processes that there are or that are being started
+    /// Processes running or being started
     gauge("couchdb.query_server.process_count", "couchdb_query_server_process_count");
     /// Time of validate_doc_update functions
     summary("couchdb.query_server.vdu_process_time", "couchdb_query_server_vdu_process_time_seconds").unit("s");
@@ -143,11 +143,11 @@ metrics! {
     counter("couchdb.query_server.calls.map", "couchdb_query_server_calls_map_total");
     /// Answered reduce and rereduce prompts
     counter("couchdb.query_server.calls.reduce", "couchdb_query_server_calls_reduce_total");
-    /// Answered reset prompts, our own included
+    /// Answered reset prompts, including Settee's own
     counter("couchdb.query_server.calls.reset", "couchdb_query_server_calls_reset_total");
     /// Answered add_fun prompts
     counter("couchdb.query_server.calls.add_fun", "couchdb_query_server_calls_add_fun_total");
-    /// Answered prompts that teach a design document, our own included
+    /// Answered prompts that teach a design document, including Settee's own
     counter("couchdb.query_server.calls.ddoc_new", "couchdb_query_server_calls_ddoc_new_total");
     /// Answered prompts of validate_doc_update functions
     counter("couchdb.query_server.calls.ddoc_vdu", "couchdb_query_server_calls_ddoc_vdu_total");
@@ -157,17 +157,17 @@ metrics! {
     counter("couchdb.query_server.calls.ddoc_other", "couchdb_query_server_calls_ddoc_other_total");
     /// Answered prompts of any other kind
     counter("couchdb.query_server.calls.other", "couchdb_query_server_calls_other_total");
-    /// Time in which processes were started
+    /// Time of process starts
     counter("couchdb.query_server.time.spawn_proc", "couchdb_query_server_time_spawn_proc_total").unit("µs");
     /// Time of answered map_doc prompts
     counter("couchdb.query_server.time.map", "couchdb_query_server_time_map_total").unit("µs");
     /// Time of answered reduce and rereduce prompts
     counter("couchdb.query_server.time.reduce", "couchdb_query_server_time_reduce_total").unit("µs");
-    /// Time of answered reset prompts, our own included
+    /// Time of answered reset prompts, including Settee's own
     counter("couchdb.query_server.time.reset", "couchdb_query_server_time_reset_total").unit("µs");
     /// Time of answered add_fun prompts
     counter("couchdb.query_server.time.add_fun", "couchdb_query_server_time_add_fun_total").unit("µs");
-    /// Time in which design documents were taught
+    /// Time of teaching design documents
     counter("couchdb.query_server.time.ddoc_new", "couchdb_query_server_time_ddoc_new_total").unit("µs");
     /// Time of answered prompts of validate_doc_update functions
     counter("couchdb.query_server.time.ddoc_vdu", "couchdb_query_server_time_ddoc_vdu_total").unit("µs");
@@ -261,7 +261,7 @@ metrics! {
     /// How long it has run.
     pub(super) const UPTIME;
 
-    /// Time since the service was started
+    /// Time since the service started
     gauge("", "couchdb_uptime_seconds").unit("s");
 }
 
@@ -269,16 +269,15 @@ metrics! {
     /// The program itself.
     pub(super) const PROGRAM;
 
-    /// 1, with the version of the program
+    /// 1, labelled with the program's version
     gauge("settee.build_info", "settee_build_info").labels(&["version"]);
-    /// Records lost because they came too fast or could not be written, by the log: log, access_log, audit
+    /// Records lost because they came too fast or could not be written: log, access_log, audit
     counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels(&["log"]);
-    /// Checks that found an invariant of the pool's tables broken: a mistake of ours
+    /// Checks that found an invariant of the pool's tables broken: a bug in Settee
     counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
-    /// Pools, languages and services that have no row of their own in these metrics: all of them count in the row
-    /// _other
+    /// Pools, languages and services without a row of their own, counted in the row _other
     gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
-    /// [Problems](operations.md#problems) that there are
+    /// Current [problems](operations.md#problems)
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
 }
 
@@ -318,24 +317,23 @@ metrics! {
     /// What the manager says of its processes.
     pub(super) const POOLS_NOW;
 
-    /// Processes, by what they do: used, idle, opening, stopping
+    /// Processes by state: used, idle, opening, stopping
     gauge("settee.pool_processes", "settee_pool_processes").labels(&["pool", "state"]);
-    /// The most processes that there may be: max, os_process_limit
+    /// Maximum processes in force: max, os_process_limit
     gauge("settee.pool_process_limit", "settee_pool_process_limit").labels(&["pool"]);
-    /// Idle processes that are tied to a database
+    /// Idle processes bound to a database
     gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels(&["pool"]);
-    /// Requests that wait for a process or for room to start one
+    /// Requests waiting for a process, or for room to start one
     gauge("settee.pool_waiters", "settee_pool_waiters").labels(&["pool"]);
-    /// 1 while no process is started because a start failed, 0 otherwise
+    /// 1 while no process is started because a start failed, else 0
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
-    /// 1 while processes are started with stress on, 0 otherwise
+    /// 1 while processes are started with stress on, else 0
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// How long the oldest of those requests has waited that is not held back by the bounds of its tenant
+    /// How long the oldest of those requests has waited, without those held back by their tenant's bounds
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
-    /// 1 for a layer of the cells of a pool that holds on this machine, 0 for one that is missing, for all of
-    /// them where sandbox is off
+    /// 1 for a layer that the pool's cells have, 0 for one that is missing; 0 for all if sandbox is off
     gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
-    /// Processes from before the last reload, which go when they come back
+    /// Processes from before the last reload, stopped on return
     gauge("settee.stale_processes", "settee_stale_processes");
 }
 
@@ -408,11 +406,11 @@ metrics! {
     /// The services that are there, before which pools.
     pub(super) const SERVICES_NOW;
 
-    /// The most processes that the pool of a service may have now
+    /// Maximum processes of a service's pool now
     gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
-    /// For how long the pool of a service starts no process, because a start failed; 0 otherwise
+    /// How long a service's pool will start no process, because a start failed; else 0
     gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
-    /// For how long processes of a service are started with stress on; 0 otherwise
+    /// How long processes of a service will be started with stress on; else 0
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 

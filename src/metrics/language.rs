@@ -41,11 +41,11 @@ metrics! {
     /// The numbers of one language.
     #[derive(Debug, Default)]
     pub struct LanguageMetrics {
-        /// Time of answered prompts, from when each was the oldest one unanswered
+        /// Time of answered prompts, each from when it was the oldest unanswered one
         histogram("settee.prompt_time", "settee_prompt_seconds").unit("s").labels(&["language"])
             => answered: AnswerTimes;
-        /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the
-        /// process broke it)
+        /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the process
+        /// broke it)
         counter("settee.prompt_errors", "settee_prompt_errors_total").labels(&["language", "reason"])
             => pub(super) failures: CountersBy<Failure>;
         /// Size of the prompts sent, without line feeds
@@ -54,9 +54,9 @@ metrics! {
         /// Size of the answers, without line feeds
         counter("settee.answer_bytes", "settee_answer_bytes_total").unit("bytes").labels(&["language"])
             => answer_bytes: Counter;
-        /// Processes killed, or given up where they run inside the service: timeout, protocol (broke it), fatal
-        /// (reported a fatal error), overdue (told to stop and did not), stopped (not to be trusted any more,
-        /// ended by order, or the service had to end at once)
+        /// Processes killed, or given up if they run inside the service: timeout, protocol (broke it), fatal (reported
+        /// a fatal error), overdue (did not stop in time), stopped (no longer trusted, ended by order, or the service
+        /// had to end at once)
         counter("settee.kills", "settee_kills_total").labels(&["language", "reason"])
             => kills: CountersBy<KillReason>;
     }

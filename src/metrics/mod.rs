@@ -109,13 +109,13 @@ metrics! {
         /// Connections on the client socket
         gauge("settee.clients", "settee_clients")
             => pub connected: Gauge;
-        /// Connections that were ever accepted
+        /// Accepted connections
         counter("settee.clients_accepted", "settee_clients_accepted_total")
             => pub accepted: Counter;
-        /// What clients sent on the client socket
+        /// Received from clients on the client socket
         counter("settee.client_received_bytes", "settee_client_received_bytes_total").unit("bytes")
             => pub received_bytes: Counter;
-        /// What was sent to clients on the client socket
+        /// Sent to clients on the client socket
         counter("settee.client_sent_bytes", "settee_client_sent_bytes_total").unit("bytes")
             => pub sent_bytes: Counter;
     }

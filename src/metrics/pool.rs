@@ -86,37 +86,34 @@ pub struct PoolMetrics(OnceLock<Box<Counts>>);
 metrics! {
     #[derive(Debug, Default)]
     pub(super) struct Counts {
-        /// Time from a request to the process that it got, starting and teaching included
+        /// Time from a request until its process is lent, including starting and teaching
         histogram("settee.pool_wait_time", "settee_pool_wait_seconds").unit("s").labels(&["pool"])
             => pub(super) wait: Histogram;
-        /// Time in which a process was started
+        /// Time of a process start
         histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
             => pub(super) open: Histogram;
-        /// Processes that could not be started: timeout, stopped (not wanted any more), query_server (its command
-        /// is wrong or it ended at once), host (no resources), client (its language is not configured any more),
-        /// settee (a mistake of ours)
+        /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (its command is wrong
+        /// or it ended at once), host (no resources), client (its language is no longer configured), settee (a bug)
         counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
             => open_failures: CountersBy<OpenFailure>;
-        /// Times that were up: for a request in the queue, while its process was opened or taught; for a prompt
+        /// Timeouts, by phase: of a request in the queue, or while its process was opened or taught; of a prompt
         counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
             => timeouts: CountersBy<Slow>;
-        /// Requests that were refused at once: busy (as many wait as may), tenant (its database has as many calls
-        /// as it may), throttled (no process is started for a while), removed (the pool was)
+        /// Requests refused at once: busy (the queue is full), tenant (its database has its maximum of calls),
+        /// throttled (no process is started for a while), removed (the pool was)
         counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
             => refusals: CountersBy<Refused>;
-        /// Processes that came back: ok, fail (its client found it broken), lost (its client died or let go of
-        /// it)
+        /// Processes returned: ok, fail (its client found it broken), lost (its client died or dropped it)
         counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
             => returns: CountersBy<ReturnKind>;
-        /// System calls that cells refused, by name, the first one of a name in each process; beyond 64 names
-        /// other
+        /// System calls that cells refused, by name, the first of each name per process; beyond 64 names other
         counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
             => refused_calls: RefusedCalls;
-        /// Processes that were told to forget whom they served, so that they serve others without a start
+        /// Processes told to forget their tenant, so that they serve others without a start
         counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
             => forgets: Counter;
-        /// Processes that the pool told to stop: idle, stale, reaped (for another database), over_limit, failed
-        /// (said its client), broken (in mid-work), teach_failed, reset_failed, forget_failed, uses, age, memory,
+        /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its
+        /// client's report), broken (during work), teach_failed, reset_failed, forget_failed, uses, age, memory,
         /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
         counter("settee.pool_stops", "settee_pool_stops_total").labels(&["pool", "reason"])
             => stops: CountersBy<StopReason>;

@@ -35,19 +35,19 @@ metrics! {
     /// What the client libraries of Prometheus have of a process.
     pub(super) const ROWS;
 
-    /// Time of the service on processors, in user and system mode, without its children
+    /// Processor time of the service, in user and system mode, without its children
     counter("settee.process_cpu_time", "process_cpu_seconds_total").unit("s");
-    /// Memory of the service in RAM, without its children
+    /// Resident memory of the service, without its children
     gauge("settee.process_resident_memory", "process_resident_memory_bytes").unit("bytes");
     /// Address space of the service
     gauge("settee.process_virtual_memory", "process_virtual_memory_bytes").unit("bytes");
-    /// File descriptors of the service that are open
+    /// Open file descriptors of the service
     gauge("settee.process_open_fds", "process_open_fds");
-    /// The most file descriptors that the service may have open
+    /// Limit of open file descriptors
     gauge("settee.process_max_fds", "process_max_fds");
     /// Threads of the service
     gauge("settee.process_threads", "process_threads");
-    /// When the service was started, in seconds since 1970 in UTC
+    /// When the service started, in seconds since 1970 in UTC
     gauge("settee.start_time", "process_start_time_seconds").unit("s");
 }
 

@@ -24,13 +24,13 @@ metrics! {
     /// The numbers of all replications. What has no field here is counted where the work is done, or by group.
     #[derive(Debug, Default)]
     pub struct ReplicationMetrics {
-        /// Replication jobs that were added
+        /// Replication jobs added
         counter("couch_replicator.jobs.adds", "couchdb_couch_replicator_jobs_adds_total")
             => pub adds: Counter;
-        /// Replication jobs that were added again unchanged
+        /// Replication jobs added again unchanged
         counter("couch_replicator.jobs.duplicate_adds", "couchdb_couch_replicator_jobs_duplicate_adds_total")
             => pub duplicate_adds: Counter;
-        /// Replication jobs that were removed or replaced
+        /// Replication jobs removed or replaced
         counter("couch_replicator.jobs.removes", "couchdb_couch_replicator_jobs_removes_total")
             => pub removes: Counter;
         /// Replication jobs started
@@ -39,40 +39,40 @@ metrics! {
         /// Replication jobs stopped, to let others run or because they were paused
         counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
-        /// Replication jobs that failed and are tried again
+        /// Replication jobs that failed and are retried
         counter("couch_replicator.jobs.crashes", "couchdb_couch_replicator_jobs_crashes_total")
             => pub crashes: Counter;
-        /// Replication jobs that there are
+        /// Replication jobs
         gauge("couch_replicator.jobs.total", "couchdb_couch_replicator_jobs_total")
             => pub total: Gauge;
-        /// Replication jobs that run
+        /// Running replication jobs
         gauge("couch_replicator.jobs.running", "couchdb_couch_replicator_jobs_running")
             => pub running: Gauge;
-        /// Replication jobs that wait for their turn, paused ones included
+        /// Replication jobs waiting for their turn, including paused ones
         gauge("couch_replicator.jobs.pending", "couchdb_couch_replicator_jobs_pending")
             => pub pending: Gauge;
-        /// Replication jobs that do not run and failed last
+        /// Replication jobs not running whose last run failed
         gauge("couch_replicator.jobs.crashed", "couchdb_couch_replicator_jobs_crashed")
             => pub crashed: Gauge;
-        /// HTTP requests to databases that are replicated, every try counted
+        /// HTTP requests of replications to databases, including retries
         counter("couch_replicator.requests", "couchdb_couch_replicator_requests_total");
         /// HTTP requests of replications that were answered
         counter("couch_replicator.responses.success", "couchdb_couch_replicator_responses_success_total");
-        /// HTTP requests of replications that failed, however often they were tried
+        /// HTTP requests of replications that failed, each counted once with its retries
         counter("couch_replicator.responses.failure", "couchdb_couch_replicator_responses_failure_total");
-        /// HTTP requests of replications for streams that were answered
+        /// HTTP stream requests of replications that were answered
         counter("couch_replicator.stream_responses.success", "couchdb_couch_replicator_stream_responses_success_total");
-        /// HTTP requests of replications for streams that failed
+        /// HTTP stream requests of replications that failed
         counter("couch_replicator.stream_responses.failure", "couchdb_couch_replicator_stream_responses_failure_total");
-        /// HTTP requests of replications that went elsewhere by `connect_to`
+        /// HTTP requests of replications sent elsewhere by `connect_to`
         counter("couch_replicator.connect_to_applied", "couchdb_couch_replicator_connect_to_applied_total");
-        /// Runs of replications that could not begin
+        /// Replication runs that could not start
         counter("couch_replicator.failed_starts", "couchdb_couch_replicator_failed_starts_total");
-        /// Checkpoints that were written
+        /// Checkpoints written
         counter("couch_replicator.checkpoints.success", "couchdb_couch_replicator_checkpoints_success_total");
         /// Checkpoints that could not be written
         counter("couch_replicator.checkpoints.failure", "couchdb_couch_replicator_checkpoints_failure_total");
-        /// Failures to read changes, whether they were tried again or not
+        /// Failures to read changes, retried or not
         counter("couch_replicator.changes_read_failures", "couchdb_couch_replicator_changes_read_failures_total");
         /// Runs that ended because changes could not be read
         counter("couch_replicator.changes_reader_deaths", "couchdb_couch_replicator_changes_reader_deaths_total");
@@ -80,40 +80,40 @@ metrics! {
         counter("couch_replicator.changes_manager_deaths", "couchdb_couch_replicator_changes_manager_deaths_total");
         /// Runs that ended because a worker failed
         counter("couch_replicator.worker_deaths", "couchdb_couch_replicator_worker_deaths_total");
-        /// Workers of replications that were started
+        /// Replication workers started
         counter("couch_replicator.workers_started", "couchdb_couch_replicator_workers_started_total");
-        /// Documents that were written to targets
+        /// Documents written to targets
         counter("couch_replicator.docs_written", "couchdb_couch_replicator_docs_written_total");
-        /// Times that the replicator database was read from its beginning
+        /// Full scans of the replicator database
         counter("couch_replicator.db_scans", "couchdb_couch_replicator_db_scans_total");
-        /// Replicator databases that were found at a start
+        /// Replicator databases found at a start
         counter("couch_replicator.docs.dbs_found", "couchdb_couch_replicator_docs_dbs_found_total");
-        /// Updates of replicator documents that were looked at
+        /// Updates of replicator documents processed
         counter("couch_replicator.docs.db_changes", "couchdb_couch_replicator_docs_db_changes_total");
-        /// Replicator documents that were marked as failed
+        /// Replicator documents marked as failed
         counter("couch_replicator.docs.failed_state_updates", "couchdb_couch_replicator_docs_failed_state_updates_total");
-        /// Replicator documents that were marked as completed
+        /// Replicator documents marked as completed
         counter("couch_replicator.docs.completed_state_updates", "couchdb_couch_replicator_docs_completed_state_updates_total");
-        /// Replication jobs that did their work
+        /// Replication jobs completed
         counter("settee.replication_jobs_completed", "settee_replication_jobs_completed_total")
             => pub completions: Counter;
-        /// Replication jobs without a document that failed and are gone
+        /// Replication jobs without a document that failed and were removed
         counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
-        /// Documents that were passed over because a target refused them
+        /// Documents skipped because a target refused them
         counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
             => pub refused: Counter;
-        /// Replication jobs that are paused
+        /// Paused replication jobs
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
-        /// Documents of the replicator database that have failed for good and have no job; in a fleet those of all daemons
+        /// Documents of the replicator database that failed for good and have no job; in a fleet those of all daemons
         gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
-        /// Changes of the sources that jobs have still to replicate, by what each job knew last
+        /// Source changes left to replicate, as each job last knew
         gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
-        /// Replication jobs that failed last and have not run well since, without paused ones
+        /// Failing replication jobs, without paused ones
         gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
-        /// For how long the job that fails the longest has failed without a success; 0: none fails
+        /// How long the longest-failing job has failed without a success; 0: none fails
         gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
     }
     beside {

@@ -61,13 +61,13 @@ metrics! {
     /// The rows of [`ClientMetrics`] of a service, in the order of its fields.
     pub(super) const CONNECTIONS;
 
-    /// Connections of a service that were accepted and are there
+    /// Open connections of a service
     gauge("settee.service_connections", "settee_service_connections").labels(&["service"]);
-    /// Connections of a service that were ever accepted
+    /// Accepted connections of a service
     counter("settee.service_accepted", "settee_service_accepted_total").labels(&["service"]);
-    /// What clients of a service sent
+    /// Received from a service's clients
     counter("settee.service_received_bytes", "settee_service_received_bytes_total").unit("bytes").labels(&["service"]);
-    /// What was sent to clients of a service
+    /// Sent to a service's clients
     counter("settee.service_sent_bytes", "settee_service_sent_bytes_total").unit("bytes").labels(&["service"]);
 }
 
@@ -81,11 +81,10 @@ metrics! {
         /// Times that a service stopped accepting because all of its processes were lent
         counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels(&["service"])
             => pub limit_reached: Counter;
-        /// Ends of a service's connections, each counted once: client, gone (its client went away with something
-        /// in hand), refused (there was no process), exit (the process ended), protocol (it broke it), timeout
-        /// (it did not answer in time), idle (its client asked it nothing for too long), unread (its client did
-        /// not take what it was answered), session (it lasted as long as it may), too_much (its client sent too
-        /// much), shutdown (of the service)
+        /// Ends of a service's connections: client (closed in order), gone (its client left during work), refused (no
+        /// process), exit (the process ended), protocol (the process broke it), timeout (the process did not answer in
+        /// time), idle (its client sent nothing for too long), unread (its client did not read answers), session
+        /// (session_timeout), too_much (its client sent too much), shutdown
         counter("settee.service_ends", "settee_service_ends_total").labels(&["service", "reason"])
             => ends: CountersBy<LendEnd>;
     }

@@ -15,18 +15,17 @@ metrics! {
     /// The numbers of the store; those of its database stay 0 where it is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
-        /// Time of requests to the database of the store, failed ones included: read, write (a transaction of all
-        /// writes that waited, or what daemons tell each other), or lease (renew it, claim or release documents)
+        /// Time of requests to the store's database, including failed ones: read, write (a transaction of all waiting
+        /// writes, or messages between daemons), or lease (renew it, claim or release documents)
         histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
             => requests: RequestTimes;
-        /// Connections to the database of the store that are up
+        /// Open connections to the store's database
         gauge("settee.store_connections", "settee_store_connections")
             => connections: Gauge;
-        /// Connections to the database of the store that were made: four when all is well, each further one in
-        /// place of a lost one
+        /// Connections made to the store's database: four, and one for each lost connection
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
-        /// Writes that the store refused, of documents and of what is kept of jobs: a full disk, rights, a limit, damage. Not
+        /// Writes of documents and job state that the store refused: a full disk, permissions, a limit, damage. Not
         /// those while a database does not answer
         counter("settee.store_writes_refused", "settee_store_writes_refused_total")
             => pub refused: Counter;

@@ -50,13 +50,13 @@ fn a_job_is_paused_with_the_keyboard_alone_after_a_question() {
     assert!(job(&web).get("paused").is_none());
     // The focus is back where it was.
     browser.keys(&ENTER.to_string());
-    browser.wait_for("stops and does not run again");
+    browser.wait_for("stops until it is resumed");
     browser.keys(&ENTER.to_string());
     browser.wait_for("1 of them paused");
     assert!(job(&web)["paused"].is_object());
     tab_to(&browser, "Resume lost");
     browser.keys(&format!("{ENTER}"));
-    browser.wait_for("gets its turn again");
+    browser.wait_for("runs again when it is its turn");
     browser.keys(&format!("{ENTER}"));
     browser
         .wait_until("return document.querySelector('#jobs [aria-label=\"Pause lost\"]') !== null");
@@ -211,7 +211,7 @@ fn a_document_that_failed_for_good_is_counted_shown_with_its_whole_error_and_run
     assert_eq!(deleted.status, 200, "{deleted:?}");
     tab_to(&browser, "Restart second");
     browser.keys(&ENTER.to_string());
-    browser.wait_for("begins anew");
+    browser.wait_for("restarts at its checkpoint now");
     browser.keys(&ENTER.to_string());
     browser.wait_for("No such job.");
     browser.go("#/jobs");

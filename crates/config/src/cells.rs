@@ -45,35 +45,35 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CellKeys {
-        /// The [cell](cells.md) that query servers live in: `"strict"` has every layer, `"standard"` every layer that
-        /// this machine offers; `"off"` is none.
+        /// The [cell](cells.md) of query servers: `"strict"` has every layer, `"standard"` every layer that this
+        /// machine offers, `"off"` none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
         /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
-        /// `"any"`. Empty is `"any"` for built-in languages, and `"database"` for commands.
+        /// `"any"`. Empty: `"any"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The user of the system, by name or number, that commands run as; another than the service's own needs a
-        /// service that runs as root. All cells share its number, and what the kernel counts by it: better leave it out,
-        /// for `user_range`. Empty is that.
+        /// The system user, by name or number, that commands run as; one other than the service's own needs a service
+        /// that runs as root. All cells share its number and the kernel's limits on it: prefer `user_range`, which
+        /// applies if this is empty.
         user: Option<String> = "", value::USER, only_in_files(CELL), of_machine();
-        /// Absolute paths of files and whole folders that commands [may read](cells.md#the-layers) beside their program,
-        /// its libraries and `/usr`, as a list or with commas.
+        /// Absolute paths of files and whole directories that commands [may read](cells.md#the-layers) besides their
+        /// program, its libraries and `/usr`, as a list or with commas.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL), of_machine();
-        /// Variables of commands beside `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
+        /// Variables of commands besides `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
         /// one: `NAME=VALUE`, or `NAME` for the service's own value; not `SETTEE_*` and `COUCHDB_*`. Values are never
         /// shown.
         env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL), of_machine();
-        /// Whether commands may open network connections; the service's own ports stay closed to them.
+        /// Lets commands open network connections; the service's own ports stay closed to them.
         network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
-        /// Names of [system calls](cells.md#the-layers) that commands may make beside those that interpreters need, as a
-        /// list or with commas. Each lets functions do all that it can do.
+        /// Names of [system calls](cells.md#the-layers) that commands may make besides those that interpreters need, as
+        /// a list or with commas. Functions can do all that these allow.
         system_calls_allowed: Option<Vec<String>> = "", value::SYSTEM_CALLS, only_in_files(CELL);
-        /// Most memory of one command with all its processes; at least 1 MiB, or 0 for no limit. The built-in server
+        /// Maximum memory of a command with all its processes; at least 1 MiB, or 0 for no limit. The built-in server
         /// has `[sandbox] javascript_memory_max`.
         memory_max: Option<u64> = 536870912, MEMORY_MAX, of_machine();
-        /// Most processes and threads of one command. 0 is no limit.
+        /// Maximum processes and threads of a command. 0: no limit.
         processes_max: Option<u32> = 64, PROCESSES, unit("processes"), of_machine();
-        /// Most processor time of one command with all its processes: 50 is half a core, 200 two cores. 100 is all that
-        /// a command uses that does one thing after the other, as query servers do. 0 is no limit.
+        /// Maximum processor time of a command with all its processes: 50 is half a core, 200 two cores.
+        /// Single-threaded query servers need at most 100. 0: no limit.
         cpu_max: Option<u32> = 100, CPU_MAX, unit("percent of a core"), of_machine();
     }
 }

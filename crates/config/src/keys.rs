@@ -150,9 +150,8 @@ pub const SECTIONS: &[Section] = &[
         ADMINS,
         &[],
         value::PASSWORD,
-        "NAME = \"password\", plain or hashed as CouchDB writes it. Where nobody may do everything, the first \
-         start makes an administrator \"admin\", whose password stands in the file admin-password beside the \
-         store. Never shown. (now)",
+        "NAME = \"password\", plain or hashed as CouchDB writes it. Without an administrator, the first start \
+         creates \"admin\", with its password in the file admin-password beside the store. Never shown. (now)",
     ),
     Section::of::<Replicator>(REPLICATOR),
     Section::names(
@@ -160,27 +159,23 @@ pub const SECTIONS: &[Section] = &[
         &[],
         count(1, 1000),
         "NAME = SHARE, from 1 to 1000, of a replicator database (_replicator), or of a user for replications \
-         without a document; 100 for all that are not named. (now)",
+         without a document; 100 for others. (now)",
     ),
     Section::of::<Store>("store"),
     Section::of::<Log>(LOG),
     Section::of::<Sandbox>("sandbox"),
     Section::family::<PoolConfig>(
         POOLS,
-        "A pool of processes under a name of its own, as many as there are such sections; or, where NAME is that \
-         of a language, that language's own pool.",
+        "A pool of processes; with the name of a language, that language's own pool.",
     )
     .with_cells(),
-    Section::family::<ServiceConfig>(
-        SERVICES,
-        "A socket whose connections are each lent one process.",
-    ),
+    Section::family::<ServiceConfig>(SERVICES, "A socket that lends each connection one process."),
     Section::family::<TenantConfig>(
         TENANTS,
-        "How much each database may have at a time: the one of this name, or all whose names begin so, \
-         [tenants.\"acme-*\"]; [tenants.\"*\"] is for all.",
+        "Bounds of the database of this name, or of each one with this start: [tenants.\"acme-*\"]; \
+         [tenants.\"*\"] is for all.",
     ),
-    Section::family::<UserConfig>(USERS, "Who else may log in."),
+    Section::family::<UserConfig>(USERS, "Further users."),
 ];
 
 const JAVASCRIPT: Key = Key::new(
@@ -192,7 +187,7 @@ const JAVASCRIPT: Key = Key::new(
 
 const ECHO: Key = Key::new(
     "echo",
-    "Answers every prompt with the prompt: an example for authors of languages, and a probe.",
+    "Answers every prompt with the prompt: an example for language authors, and a probe.",
     Kind::Boolean,
 )
 .default("false");

@@ -15,13 +15,13 @@ const COMMENT_MAX: usize = 110;
 
 /// What stands above everything.
 const HEAD: &str = "\
-# Settee's built-in defaults, complete: a key that does not stand here does not exist.
+# Settee's built-in defaults: there are no other keys.
 #
-# Made of the declarations in crates/config. Copy what you want to change into a file of your own and name it
-# with `settee serve -c FILE`, or let it be /etc/settee/settee.toml, which is read where none is named;
-# `settee check-config` shows the result and where every value came from. docs/configuration.md has more.
+# Generated from crates/config. Copy what you want to change into a file of your own and name it with
+# `settee serve -c FILE`, or use /etc/settee/settee.toml, which is read without -c; `settee check-config`
+# shows every value and its origin. See docs/configuration.md.
 #
-# A plain number is in the unit that stands beside it. Durations may also be written \"250ms\", \"5s\",
+# A plain number is in the unit in parentheses. Durations may also be written \"250ms\", \"5s\",
 # \"2min\", \"1h\"; sizes \"64KiB\", \"64MiB\", \"1GiB\" (or the decimal \"64kB\", \"64MB\", \"1GB\").
 # (now) can be changed while the service runs; (start) takes a restart.
 ";
@@ -49,10 +49,7 @@ fn add_section(file: &mut String, section: &Section) {
     add_comment(file, section.about);
     if section.is_family {
         let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
-        let told = format!(
-            "Keys: {}. docs/configuration.md tells more.",
-            names.join(", ")
-        );
+        let told = format!("Keys: {}. See docs/configuration.md.", names.join(", "));
         return add_comment(file, &told);
     }
     for key in keys {

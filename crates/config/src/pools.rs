@@ -25,63 +25,62 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct PoolConfig {
-        /// The language whose command starts its processes; needed, except in the section of a language. Fixed for the
-        /// pool's life.
+        /// The language whose command starts its processes; required, except in the section of a language. Fixed for
+        /// the pool's life.
         language: Option<String>, value::NAME, at_start();
-        /// Pools with the same group, of one language, stand in for each other.
+        /// Pools of one language with the same group serve each other's requests.
         group: Option<String>, value::NAME;
         /// Processes that are started with the pool, and replaced when they die.
         init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// While fewer than this are free or starting, and `max` is not reached, another is started in the background.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Most processes: used, free and starting; further requests wait. Not more than `[server] processes_max`.
+        /// Maximum processes: used, free and starting; further requests wait. At most `[server] processes_max`.
         /// Stopping ones count only beyond a tenth of `max` and one.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
-        /// Most requests that wait; further ones are refused at once with `pool_busy`. `"off"` is any number.
+        /// Maximum requests that wait; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
         /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
         /// `"replace"` stops it and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
-        /// A process is stopped when it comes back from this many loans. 0 is never.
+        /// A process is stopped on return after this many loans. 0: never.
         max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
-        /// A process older than this is stopped when it is free. 0 is never.
+        /// A process older than this is stopped when it is free. 0: never.
         max_age: Duration = 0, seconds(0, YEAR);
-        /// How much of `max_age` may be taken off a process's life, so that not all stop together.
+        /// Maximum reduction of each process's `max_age`, so that not all stop together.
         jitter: u8 = 10, count(0, 100), unit("percent");
-        /// A process that uses more is stopped when it comes back. 0 is no limit.
+        /// A process that uses more is stopped on return. 0: no limit.
         max_memory: u64 = 0, bytes(0, 1 << 50), of_machine();
-        /// A process that uses more is stopped at once, even while a client holds it; the client is told. 0 is no
-        /// limit.
+        /// A process that uses more is stopped at once, even while lent; its borrower is notified. 0: no limit.
         max_memory_hard: u64 = 0, bytes(0, 1 << 50), of_machine();
         /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit.
         cull_after: Duration = 0, seconds(0, YEAR);
         /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
         /// A line, such as `["exit"]`, sent to a process before its input is closed in an orderly stop; the answer is
-        /// ignored. Not for native query servers. Empty is none.
+        /// ignored. Not for native query servers. Empty: none.
         stop_send: String = "", value::LINE;
-        /// How long a process may take to end after its input is closed, until TERM, and again until KILL.
+        /// How long a process may take to end after its input is closed, before TERM, and again before KILL.
         stop_grace: Option<Duration>, ms(0, HOUR), otherwise("`[server] stop_grace`");
-        /// How long a start may take, the answer to the first `reset` included; then the process is killed and the
+        /// How long a start may take, including the answer to the first `reset`; then the process is killed and the
         /// start has failed.
         start_timeout: Duration = 10, seconds(1, HOUR);
-        /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0 tries each
-        /// time.
+        /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0: retries
+        /// each time.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
-        /// The most that `throttle_delay` grows to.
+        /// Upper bound of `throttle_delay`, which doubles with each further failure.
         throttle_delay_max: Duration = 600, seconds(0, DAY);
-        /// Whether processes are started with stress on while the pool is at its limit.
+        /// Starts processes with stress on while the pool is at its limit.
         stress: bool = false, Kind::Boolean;
         /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` that of the database which has had processes
         /// [for the least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
-        /// How many of `max` processes map and reduce functions leave to validate, update, show and filter functions.
+        /// Processes of `max` that map and reduce functions leave to validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Most processes that one user, or one address, holds at a time. 0 is as many as `max`
+        /// Maximum processes that one user, or one address, holds at a time. 0: `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Whether users with the [role](http.md#who-may-do-what) `caller` may use the pool if its language has a command
-        /// of the configuration. Only an administrator sets it.
+        /// Lets users with the [role](http.md#who-may-do-what) `caller` use the pool if its language has a configured
+        /// command. Only an administrator sets it.
         callers: bool = false, Kind::Boolean;
     }
     beside {

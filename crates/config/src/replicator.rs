@@ -23,64 +23,64 @@ section! {
     /// `[replicator]`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Replicator {
-        /// Most replications that run at a time; more take turns. 0 runs none.
+        /// Maximum replications that run at a time; further ones take turns. 0 runs none.
         max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs"), of_machine();
         /// Threads that replications run on: `"cores"` is one per core. A running replication stays on its thread.
         threads: Option<u64> = "cores", THREADS, unit("threads"), of_machine();
         /// How often the scheduler decides which jobs run and which wait.
         interval: Duration = 60000, ms(1, YEAR);
-        /// Most continuous replications stopped in one cycle for others to run.
+        /// Maximum continuous replications stopped per cycle for others to run.
         max_churn: u64 = 20, count(0, 10_000_000), unit("jobs");
-        /// Events kept of a replication. Fewer than 22 shorten the longest back-off, because only crashes that are
-        /// kept count.
+        /// Events kept per replication. Fewer than 22 shorten the longest back-off, because only crashes that are kept
+        /// count.
         max_history: u64 = 20, count(1, 10_000), unit("events");
         /// A replication that ran longer than this before it failed does not count as failing in a row.
         health_threshold: Duration = 120, seconds(0, YEAR);
-        /// How long a replication waits after its first failure in a row; twice as long after each further one.
+        /// How long a replication waits after its first failure; doubles with each further one in a row.
         backoff_base: Duration = 30, seconds(1, YEAR);
         /// The longest such wait. At least `backoff_base`.
         backoff_max: Duration = 30720, seconds(1, YEAR);
-        /// How much of the recorded use of a replicator database or a user remains after each interval; use counts
+        /// Fraction of a replicator database's or user's recorded use that remains after each interval; use counts
         /// against those that run more than others. From 0.0 to 1.0.
         usage_coeff: f64 = 0.5, Kind::Coefficient;
-        /// How much of a replication's penalty remains after each interval; the penalty puts it behind others in the
-        /// queue. From 0.0 to 1.0.
+        /// Fraction of a replication's penalty that remains after each interval; the penalty puts it behind others in
+        /// the queue. From 0.0 to 1.0.
         priority_coeff: f64 = 0.98, Kind::Coefficient;
-        /// Who runs: `current` (fair shares; free slots are filled at once) or `2017` (as the first
+        /// Scheduling: `current` (fair shares; free slots are filled at once) or `2017` (as the first
         /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled in cycles).
         rules: RuleSet = "current", RULES;
-        /// Whether the states `triggered` and `error` are written into documents. `completed` and `failed` always are.
+        /// Writes the states `triggered` and `error` into documents. `completed` and `failed` always are.
         update_docs: bool = false, Kind::Boolean;
-        /// Longest random wait before a replication begins, so that thousands do not begin at once.
+        /// Longest random delay of a replication's start, so that thousands do not start at once.
         startup_jitter: Duration = 5000, ms(0, HOUR);
         /// Workers of a replication, which read and write documents at the same time.
         worker_processes: u64 = 4, count(1, 1000), unit("workers");
-        /// Most changes that a worker takes at a time.
+        /// Maximum changes that a worker takes at a time.
         worker_batch_size: u64 = 500, count(1, 100_000), unit("changes");
-        /// Most connections of a replication to each of its two databases.
+        /// Maximum connections of a replication to each of its two databases.
         http_connections: u64 = 20, count(1, 10_000), unit("connections");
         /// How long a database may be silent.
         connection_timeout: Duration = 30000, ms(1, YEAR);
         /// How long a whole request may take, except for the changes feed.
         request_timeout: Option<Duration> = "infinity", REQUEST_TIMEOUT;
-        /// How often a failed request is tried again.
+        /// How often a failed request is retried.
         retries_per_request: u64 = 5, count(0, 1000), unit("retries");
-        /// Whether replications leave checkpoints, from which a later run goes on.
+        /// Leaves checkpoints, from which a later run continues.
         use_checkpoints: bool = true, Kind::Boolean;
-        /// Whether documents are read in batches from databases that support it.
+        /// Reads documents in batches from databases that support it.
         use_bulk_get: bool = true, Kind::Boolean;
         /// Shortest time between two checkpoints.
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
-        /// How continuous replications hear of changes: `continuous` (each has a connection to its source) or
-        /// `db_updates` ([one connection to each server](replication.md#one-connection-for-many-databases)).
+        /// How continuous replications learn of changes: `continuous` (each has a connection to its source) or
+        /// `db_updates` ([one connection per server](replication.md#one-connection-for-many-databases)).
         feed: Feed = "continuous", FEED;
-        /// Longest id of a document. Documents with longer ones are passed over and counted as failures.
+        /// Longest document id. Documents with longer ones are skipped and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
-        /// How long to wait before a missing document is requested once more.
+        /// Delay before a missing document is requested once more.
         missing_doc_retry_msec: Duration = 2000, ms(0, HOUR);
-        /// How long a session without a stated life is used.
+        /// How long a session without a stated lifetime is used.
         session_refresh_interval_sec: Duration = 550, seconds(1, YEAR);
-        /// Least time between two logins at the same database.
+        /// Minimum time between two logins at the same database.
         session_min_update_interval: Duration = 5, seconds(0, YEAR);
         /// How long an unused connection is kept.
         connection_close_interval: Duration = 90000, ms(1, YEAR);
@@ -93,28 +93,28 @@ section! {
         /// Those of them that replications may not connect to.
         endpoints_denied: Vec<String> = "", value::ENDPOINTS;
         /// Origins, such as `https://b.example`, with commas, that a database may [redirect
-        /// to](replication-connections.md#redirects) beside its own.
+        /// to](replication-connections.md#redirects) besides its own.
         redirects_to: Vec<String> = "", value::ORIGINS;
-        /// Schemes that addresses of databases may have.
+        /// URL schemes allowed for databases.
         valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
-        /// Schemes that addresses of proxies may have.
+        /// URL schemes allowed for proxies.
         valid_proxy_protocols: Vec<String> = "http,https,socks5", PROXY_PROTOCOLS;
-        /// Whether certificates of databases are verified. **In CouchDB they are not**: `check-config` says so if an
-        /// `.ini` does not name the key.
+        /// Verifies certificates of databases. **CouchDB does not by default**: `check-config` says so if an `.ini`
+        /// does not name the key.
         verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
-        /// The PEM file of certificates to verify by; empty is the system's.
+        /// The PEM file of trusted certificates; empty: the system's.
         ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
-        /// The PEM file of the client certificate for databases; empty is none.
+        /// The PEM file of the client certificate for databases; empty: none.
         cert_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// The PEM file of its key, not encrypted.
         key_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
-        /// Must be empty: a configuration with a password for the key is refused, and says how to store the key
-        /// without one.
+        /// Must be empty: a configuration with a password for the key is refused, and says how to store the key without
+        /// one.
         password: String = "", value::SECRET, of_machine();
-        /// How often the files of certificates are read again, for new connections.
+        /// How often certificate files are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;
-        /// How [credentials](replication-connections.md#credentials) are sent to databases, by CouchDB's names, of which
-        /// the first counts.
+        /// How [credentials](replication-connections.md#credentials) are sent to databases, by CouchDB's names, of
+        /// which the first counts.
         auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", AUTH_PLUGINS;
     }
     beside {
@@ -128,12 +128,13 @@ section! {
     /// `[store]`.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Store {
-        /// The file that keeps replications, or a directory for it. Empty is `/var/lib/settee/settee.redb` for root,
+        /// The file that keeps replications, or its directory. Empty: `/var/lib/settee/settee.redb` for root,
         /// `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for others. `"memory"` ends with the service.
         path: PathBuf = "", value::STORE_PATH, at_start();
         /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
-        /// together ([fleet.md](fleet.md#one-store-for-several-daemons)): `postgres://user:password@host:port/database`,
-        /// with [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps the password out of files. Empty is none.
+        /// together ([fleet.md](fleet.md#one-store-for-several-daemons)):
+        /// `postgres://user:password@host:port/database`, with [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps
+        /// the password out of files. Empty: none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
         /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
         /// good.

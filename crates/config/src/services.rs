@@ -24,33 +24,33 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct ServiceConfig {
-        /// Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port; port 0 is any free one.
+        /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port; port 0 is any free one.
         listen: Option<ServiceAddress>, value::SERVICE_ADDRESS;
-        /// The pool that its processes come from; needed unless `language` is set.
+        /// The pool that lends its processes; required unless `language` is set.
         pool: Option<String>, value::NAME;
-        /// Whether the pool may be missing, because it is added while the service runs.
+        /// Lets the pool be missing, to be added at run time.
         wait_for_pool: bool = false, Kind::Boolean;
-        /// The language whose own pool they come from; needed unless `pool` is set.
+        /// The language whose own pool lends its processes; required unless `pool` is set.
         language: Option<String>, value::NAME;
-        /// Most connections in the system's queue, which has a bound of its own (`net.core.somaxconn`).
+        /// Maximum connections in the system's queue, which has its own bound (`net.core.somaxconn`).
         backlog: u32 = 128, count(1, 65_535), unit("connections");
-        /// Whether it is only for this user (a Unix socket, mode 0600 and not 0666) or this machine. If not, the log
+        /// Restricts it to this user (a Unix socket, mode 0600 instead of 0666) or this machine. If false, the log
         /// warns when the limit is reached, and the pool comes under stress.
         local_only: Option<bool>, Kind::Boolean, only_in_files(LET_IN), otherwise("true for a Unix socket or a loopback address");
-        /// Whether other machines may reach it. A service has no login: without `open`, `listen` must be a Unix socket
-        /// or a loopback address.
+        /// Lets other machines connect. A service has no login: without `open`, `listen` must be a Unix socket or a
+        /// loopback address.
         open: bool = false, Kind::Boolean, only_in_files(LET_IN);
-        /// As `throttle_delay` of a pool, for its pool.
+        /// `throttle_delay` for its pool.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("the pool's, or 60");
         /// Whether its pool comes under stress at its limit: `"yes"`, `"no"`.
         stress: Option<Stress>, STRESS, otherwise("\"no\" if it is local only");
-        /// How long a process may work on one line. 0 is the default.
+        /// How long a process may work on one line. 0: the default.
         prompt_timeout: Duration = 0, seconds(0, YEAR), otherwise("`os_process_timeout`");
-        /// How long a client may hold its process without sending a line or reading its answers. 0 is for ever.
+        /// How long a client may hold its process without sending a line or reading its answers. 0: no limit.
         client_timeout: Duration = 300, seconds(0, YEAR);
-        /// The same for connections that are accepted under stress.
+        /// The same for connections accepted under stress.
         client_timeout_stress: Duration = 10, seconds(0, YEAR);
-        /// How long a connection may last once it has a process. 0 is for ever.
+        /// How long a connection may last once it has a process. 0: no limit.
         session_timeout: Duration = 0, seconds(0, YEAR);
     }
 }

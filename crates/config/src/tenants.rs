@@ -25,17 +25,17 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TenantConfig {
-        /// Most processes that are lent at a time for functions of each such database, over all pools; further requests
-        /// wait, and others are served past them. 0 is any number.
+        /// Maximum processes lent at a time for functions of each such database, over all pools; further requests wait,
+        /// and others are served past them. 0: no limit.
         processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
-        /// Most calls of each such database that wait for a process at a time, over all pools; further ones are refused at
-        /// once with `tenant_busy`, and none of them counts for `queue_max` of a pool. 0 is any number.
+        /// Maximum calls of each such database that wait for a process, over all pools; further ones are refused at
+        /// once with `tenant_busy`. None counts for a pool's `queue_max`. 0: no limit.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
-        /// How much processor time functions of each such database may use, over a minute, in cores: 0.5 is 30 s of each
-        /// minute. One that has used more gets no process until that is made up for. 0 is any.
+        /// Processor time for functions of each such database, over a minute, in cores: 0.5 is 30 s of each minute.
+        /// After more, it gets no process until its share covers the excess. 0: no limit.
         cpu_share: Option<f64>, Kind::Ratio, otherwise("that of a shorter pattern; else any");
-        /// How long a process that is lent for functions of each such database may take to answer a prompt, also where
-        /// the call or the service allows more. 0 is as long as those allow.
+        /// How long a process lent for functions of each such database may take to answer a prompt, even if the call or
+        /// the service allows more. 0: as long as those allow.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
     }
 }

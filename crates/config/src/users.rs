@@ -45,12 +45,12 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct UserConfig {
-        /// As in `[admins]`; needed.
+        /// As in `[admins]`; required.
         password: Option<PasswordHash>, value::PASSWORD;
         /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`, as a list or with commas.
         roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
-        /// The only pools in which a caller may call functions and take processes, as a list or with commas; empty is
-        /// every pool that is for callers.
+        /// The only pools in which a caller may call functions and take processes, as a list or with commas. Empty:
+        /// every pool with `callers`.
         pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
     }
 }

@@ -119,7 +119,7 @@ impl OpenError {
                 "see whether PostgreSQL runs there, can be reached and says more in its log; the next request tries again"
             }
             OpenProblem::Refused(_) => {
-                "mend what the database names, or name another one in [store] url"
+                "fix what the database names, or name another one in [store] url"
             }
             OpenProblem::Rights(_) => {
                 "make its user the owner of the schema settee, or grant what the database names"

@@ -42,15 +42,15 @@ const DOCUMENTS_MAX: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ApplyArgs {
-    /// The file, in TOML. Its name without the ending marks the documents that are made from it.
+    /// The file, in TOML. Its name without the extension marks its documents.
     file: PathBuf,
-    /// Do not ask before something is changed.
+    /// Do not ask before changing anything.
     #[arg(long, short)]
     yes: bool,
     /// Print what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Remove documents that an earlier apply of a file of this name made, and that are not in it any more.
+    /// Remove documents that an earlier apply of this file name created and the file no longer has.
     #[arg(long)]
     prune: bool,
     #[command(flatten)]

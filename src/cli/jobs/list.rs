@@ -27,24 +27,24 @@ const SIDE_MAX: usize = 32;
 /// Which jobs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct SelectArgs {
-    /// Only jobs whose document or id fits: * stands for any text, ? for one character.
+    /// Only jobs whose document or id matches: * is any text, ? one character.
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
     /// Only jobs in these states, with commas between them: running, pending, crashing, paused; for lists, restart and
-    /// delete also documents without a job: initializing (not processed yet), error (it cannot start yet), failed (it never
-    /// will run), completed.
+    /// delete also documents without a job: initializing (not processed yet), error (cannot start yet), failed (for
+    /// good), completed.
     #[arg(long, value_delimiter = ',', value_parser = known_state)]
     states: Vec<String>,
-    /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
+    /// Only jobs whose source matches, a URL without credentials: 'http://db7.example:5984/*'.
     #[arg(long, value_name = "PATTERN")]
     source: Option<String>,
-    /// Only jobs whose target fits.
+    /// Only jobs whose target matches.
     #[arg(long, value_name = "PATTERN")]
     target: Option<String>,
-    /// Only jobs whose reason fits: 'name not found: *'.
+    /// Only jobs whose reason matches: 'name not found: *'.
     #[arg(long, value_name = "PATTERN")]
     reason: Option<String>,
-    /// Only jobs of daemons of a fleet whose address fits: 'db7.example:*'.
+    /// Only jobs of daemons of a fleet whose address matches: 'db7.example:*'.
     #[arg(long, value_name = "PATTERN")]
     daemon: Option<String>,
 }
@@ -68,16 +68,16 @@ impl SelectArgs {
 pub(super) struct ListArgs {
     #[command(flatten)]
     select: SelectArgs,
-    /// Count the jobs that have the same reason instead of listing them.
+    /// Count jobs by reason instead of listing them.
     #[arg(long, value_name = "WHAT", value_parser = ["reason"])]
     group_by: Option<String>,
-    /// Show the ids of all jobs, not only of transient ones.
+    /// Show ids of all jobs, not only of transient ones.
     #[arg(long)]
     ids: bool,
-    /// At most as many.
+    /// Maximum number of jobs.
     #[arg(long, default_value_t = LIMIT)]
     limit: usize,
-    /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
+    /// Repeat every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

@@ -23,7 +23,7 @@ const GROUPS_SHOWN: usize = 10;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OrderArgs {
-    /// Documents or ids; * stands for any text and ? for one character.
+    /// Documents or ids; * is any text, ? one character.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) struct OrderOptions {
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
-    /// Only say which jobs they are.
+    /// Only list the jobs.
     #[arg(long)]
     dry_run: bool,
 }

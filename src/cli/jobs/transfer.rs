@@ -48,12 +48,12 @@ const HEAD: &[u8] = b"{\"settee_export\":";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExportArgs {
-    /// A new file, which only this user can read; standard output if left out.
+    /// A new file, readable only by this user; default: standard output.
     file: Option<PathBuf>,
-    /// With user names, passwords, `auth` and `headers`; takes a file.
+    /// Include user names, passwords, `auth` and `headers`; needs a file.
     #[arg(long, requires = "file")]
     secrets: bool,
-    /// Read the store of the configuration, without a service: a file that none has, or a database.
+    /// Read the store of the configuration, without a service: a file not in use, or a database.
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
@@ -62,9 +62,9 @@ pub(super) struct ExportArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ImportArgs {
-    /// What `export` has written; `-` is standard input.
+    /// A file written by `export`; `-` is standard input.
     file: PathBuf,
-    /// Replace the whole store of the configuration, whose services are stopped.
+    /// Replace the whole store of the configuration; its services must be stopped.
     #[arg(long)]
     replace: bool,
     #[command(flatten)]

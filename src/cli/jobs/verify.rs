@@ -25,10 +25,10 @@ pub(super) struct VerifyArgs {
     /// The id of a document in _replicator.
     #[arg(value_name = "DOC")]
     document: String,
-    /// Compare the bytes of attachments, too.
+    /// Also compare the bytes of attachments.
     #[arg(long)]
     deep: bool,
-    /// Note in this file how far the comparison is, and go on from there if the file is there.
+    /// Keep the progress in this file, and resume from it if it exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]

@@ -13,51 +13,50 @@ use crate::config::Surroundings;
 /// but for those that [`Options::body`] makes by hand.
 #[derive(Debug, clap::Args, Serialize)]
 pub(super) struct Options {
-    /// The URL of the database that is read.
+    /// The URL of the database to read.
     #[arg(value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
     source: String,
-    /// The URL of the database that is written.
+    /// The URL of the database to write.
     #[arg(value_name = "TARGET", value_parser = NonEmptyStringValueParser::new())]
     target: String,
-    /// Go on when everything is replicated: wait for what comes.
+    /// Keep running when everything is replicated, and wait for changes.
     #[arg(long)]
     continuous: bool,
-    /// Make the target if it is not there.
+    /// Create the target if it does not exist.
     #[arg(long)]
     create_target: bool,
-    /// Parameters of that, a JSON object: {"q": 4}.
+    /// Parameters for its creation, a JSON object: {"q": 4}.
     #[arg(long, value_name = "JSON", requires = "create_target")]
     create_target_params: Option<String>,
-    /// Replicate these documents only; separated by commas, or given several times. Ids with commas in a JSON array:
-    /// '["a,b"]'.
+    /// Replicate only these documents; separated by commas, or repeated. Ids with commas in a JSON array: '["a,b"]'.
     #[arg(long, value_name = "ID,..")]
     #[serde(skip)]
     doc_ids: Vec<String>,
-    /// Replicate what this filter function of the source takes: DDOC/FILTER, or _view.
+    /// Replicate documents that this filter function of the source accepts: DDOC/FILTER, or _view.
     #[arg(long, value_name = "DDOC/FILTER")]
     filter: Option<String>,
-    /// A parameter of the filter; several times for several. What is JSON is taken as JSON.
+    /// A parameter of the filter; may be given again. Valid JSON is taken as JSON.
     #[arg(long, value_name = "NAME=VALUE", requires = "filter")]
     #[serde(skip)]
     query_params: Vec<String>,
-    /// Replicate what matches this selector, a JSON object.
+    /// Replicate documents that match this selector, a JSON object.
     #[arg(long, value_name = "JSON")]
     selector: Option<String>,
-    /// Who runs the filter or the selector: the source, or, where that cannot or is slow, settee:
-    /// then all changes are read, and processes of this command's own are asked.
+    /// Where the filter or selector runs: at the source, or, if it cannot or is slow, in settee, which then reads all
+    /// changes and runs its own processes.
     #[arg(long, value_name = "source|settee", value_parser = ["source", "settee"])]
     filter_at: Option<String>,
-    /// Begin behind this sequence where there is no checkpoint.
+    /// Start after this sequence if there is no checkpoint.
     #[arg(long, value_name = "SEQ")]
     since_seq: Option<String>,
-    /// Replicate the winning revisions only, no conflicts.
+    /// Replicate only winning revisions, no conflicts.
     #[arg(long)]
     winning_revs_only: bool,
     /// Neither read nor write checkpoints.
     #[arg(long)]
     #[serde(skip)]
     no_checkpoints: bool,
-    /// Read documents one by one.
+    /// Read documents one at a time.
     #[arg(long)]
     #[serde(skip)]
     no_bulk_get: bool,
@@ -70,15 +69,15 @@ pub(super) struct Options {
     /// A proxy for the target.
     #[arg(long, value_name = "URL")]
     target_proxy: Option<String>,
-    /// A header of all requests to the source, several times for several.
+    /// A header of all requests to the source; may be given again.
     #[arg(long, value_name = "NAME: VALUE")]
     #[serde(skip)]
     source_header: Vec<String>,
-    /// A header of all requests to the target, several times for several.
+    /// A header of all requests to the target; may be given again.
     #[arg(long, value_name = "NAME: VALUE")]
     #[serde(skip)]
     target_header: Vec<String>,
-    /// Workers that read and write side by side.
+    /// Workers that read and write in parallel.
     #[arg(long, value_name = "N")]
     worker_processes: Option<u32>,
     /// Changes that a worker takes at a time.
@@ -90,14 +89,14 @@ pub(super) struct Options {
     /// How long a connection may be silent, in ms.
     #[arg(long, value_name = "MS")]
     connection_timeout: Option<u32>,
-    /// How often a request is tried again.
+    /// How often a failed request is retried.
     #[arg(long, value_name = "N")]
     retries_per_request: Option<u32>,
     /// Time between checkpoints, in ms.
     #[arg(long, value_name = "MS")]
     checkpoint_interval: Option<u32>,
-    /// How a continuous replication hears of changes: by a feed of its own, or by the _db_updates of
-    /// the source's server, which take an administrator.
+    /// How a continuous replication learns of changes: by its own feed, or by _db_updates of the source's server, which
+    /// needs an administrator.
     #[arg(long, value_name = "continuous|db_updates", value_parser = ["continuous", "db_updates"])]
     feed: Option<String>,
 }

@@ -78,7 +78,7 @@ export const one = {
       section("Where it is", null, facts([["Database", db], ["Design document", ddoc]])),
       cost(minute), cost(hour),
       section("Running now", plural(procs.length, "process", "processes"), table("procs", [["Pool", "first"], ["Process", "first"], ["For", "number"]],
-        procs.map((proc) => ({ key: proc.name, cells: [link(to("pools", proc.pool), proc.pool), proc.name, span(proc.state_ms)] })), "It does not run now.")),
+        procs.map((proc) => ({ key: proc.name, cells: [link(to("pools", proc.pool), proc.pool), proc.name, span(proc.state_ms)] })), "Not running now.")),
     ];
   },
 };

@@ -1,6 +1,6 @@
 // Jobs of replications: the list, one job, and the orders to them.
 //
-// Everything about how jobs are asked for stands in the first part.
+// The first part builds the requests for jobs.
 
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
@@ -58,11 +58,11 @@ const mayEnd = ({ may }) => may.includes("administer");
 
 // What an order does to one job, and to several.
 const ORDERS = {
-  pause: ["Pause", "stops and does not run again before it is resumed", "They stop and do not run again before they are resumed."],
-  resume: ["Resume", "gets its turn again", "They get their turn again."],
-  restart: ["Restart", "stops and begins anew at its checkpoint, without waiting for its next try", "They stop and begin anew at their checkpoints, without waiting for their next try."],
+  pause: ["Pause", "stops until it is resumed", "They stop until they are resumed."],
+  resume: ["Resume", "runs again when it is its turn", "They run again when it is their turn."],
+  restart: ["Restart", "restarts at its checkpoint now, without waiting for its next try", "They restart at their checkpoints now, without waiting for their next try."],
   cancel: ["Cancel", "ends and is not started again"],
-  delete: ["Delete", "ends, and its document is deleted; what it has written stays", "They end, and their documents are deleted. What they have written stays."],
+  delete: ["Delete", "ends, and its document is deleted; documents that it has written stay", "They end, and their documents are deleted. Documents that they have written stay."],
 };
 const ENDS = ["cancel", "delete"];
 
@@ -70,8 +70,8 @@ const send = (order) => ask("/_scheduler/_bulk", "POST", order);
 
 async function give(order) {
   const { total, failed, results, loading } = await send(order);
-  if (loading) throw new Error(`${number(total - failed)} done, but others are not known yet: the service still reads its documents after its start. Give the order again.`);
-  if (total === 0) throw new Error("There is no such job any more.");
+  if (loading) throw new Error(`${number(total - failed)} done, but others are not known yet: the service is still loading its documents. Repeat the order.`);
+  if (total === 0) throw new Error("No such job exists any longer.");
   if (failed > 0) throw new Error(`${number(failed)} of ${number(total)} were refused: ${results[0].reason}`);
 }
 
@@ -109,7 +109,7 @@ function orderAll(order, filter, done) {
     title: `${verb} jobs`, verb: `${verb} all`, danger: ENDS.includes(order), text, done,
     async look() {
       const { total, groups: found } = await send({ order, select, dry_run: true });
-      if (total === 0) throw new Error("There is no such job any more.");
+      if (total === 0) throw new Error("No such job exists any longer.");
       expect = total;
       const lines = found.slice(0, GROUPS_SHOWN).map((group) => `${number(group.count)} × ${group.reason ?? Object.keys(group.states).join(", ")}`);
       if (found.length > GROUPS_SHOWN) lines.push(`${plural(found.length - GROUPS_SHOWN, "other reason")}`);
@@ -131,7 +131,7 @@ export function stateOfJob(job) {
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
   `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "") +
   (jobs.failed > 0 ? `; ${plural(jobs.failed, "document")} failed for good` : "") +
-  (jobs.loading ? "; more to come: documents are still being read after the start" : "");
+  (jobs.loading ? "; more to come: documents are still being loaded" : "");
 
 // The daemon that has a job; what another one told is some seconds old.
 const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `told ${job.age_s} s ago` }, job.daemon);
@@ -183,7 +183,7 @@ export const list = {
     const all = (order) => button(`${ORDERS[order][0]} all ${number(total)}`, () => orderAll(order, filter, again), { "data-order": order });
     return [
       charts.draw(series, "written", "pending"),
-      reasons.length > 0 ? section("Reasons", "of jobs that fail", groupsTable(reasons, filter)) : null,
+      reasons.length > 0 ? section("Reasons", "of failing jobs", groupsTable(reasons, filter)) : null,
       section("Jobs", counts(state.jobs),
         h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
           h("label", null, "State", h("select", { id: "job-state", onchange: (event) => choose({ state: event.target.value }) }, ["", ...states].map(option))),
@@ -216,7 +216,7 @@ export const one = {
           ["Read", info.docs_read], ["Written", info.docs_written], ["Refused", info.doc_write_failures], ["Pending", info.changes_pending],
           ["Through sequence", info.through_seq], ["Checkpoint", info.checkpointed_source_seq]]),
         buttonsOf(state, job, again, () => { location.hash = "#/jobs"; })),
-      section("History", "latest first", table("history", [["When", "first"], ["Event", "first"], ["Reason", "text"]], events, "Nothing happened yet.")),
+      section("History", "latest first", table("history", [["When", "first"], ["Event", "first"], ["Reason", "text"]], events, "No events yet.")),
       refused.length > 0 ? section("Documents refused by the target", plural(refused.length, "document"),
         table("refused", [["Document", "first text"], ["Revision", "text"], ["Error", ""], ["Reason", "text"]], refused, "")) : null,
     ];

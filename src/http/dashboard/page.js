@@ -104,7 +104,7 @@ function showAll(state, found, route) {
   const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first` : "no problem";
   say(worst, moodOf(status), [
     "; ", h("span", { class: waiting > 0 && status === "ok" && "warn" }, `${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process`),
-    stale > 0 && `; ${plural(stale, "process is", "processes are")} older than the last reload`]);
+    stale > 0 && `; ${plural(stale, "process dates", "processes date")} from before the last reload`]);
 }
 
 function showLogin(error) {
@@ -137,7 +137,7 @@ async function refresh() {
       if (state !== null) gone(route, error);
       say(`the service says: ${error.message}`, "bad");
     } else {
-      const since = answeredAt === null ? "" : `; what is shown is ${span(Date.now() - answeredAt)} old`;
+      const since = answeredAt === null ? "" : `; this page is ${span(Date.now() - answeredAt)} old`;
       say(`the service does not answer${since}`, "bad");
     }
   }

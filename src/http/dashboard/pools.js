@@ -22,7 +22,7 @@ export function poolsTable(pools) {
     key: `${pool.name} ${pool.removing ?? ""}`,
     cells: [poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, inUse(pool), pool.free, pool.opening || "", pool.stopping || "",
       pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool)],
-  })), "No pool was used yet.");
+  })), "No pool has been used yet.");
 }
 
 // The worst of the problems with a pool; those of its processes before those of its cell.
@@ -84,12 +84,12 @@ export const list = {
 // ---- one pool ---------------------------------------------------------------------------------
 
 // The limits that can be changed: their key, their name, whether they may be empty.
-const LIMITS = [["max", "Most processes", { min: 1, required: true }], ["min_free", "Kept free", { min: 0, required: true }], ["queue_max", "Most requests that wait", { min: 0 }]];
+const LIMITS = [["max", "Maximum processes", { min: 1, required: true }], ["min_free", "Kept free", { min: 0, required: true }], ["queue_max", "Maximum waiting requests", { min: 0 }]];
 
 function changeLimits(pool, again) {
   confirm({
     title: `Change the limits of ${pool.name}`, verb: "Change", done: again,
-    text: `They hold for the pool ${pool.name} at once, until the service restarts; write them into its configuration to keep them.`,
+    text: `They apply to the pool ${pool.name} at once, until the service restarts. To keep them, set them in the configuration.`,
     fields: LIMITS.map(([key, label, attributes]) => [key, label, pool.settings[key] ?? (key === "max" ? pool.hard_limit : null), attributes]),
     run: (values) => {
       const given = Object.entries(values).filter(([, value]) => value !== "");
@@ -101,7 +101,7 @@ function changeLimits(pool, again) {
 function unthrottle(pool, again) {
   confirm({
     title: `Unthrottle ${pool.name}`, verb: "Unthrottle", done: again,
-    text: `The pool ${pool.name} starts processes again now, and not only in ${span(pool.throttled_ms)}.`,
+    text: `The pool ${pool.name} starts processes again now instead of in ${span(pool.throttled_ms)}.`,
     run: () => ask(`${path(pool.name)}/_unthrottle`, "POST"),
   });
 }
@@ -142,7 +142,7 @@ export const one = {
       section("Now", null,
         facts([["State", stateOfPool(withProblem(pool, problems)), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", inUse(pool)],
           ["Free", pool.free], ["Opening", pool.opening], ["Stopping", pool.stopping], ["Waiting", pool.waiting], ["Longest wait", pool.waiting > 0 ? span(pool.longest_wait_ms) : ""],
-          ["Lent", totals.taken], ["Given back broken", totals.failed], ["Cell", cellOfPool(pool)]]),
+          ["Lent", totals.taken], ["Returned broken", totals.failed], ["Cell", cellOfPool(pool)]]),
         mayOperate ? h("p", { class: "orders" }, button("Change limits", () => changeLimits(pool, again)),
           pool.throttled_ms != null ? button("Unthrottle", () => unthrottle(pool, again)) : null) : null),
       charts.draw(series, "calls", "errors", "lent", "waiting", "waits"),

@@ -73,7 +73,7 @@ function acknowledge({ kind, subjects, cause }, again) {
   const query = subjects.length === 1 ? `?${new URLSearchParams({ subject: subjects[0] })}` : "";
   confirm({
     title: `Acknowledge ${words({ kind })}`, verb: "Acknowledge", done: again,
-    text: `${names(subjects)}: ${cause}. It is told no more, until more is lost.`,
+    text: `${names(subjects)}: ${cause}. It is no longer reported until more is lost.`,
     run: () => ask(`/_health/${kind}${query}`, "DELETE"),
   });
 }
@@ -93,8 +93,8 @@ function shown(line, isOpen, again) {
 
 function notes({ daemons }) {
   return daemons.flatMap(({ daemon, status, omitted, age_s: age }) => [
-    status === "unknown" && `${daemon} has not told what is wrong at it.`,
-    age >= OLD_S && `What ${daemon} tells is ${span(age * 1000)} old.`,
+    status === "unknown" && `${daemon} has not reported its problems.`,
+    age >= OLD_S && `The report of ${daemon} is ${span(age * 1000)} old.`,
     omitted > 0 && `${daemon} has ${plural(omitted, "further problem")}.`,
   ]).filter(Boolean).map((text) => h("p", { class: "quiet" }, text));
 }

@@ -66,11 +66,11 @@ export function cellOfPool({ sandbox }) {
 // Why a service does not accept, in words.
 const CLOSED = {
   at_limit: "at its limit: new connections wait in the system's queue",
-  throttled: "its pool starts nothing",
-  no_pool: "there is no such pool",
-  accept_failed: "the system gives it no connection",
+  throttled: "its pool is throttled",
+  no_pool: "its pool does not exist",
+  accept_failed: "the system has no descriptor or memory for a connection",
   draining: "the daemon is drained",
-  stopping: "it is being stopped",
+  stopping: "it is stopping",
 };
 
 export function stateOfService(service) {

@@ -192,8 +192,8 @@ fn who_holds_a_process_that_is_killed_is_told_and_asks_for_another() {
     let row = wait_for_state(&service, "lent");
     assert_eq!(row["os_pid"], held.os_pid);
     let said = prints(&service, &["kill", name(&row)]);
-    assert!(said.contains("is told to end"), "{said}");
-    assert!(said.contains("held it, and is told"), "{said}");
+    assert!(said.contains("was told to end"), "{said}");
+    assert!(said.contains("held it, and is notified"), "{said}");
     let down = client.reply();
     assert_eq!(
         (&down["down"], &down["name"]),
@@ -243,7 +243,7 @@ fn one_that_does_not_end_when_it_is_told_to_is_killed_at_once_with_now() {
     assert_eq!(name(&ending), name(&row));
     let again = prints(&service, &["kill", name(&row)]);
     assert!(
-        again.ends_with("is ending already; --now kills it at once\n"),
+        again.ends_with("is already ending; --now kills it at once\n"),
         "{again}"
     );
     // Meanwhile its holder is told why it does not answer.
@@ -271,7 +271,10 @@ fn who_waits_for_a_process_to_learn_is_told_that_it_was_killed() {
     let row = wait_for_state(&service, "teaching");
     assert_eq!(row["holder"], Value::Null);
     let said = prints(&service, &["kill", name(&row)]);
-    assert!(said.contains("was killed: whoever waits"), "{said}");
+    assert!(
+        said.contains("was killed: the request that waits"),
+        "{said}"
+    );
     let error = client.reply()["error"].clone();
     let members = ["name", "phase", "fault", "retry"].map(|key| error[key].clone());
     let expected = ["os_process_error", "teach", "host"].map(Value::from);
@@ -322,7 +325,7 @@ fn attach_goes_on_with_another_process_after_the_line_that_was_lost() {
     let row = wait_for_state(&service, "running");
     assert_eq!(row["function"], Value::Null, "no call of a function");
     let said = prints(&service, &["kill", name(&row)]);
-    assert!(said.contains("was killed: what "), "{said}");
+    assert!(said.contains("was killed: the command of "), "{said}");
     let line = answer();
     let told = "[\"error\",\"os_process_error\",\"the query server was killed by order of ";
     assert!(line.starts_with(told), "{line}");

@@ -49,7 +49,7 @@ pub fn set_allocator() {
 /// The server does not start, because `strict` asks for a layer that this machine does not have.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the sandbox is strict, and its layer '{layer}' is missing: {reason}; mend that, or let \
+    "the sandbox is strict, and its layer '{layer}' is missing: {reason}; fix that, or let \
      `sandbox` be \"standard\""
 )]
 pub struct MissingLayer {
