@@ -13,11 +13,12 @@ use crate::support::daemon::{
     Client, Order, Service, directory, pid_exists, scripted, signal, wait_until,
 };
 
-/// Writes a program into the directory of a service.
+/// Writes a program into the directory of a service, beside one that may just be started: that cannot be written.
 fn program(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> String {
-    let path = directory.join(name);
-    fs::write(&path, bytes).unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
+    fs::write(&new, bytes).unwrap();
+    fs::set_permissions(&new, PermissionsExt::from_mode(mode)).unwrap();
+    fs::rename(&new, &path).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
