@@ -1,6 +1,7 @@
 //! Tests of what counts as a trouble, and of the words for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clap::Parser;
 use serde_json::json;
@@ -9,6 +10,7 @@ use settee_client::Health;
 use super::*;
 use crate::cli::Cli;
 use crate::health::HealthBoard;
+use crate::logging::Losses;
 use crate::query_server::status::{SandboxStatus, Totals};
 
 /// Checks that the command line takes each command of a remedy, as a shell reads it.

@@ -1,0 +1,57 @@
+//! Problems that are losses: they last until somebody acknowledges them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use settee_client::Problem;
+
+use super::{Kind, critical_if, quoted};
+use crate::logging::Losses;
+
+/// Looks at what is lost for good, which is told until somebody acknowledges it. `open` returns how much of a loss
+/// nobody has acknowledged.
+pub(crate) fn of_losses(
+    refused: BTreeMap<String, u64>,
+    logs: &[(&'static str, Arc<Losses>)],
+    open: impl Fn(Kind, &str, u64) -> u64,
+) -> Vec<Problem> {
+    let refused = refused.into_iter().filter_map(|(replication, count)| {
+        let count = open(Kind::DocumentsRefused, &replication, count);
+        (count > 0).then(|| of_refused(&replication, count))
+    });
+    let logs = logs.iter().filter_map(|(log, losses)| {
+        let failure = losses.failure();
+        let count = open(Kind::RecordsDropped, log, losses.count());
+        (count > 0 || failure.is_some()).then(|| of_log(log, count, failure))
+    });
+    refused.chain(logs).collect()
+}
+
+fn of_refused(replication: &str, count: u64) -> Problem {
+    let cause = format!("its target refused {count} documents, which are missing there");
+    let name = quoted(replication);
+    let remedy = format!(
+        "`settee jobs refused {name}` shows which and why; once settled: `settee health ack documents_refused {name}`"
+    );
+    Kind::DocumentsRefused.found(replication, count, cause, remedy)
+}
+
+/// A gap in the audit is worse than one in a log.
+fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
+    let key = if log == "log" { "file" } else { log };
+    let why = match &failure {
+        Some(error) => format!("and none can be written now: {error}"),
+        None => "which came too fast or could not be written".to_owned(),
+    };
+    let cause = format!("{count} records are lost, {why}");
+    let remedy = match failure {
+        Some(_) => {
+            format!("make room for [log] {key}, then: `settee health ack records_dropped {log}`")
+        }
+        None => format!(
+            "check the space for [log] {key}, and what is logged so often; then: `settee health ack records_dropped {log}`"
+        ),
+    };
+    let lost = Kind::RecordsDropped.found(log, count, cause, remedy);
+    critical_if(log == "audit", lost)
+}
