@@ -152,7 +152,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         replicates: args.verify != Some(When::Only),
         comparing,
     };
-    system()?.block_on(run.run())
+    system()?.block_on(run.run()).map(drop)
 }
 
 /// Says what is wrong with the command line, and of which argument; what stands there may have a password in it.
@@ -168,7 +168,8 @@ fn wrong_replication(error: &SpecError) -> CliError {
     CliError::new(Exit::Usage, what, hint)
 }
 
-/// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse.
+/// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse. Returns whether
+/// it compared everything: not so if nobody reads the differences.
 ///
 /// # Errors
 /// As `settee replicate --verify=only`.
@@ -178,7 +179,7 @@ pub(super) fn verify(
     languages: &Registry,
     refused: Vec<RefusedDoc>,
     comparing: Comparing,
-) -> Result<(), CliError> {
+) -> Result<bool, CliError> {
     let logging = Logging::to_stderr(&config.log);
     let run = Run {
         log: logger(&logging),
@@ -240,7 +241,8 @@ impl Handler<JobEvent> for Listener {
 }
 
 impl Run<'_> {
-    async fn run(self) -> Result<(), CliError> {
+    /// Returns whether it compared everything.
+    async fn run(self) -> Result<bool, CliError> {
         let pool = match self.replication.options.filter_at {
             FilterAt::Source => None,
             FilterAt::Settee => Some(Pool::start(&self.config, self.languages, &self.log)?),
@@ -256,13 +258,13 @@ impl Run<'_> {
         done
     }
 
-    async fn replicate_and_compare(mut self, filters: FilterPool) -> Result<(), CliError> {
+    async fn replicate_and_compare(mut self, filters: FilterPool) -> Result<bool, CliError> {
         let prepared = self.prepare().await?;
         if self.replicates && !self.replicate(&prepared, filters.clone()).await? {
-            return Ok(());
+            return Ok(false);
         }
         let Some(comparing) = self.comparing else {
-            return Ok(());
+            return Ok(false);
         };
         let comparison = Comparison {
             replication: &self.replication,

@@ -232,6 +232,26 @@ fn refused_documents_are_told_until_they_are_acknowledged() {
 }
 
 #[test]
+fn refused_documents_are_no_problem_once_a_verify_finds_them() {
+    let world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    create(&world.web, "backup", &world.continuous());
+    told(&world.web, "documents_refused");
+    let verify = || {
+        run(&world.web, "`settee jobs verify backup`")[0]
+            .status
+            .code()
+    };
+    assert_eq!(verify(), Some(65));
+    told(&world.web, "documents_refused");
+    world.target.put("d00001", None, json!({"n": 1}));
+    assert_eq!(verify(), Some(0));
+    is_over(&world.web, "documents_refused");
+    world.stop();
+}
+
+#[test]
 fn a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room() {
     let directory = directory();
     let audit = directory.path().join("audit.log");

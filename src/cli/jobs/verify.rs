@@ -1,7 +1,8 @@
 //! `settee jobs verify`: compares both sides of a document's replication.
 //!
 //! SUMMARY   Asks the service for the document and for what its target refused, and compares like
-//!           `settee replicate --verify=only`, in this process.
+//!           `settee replicate --verify=only`, in this process. A target that has everything ends the problem of what it
+//!           refused.
 //! PROMISES  Credentials come over the socket and are not printed; none is on the command line.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
-use crate::client::{ServiceError, path};
+use crate::client::{ServiceError, path, with_query};
 use crate::replicator;
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
@@ -62,7 +63,21 @@ pub(super) fn verify(
         resume: args.resume.clone(),
         json,
     };
-    replicate::verify(replication, config, languages, refused, comparing)
+    if replicate::verify(replication, config, languages, refused, comparing)? {
+        acknowledge(socket, &args.document)?;
+    }
+    Ok(())
+}
+
+/// Says that nothing is missing any more of what the target refused; there may be no such problem.
+fn acknowledge(socket: &SocketArgs, document: &str) -> Result<(), CliError> {
+    let subject = [("subject", document.to_owned())];
+    let problem = with_query(&path(["_health", "documents_refused"]), subject);
+    block_on(async {
+        let service = Service::at(socket, explain);
+        let _: Result<Value, CliError> = service.delete(&problem).await;
+        Ok(())
+    })
 }
 
 fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {

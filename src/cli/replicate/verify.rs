@@ -55,11 +55,11 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares and tells.
+    /// Compares and tells. Returns whether it came to the end.
     ///
     /// # Errors
     /// The target lacks something (exit code 65), or a database does not answer.
-    pub(super) async fn run(self, how: &Comparing) -> Result<(), CliError> {
+    pub(super) async fn run(self, how: &Comparing) -> Result<bool, CliError> {
         let options = &self.replication.options;
         let threshold = self.config.health_threshold;
         let endpoint = |spec, settings| {
@@ -120,10 +120,10 @@ impl Comparison<'_> {
         }
         ran.map_err(|crash| explain(&crash))?;
         if report.reader_is_gone {
-            return Ok(());
+            return Ok(false);
         }
         file.finish()?;
-        report.end()
+        report.end().map(|()| true)
     }
 }
 
