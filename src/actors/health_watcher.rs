@@ -125,6 +125,7 @@ impl HealthWatcher {
                 unwritten: store.refused.get(),
                 unwritten_last: store.refused_last(),
                 restarts: metrics.restarts().all(),
+                requests: store.requests(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));

@@ -325,8 +325,7 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     let is_slow = error.is_none() && took >= SLOW_ANSWER;
     let slow = is_slow.then(|| {
         let cause = format!("it took {:.1} s to answer", took.as_secs_f64());
-        let remedy = "check the store's disk or database, and the load of this machine";
-        of(Kind::StoreSlow, cause, remedy)
+        of(Kind::StoreSlow, cause, SLOW_STORE)
     });
     let loading = is_loading.then(|| {
         let cause = "replications are still being loaded from the store".to_owned();
@@ -517,6 +516,21 @@ pub(crate) struct Counted {
     pub unwritten_last: Option<(String, &'static str)>,
     /// How often each actor was started again.
     pub restarts: BTreeMap<&'static str, u64>,
+    /// How many requests of each kind the database of the store answered, and how long that took, in milliseconds.
+    pub requests: BTreeMap<&'static str, (u64, u64)>,
+}
+
+/// What to do about a store that takes long.
+const SLOW_STORE: &str = "check the store's disk or database, and the load of this machine";
+
+/// Requests of a kind took so long on average lately.
+fn of_requests(kind: &str, average: Duration) -> Option<Problem> {
+    let cause = format!(
+        "its {kind} requests took {:.1} s on average within {} s",
+        average.as_secs_f64(),
+        WITHIN.as_secs()
+    );
+    (average >= SLOW_ANSWER).then(|| Kind::StoreSlow.found("store", 1, cause, SLOW_STORE))
 }
 
 /// Looks at what was counted lately, of each pool and of the daemon.
@@ -534,6 +548,12 @@ pub(crate) fn of_increases(
     for (actor, count) in &counted.restarts {
         let restarts = increases.note(now, "restarts", actor, *count);
         found.extend((restarts >= RESTARTS_MAX).then(|| of_restarts(actor, restarts)));
+    }
+    for (kind, (count, milliseconds)) in &counted.requests {
+        let count = increases.note(now, "requests", kind, *count);
+        let milliseconds = increases.note(now, "milliseconds", kind, *milliseconds);
+        let average = milliseconds.checked_div(count).map(Duration::from_millis);
+        found.extend(average.and_then(|average| of_requests(kind, average)));
     }
     let unwritten = increases.note(now, "unwritten", "", counted.unwritten);
     found.extend(of_unwritten(unwritten, counted.unwritten_last));

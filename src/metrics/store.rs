@@ -1,5 +1,6 @@
 //! What is counted of the store that keeps replications.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,17 @@ impl StoreMetrics {
     /// Returns why the last write was refused, if it was, and what to do about that.
     pub(crate) fn refused_last(&self) -> Option<(String, &'static str)> {
         self.last().clone()
+    }
+
+    /// Returns how many requests of each kind the database has answered, and how long that took, in milliseconds.
+    pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
+        let requests = DatabaseRequest::VARIANTS.iter().zip(&self.requests.0);
+        let sums = requests.map(|(kind, times)| {
+            let times = times.get();
+            let milliseconds = u64::try_from(times.sum().as_millis()).unwrap_or(u64::MAX);
+            (kind.into(), (times.count(), milliseconds))
+        });
+        sums.collect()
     }
 
     fn last(&self) -> MutexGuard<'_, Option<(String, &'static str)>> {

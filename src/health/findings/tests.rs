@@ -282,6 +282,7 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
         unwritten: 5,
         unwritten_last: Some(("it has no room left".to_owned(), "make room")),
         restarts: BTreeMap::new(),
+        requests: [("read", (100, 500)), ("write", (7, 7))].into(),
     };
     let mut increases = Increases::default();
     let mut look = |second: u64, totals: &Totals, counted: &Counted| {
@@ -299,14 +300,19 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     totals.died += 1;
     totals.timed_out += 1;
     counted.unwritten += 3;
+    // The reads are fast, as those of a cache.
+    counted.requests = [("read", (200, 900)), ("write", (9, 2407))].into();
     let found = look(4, &totals, &counted);
     // Calls that are given up before they have waited long are missed as well.
     let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
+    let slow = warning(Kind::StoreSlow, "store", 1);
     let unwritten = (Kind::StoreRefusing, CRITICAL, "store", 3);
-    assert_eq!(kinds(&found), [crowded, dying, exchanging, unwritten]);
+    assert_eq!(kinds(&found), [crowded, dying, exchanging, slow, unwritten]);
+    let slow = "its write requests took 1.2 s on average within 60 s";
+    assert_eq!(found[3].cause, slow);
     let cause = "3 writes were refused within 60 s: it has no room left";
-    assert_eq!((&*found[3].cause, &*found[3].remedy), (cause, "make room"));
+    assert_eq!((&*found[4].cause, &*found[4].remedy), (cause, "make room"));
     assert_eq!(look(70, &totals, &counted), []);
 }
 
