@@ -161,7 +161,7 @@ impl Sender {
         }
     }
 
-    /// Returns a sender of whom only this is known: a signal, another daemon.
+    /// Returns a sender known only by this: a signal, another daemon.
     pub(crate) fn known(who: Option<&str>, from: impl Into<String>) -> Self {
         Self {
             who: who.map(str::to_owned),

@@ -293,7 +293,7 @@ impl FleetMember {
         }
     }
 
-    /// Asks for a new epoch, in place of all that this daemon may have.
+    /// Asks for a new epoch, which replaces all that this daemon may have.
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
@@ -398,7 +398,7 @@ impl FleetMember {
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
     }
 
-    /// Leaves without waiting for documents any more: no checkpoint is begun from now on.
+    /// Leaves without waiting further for documents: no checkpoint is begun from now on.
     fn leave_now(&mut self, ctx: &mut Context<Self>) {
         if self.is_departing {
             return;

@@ -35,13 +35,13 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// The most statuses that one request writes.
 const STATUSES_MAX: usize = 500;
 
-/// How often it is looked whether something else is wrong than was reported.
+/// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// After so long the same is reported again, so that its age says that it still holds.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
-/// How often it is looked how far running jobs came.
+/// How often job progress is sampled.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// How often orders are looked for when nobody tells of any.

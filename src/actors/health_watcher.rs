@@ -47,7 +47,7 @@ const FILES_EVERY: Duration = Duration::from_secs(60);
 /// How often the size of the documents in the store is looked at: a database counts all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// When it is looked at first: once documents have been read.
+/// When it is checked first: once documents have been read.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// For how long the store may take to answer.
@@ -235,7 +235,7 @@ async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
         .ok()
 }
 
-/// Returns what is told of a store that has not answered in its time.
+/// Returns what is reported of a store that has not answered in its time.
 fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
     Err(format!("it has not answered within {seconds} s"))

@@ -137,7 +137,7 @@ impl ManagerSettings {
 /// What the actor keeps of a client, from its first request to its end.
 #[derive(Default)]
 struct PoolClient {
-    /// Where it is told that a process is taken from it.
+    /// Where it is notified that a process is taken from it.
     revoked: Option<Recipient<ProcRevoked>>,
     /// Who that is, for people.
     who: Option<Arc<Holder>>,

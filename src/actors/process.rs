@@ -375,7 +375,7 @@ impl<B: Backend> Process<B> {
 
     /// Kills the query server for `reason`, which everybody who waits gets.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
-        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        // First, so that a holder that hears of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),
@@ -559,7 +559,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
 impl<B: Backend> Handler<SetTimeout> for Process<B> {
     type Result = bool;
 
-    /// Returns whether whoever says so holds the process.
+    /// Returns whether the sender holds the process.
     fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
         let holds = self.shared.is_assigned_to(msg.token);
         if holds {

@@ -88,7 +88,7 @@ struct BatchDone {
 #[rtype(result = "()")]
 struct AllDone;
 
-/// The job has a feed of its own, for this reason, or has none any more.
+/// The job has a feed of its own, for this reason, or no longer has one.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct OwnFeed(Option<Arc<str>>);

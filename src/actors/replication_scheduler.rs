@@ -437,7 +437,7 @@ impl ReplicationScheduler {
         self.event(Event::Exited { run: msg.run, end }, ctx);
         self.ending = None;
         for waiting in row.gone {
-            // Nobody may wait any more.
+            // The caller may be gone.
             let _ = waiting.send(true);
         }
         self.finish_shutdown(ctx);
@@ -454,7 +454,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Ends once nothing runs any more.
+    /// Ends once nothing runs.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.shutting_down && self.runs.is_empty() {
             self.tell_crashes();

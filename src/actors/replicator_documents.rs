@@ -263,7 +263,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Begins to add a job; none if the document may not be acted upon any more.
+    /// Begins to add a job; none if the document may no longer be acted upon.
     fn begin_add(
         &self,
         doc: String,

@@ -114,7 +114,7 @@ impl Service {
         self.pid_guard.pid()
     }
 
-    /// Waits for the next connection that may be let in, in place of what it waited for before.
+    /// Waits for the next connection that may be let in, instead of what it waited for before.
     fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
@@ -232,7 +232,7 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
-/// Takes the service out of operation: no connection is accepted any more, those that are there finish
+/// Takes the service out of operation: no more connections are accepted, those that are there finish
 /// what is in hand or are cut, their processes go back; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();

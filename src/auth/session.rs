@@ -1,4 +1,4 @@
-//! Sessions: what stands in the cookie `AuthSession`.
+//! Sessions: what is in the cookie `AuthSession`.
 //!
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
 //!           seconds and the session's random number, signed with the secret and the salt of the

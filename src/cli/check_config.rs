@@ -1,6 +1,6 @@
 //! `settee check-config`: validates a configuration and prints it with the origin of every value.
 //!
-//! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
+//! SUMMARY   What it prints is TOML again: origins are in comments, and so is what [`cells`] found.
 //!           With `--against-running` the service tells what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started but shells that
 //!           read commands. What `serve`

@@ -270,7 +270,7 @@ impl Args {
         Ok(cases)
     }
 
-    /// Plays cases and tells of each. `Break` means that nobody reads any more.
+    /// Plays cases and reports each. `Break` means that the reader is gone.
     async fn play(
         &self,
         cases: &[Case],

@@ -12,7 +12,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::messages::proc_manager::GetProcCount;
 use crate::otp::registered_name::RegisteredName;
 
-/// Sends states, to whoever `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
+/// Sends states, to the socket that `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
 /// that cannot be reached is not our business.
 pub(super) fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);

@@ -10,7 +10,7 @@ use json::shown::is_unprintable;
 /// Down to so many characters texts are cut before a column is left out.
 const CUT_CHARS: usize = 16;
 
-/// Down to so many characters texts are cut when no column can be left out any more.
+/// Down to so many characters texts are cut when no further column can be left out.
 const CUT_CHARS_MIN: usize = 4;
 
 /// What ends a text that is cut.

@@ -15,7 +15,7 @@ use settee_client::Problem;
 use super::findings::Kind;
 use policy::time::Timestamp;
 
-/// For how long a trouble is not found any more before it is over.
+/// How long a trouble must not be found before it is over.
 const OVER_AFTER: Duration = Duration::from_secs(6);
 
 /// How many problems are told.

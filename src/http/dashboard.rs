@@ -108,7 +108,7 @@ pub(super) async fn page(request: HttpRequest) -> Answer {
     Ok(PAGE.answer(&request))
 }
 
-/// `POST /_dashboard_link`: a URL that lets a browser in once. The token stands behind the `#`, which browsers do not
+/// `POST /_dashboard_link`: a URL that lets a browser in once. The token is behind the `#`, which browsers do not
 /// send.
 pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     let Some(address) = shared.address else {

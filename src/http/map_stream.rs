@@ -35,7 +35,7 @@ use crate::messages::function::{CallOptions, MapStart};
 use crate::messages::process::Fault;
 use crate::query_server::told::{LogLine, ReportedError, Told};
 
-/// Processes that work for one stream, if they can be had.
+/// Processes that work for one stream, if available.
 const PROCESSES: usize = 2;
 
 /// `POST /_query/map`, where the body is lines.

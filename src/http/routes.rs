@@ -193,7 +193,7 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Begins the order of a request that changes something; what it is for stands in its path.
+/// Begins the order of a request that changes something; its subject is in its path.
 fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder> {
     let request_id = request.extensions().get().map(RequestId::to_string);
     let sender = Sender::of("http", &user.holder(), request_id);

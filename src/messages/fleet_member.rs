@@ -49,11 +49,11 @@ pub(crate) enum OwnedChange {
         /// After this time the job is killed; none: it takes as long as any stop may take.
         within: Option<Duration>,
     },
-    /// It is not owned any more: its job is killed.
+    /// It is no longer owned: its job is killed.
     Lost { doc: DocId, claim: Claim },
 }
 
-/// Nothing runs any more of a document's job, and its outcome, if it has one, is written.
+/// Nothing of a document's job is running, and its outcome, if it has one, is written.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct DocStopped {

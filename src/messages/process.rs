@@ -211,7 +211,7 @@ pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told
     /// (TERM), then it is killed. An impolite stop kills at once.
     pub polite: bool,
-    /// Who ordered it, if it was not the service itself: whoever waits for an answer is told.
+    /// Who ordered it, if it was not the service itself: those who wait for an answer learn it.
     pub by: Option<Arc<str>>,
 }
 

@@ -327,7 +327,7 @@ mod tests {
             let found = named(&minute, "f").map_or(0, |cost| cost.costs.calls);
             assert_eq!(found, calls, "after {at} s");
         }
-        // Nothing is told of long ago as if it was now.
+        // Old calls are not reported as current ones.
         costs.note(&subject("f"), took(1), after(61));
         let minute = costs.of(Period::Minute, after(200));
         assert!(minute.functions.is_empty());

@@ -137,7 +137,7 @@ impl Drop for PidGuard {
     }
 }
 
-/// Has a linked actor end, which has nothing to live for any more.
+/// Has a linked actor end, which has nothing left to live for.
 fn end(linked: &Recipient<Stop>) {
     linked.tell(Stop { now: true });
 }

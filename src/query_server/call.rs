@@ -1,4 +1,4 @@
-//! A function call: who asks, for what, what is told of it on its way, and what it was when it is over.
+//! A function call: who asks, for what, what is reported on its way, and what it was when it is over.
 //!
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// Returns what is told of a name that is too long.
+/// Returns the shortened form of a name that is too long.
 fn cut(name: &str) -> Option<String> {
     let told = &name[..name.ceil_char_boundary(NAME_BYTES_TOLD)];
     (name.len() > NAME_BYTES_TOLD).then(|| format!("{told}…"))
@@ -104,7 +104,7 @@ struct Progress {
     is_explained: bool,
     /// The same of the lines of its tenant.
     is_explained_to_tenant: bool,
-    /// Whether a process was given back as one that cannot be used any more.
+    /// Whether a process was given back as unusable.
     has_ended_process: bool,
     /// The functions that are run now, by their places in the call's list.
     functions: Vec<usize>,
@@ -257,12 +257,12 @@ impl Call {
         self.progress().value_bytes = bytes;
     }
 
-    /// Its process cannot be used any more.
+    /// Its process is no longer usable.
     pub(crate) fn process_ended(&self) {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that so many map functions were run over: these have rows for it, and this was told of it.
+    /// Counts a document that so many map functions were run over: which have rows for it, and what was reported.
     pub(crate) fn count_rows(
         &self,
         functions: usize,
@@ -528,7 +528,7 @@ pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
-    /// Whether a process was given back as one that cannot be used any more.
+    /// Whether a process was given back as unusable.
     pub(crate) has_ended_process: bool,
     is_explained_to_tenant: bool,
     argument_bytes: usize,
@@ -588,8 +588,7 @@ impl FinishedCall {
         })
     }
 
-    /// Returns the last part of a report that was given piece by piece: what was told of no piece, if anything, and the
-    /// cost.
+    /// Returns the last part of a report that was given piece by piece: what no piece had, if any, and the cost.
     pub(crate) fn rest(&self) -> Report<'_> {
         let told = Some(&self.told).filter(|told| !told.is_empty());
         Report {

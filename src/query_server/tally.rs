@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a document: of so many functions these have rows for it, and this was told of it.
+    /// Counts a document: how many functions ran over it, which of them have rows for it, and what was reported.
     pub(crate) fn count(
         &mut self,
         functions: usize,

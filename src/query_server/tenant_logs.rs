@@ -4,7 +4,7 @@
 //!           [`TenantLogs::news`] tells that there are more.
 //! PROMISES  Memory is bounded: so many lines and bytes of a tenant, so many bytes of all; who wrote least recently loses
 //!           their lines first. The lines of a tenant have numbers that rise by one and never come again, so that
-//!           a reader is told how many were lost.
+//!           a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
 //! LIMITS    Lines are in memory alone. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`] have
 //!           none.

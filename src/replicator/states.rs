@@ -1,4 +1,4 @@
-//! The table of all documents, for whoever knows something of them or asks.
+//! The table of all documents, for everything that learns of them or asks.
 //!
 //! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler tell it of
 //!           every change.

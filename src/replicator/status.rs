@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`StatusBody`] is what is written: the finished views, and beside them what lists sort and select by.
 //!           [`OtherStatus`] is one that another daemon has written.
-//! PROMISES  Has no credentials: the views have none. What a later version adds is passed over.
+//! PROMISES  Has no credentials: the views have none. What a later version adds is ignored.
 
 use std::time::{Duration, Instant};
 

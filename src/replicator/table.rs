@@ -1,9 +1,9 @@
 //! What is known of each replicator document, as a pure table.
 //!
 //! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, what it asks for and how far that is
-//!           ([`Row`]), under which lease it is owned, the state of its job, and what another daemon told of it. Each that
+//!           ([`Row`]), by which lease it is owned, its job's state, and what other daemons reported of it. Each that
 //!           knows something tells the table; lists, counts and ownership are read from it.
-//! PROMISES  A page costs what it shows, however many documents it passes over. Lists are [`Loading`] until of each
+//! PROMISES  A page costs what it shows, however many documents it skips. Lists are [`Loading`] until of each
 //!           document that was there when the store was opened, and asks for a replication, it is known how far it is.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
@@ -42,9 +42,9 @@ struct Known {
     owned: Option<Box<OwnedDoc>>,
     /// The state of its job.
     job: Option<(JobId, JobState)>,
-    /// What another daemon told of it.
+    /// What another daemon reported of it.
     other: Option<others::Other>,
-    /// Whether it was there when the store was opened, or when the scheduler was started again, and nobody has told since
+    /// Whether it was there when the store was opened, or the scheduler was started again, and nobody has said since
     /// how far it is.
     is_awaited: bool,
 }
@@ -59,7 +59,7 @@ impl Known {
         })
     }
 
-    /// Whether it asks for a replication, and nobody told how far it is.
+    /// Whether it asks for a replication, and nobody reported how far it is.
     fn is_unread(&self) -> bool {
         self.class() == Some(0)
     }
@@ -204,7 +204,7 @@ impl DocTable {
         self.await_all();
     }
 
-    /// The scheduler has no job any more: all documents are read again. Those that are owned stay so.
+    /// The scheduler no longer has jobs: all documents are read again. Those that are owned stay so.
     pub fn forget_jobs(&mut self) {
         self.change_all(|known| {
             (known.row, known.job) = (None, None);
@@ -223,7 +223,7 @@ impl DocTable {
         }
     }
 
-    /// Waits for news of all documents of which nobody told how far they are.
+    /// Waits for news of all documents of which nobody reported how far they are.
     fn await_all(&mut self) {
         self.unread = 0;
         for known in self.known.values_mut() {

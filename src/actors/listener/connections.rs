@@ -7,7 +7,7 @@ use actix::Recipient;
 use crate::actors::client::ClientHandle;
 use crate::otp::pid::{ActorId, Down};
 
-/// Busy connections that are passed over in the search for an idle one.
+/// Busy connections that are skipped in the search for an idle one.
 const SEARCH_MAX: usize = 256;
 
 /// The connections that are there, the oldest first. They end with their actor: a successor would not

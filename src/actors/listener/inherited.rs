@@ -1,7 +1,7 @@
 //! Listening sockets that the program was started with, by the names that the configuration has for them.
 //!
 //! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes
-//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); whoever would make a listener asks first
+//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); a caller that would make a listener asks first
 //!           whether there is one of its name.
 //! PROMISES  A socket that was passed is used as it is: its file is neither given other permissions nor
 //!           removed. No child inherits it.
@@ -94,7 +94,7 @@ pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
 
 impl Inherited {
     /// Takes what was passed to this process, and the variables that say so out of the environment: to
-    /// be called once, before there are other threads. Those of another `LISTEN_PID` are passed over.
+    /// be called once, before there are other threads. Those of another `LISTEN_PID` are ignored.
     ///
     /// # Errors
     /// A socket has no name, one that is not known, or that of another; or it is none.

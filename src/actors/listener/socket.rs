@@ -1,7 +1,7 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
 //! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
-//!           of a group, in place of one that an earlier run left behind, and of nothing else.
+//!           of a group, instead of one that an earlier run left behind, and of nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
@@ -85,7 +85,7 @@ pub enum SocketError {
     /// Somebody answers there.
     #[error("another settee is running: it answers on {}", .0.display())]
     InUse(PathBuf),
-    /// Something else stands there.
+    /// Something else is there.
     #[error("{}: {what}", path.display())]
     NotOurs {
         /// Where.

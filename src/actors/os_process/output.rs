@@ -58,7 +58,7 @@ impl OsProcess {
             // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending already, it ends
             // with its own status.
             match self.backend.reports {
-                // A launcher would be killed before it has told that of its command.
+                // A launcher would be killed before it has reported its command's.
                 Some(_) => {
                     self.shared.stay_awake();
                     self.backend.child.terminate();

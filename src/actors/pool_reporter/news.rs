@@ -21,7 +21,7 @@ use crate::warn_repeating;
 use policy::exchange;
 use policy::time::Timestamp;
 
-/// A pool, and what was told of it.
+/// A pool, and what was logged about it.
 pub(super) struct Told {
     name: Arc<str>,
     language: LanguageName,

@@ -285,7 +285,7 @@ impl ProcManager {
 
 /// Settings in force.
 impl ProcManager {
-    /// Returns what the core is to be told of a pool with this section as things are now.
+    /// Returns the core's settings of a pool with this section as things are now.
     fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
         let known = self.pools.at(pool);
         let (kind, language) = (known.kind, known.language.clone());
@@ -295,7 +295,7 @@ impl ProcManager {
         self.settings_of(section, kind, &language)
     }
 
-    /// Returns what the core is to be told of a pool, with the limit that is in force: never so low that the other
+    /// Returns the core's settings of a pool, with the limit that is in force: never so low that the other
     /// settings do not fit.
     fn settings_of(
         &mut self,
@@ -376,7 +376,7 @@ impl ProcManager {
         all.map(ToOwned::to_owned).collect()
     }
 
-    /// Begins the removal of a pool, and returns what the core is to be told of it.
+    /// Begins the removal of a pool, and returns the core's event for it.
     fn removal_of(&mut self, pool: PoolId) -> Event {
         self.let_go(pool);
         let mode = RemoveMode::Graceful;
@@ -542,7 +542,7 @@ impl ProcManager {
     }
 }
 
-/// What the core has to do, beside settings, which are told as they stand in the section.
+/// What the core has to do, beside settings, which are passed as they are in the section.
 fn work_of(change: &Change) -> PoolChange {
     match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),

@@ -217,7 +217,7 @@ impl ProcManager {
                 how,
             })),
             Some(Finding::Present | Finding::Open) => Some(Ok(())),
-            // Nothing is started any more: the core refuses.
+            // Nothing more is started: the core refuses.
             None if self.shutting_down => Some(Ok(())),
             None => None,
         }

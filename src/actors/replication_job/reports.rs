@@ -35,7 +35,7 @@ pub(super) struct Reports {
     /// A report is due when the period is over.
     is_due: bool,
     pending: Option<u64>,
-    /// Everything that was to come is done: nobody has to be asked any more.
+    /// Everything that was to come is done: no need to ask again.
     is_complete: bool,
     pending_asked: Option<Instant>,
     pending_is_due: bool,
@@ -143,7 +143,7 @@ impl ReplicationJob {
         self.report_in_time(ctx);
     }
 
-    /// Tells of a feed of its own, or that there is none any more.
+    /// Reports a feed of its own, or that there is no longer one.
     pub(super) fn report_own_feed(&mut self, why: Option<Arc<str>>, ctx: &mut Context<Self>) {
         self.reports.own_feed = why;
         self.report_in_time(ctx);

@@ -203,7 +203,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
                 let (answer, replier) = deferred();
                 let saved = actix_rt::time::timeout(SAVED_MAX, pasts.saved(doc));
                 ctx.spawn(wrap_future(async move {
-                    // If it takes too long it is lost, which does no harm. Nobody may wait any more.
+                    // If it takes too long it is lost, which does no harm. The caller may be gone.
                     drop(saved.await);
                     let _ = replier.send(was_known);
                 }));
@@ -339,7 +339,7 @@ impl Handler<GetRunTroubles> for ReplicationScheduler {
 }
 
 impl ReplicationScheduler {
-    /// Finds jobs that have more to replicate and do not come on.
+    /// Finds stalled jobs.
     fn stalled(&self) -> Stalled {
         let now = self.clock.now();
         let entries = self.runs.values().filter_map(|row| {

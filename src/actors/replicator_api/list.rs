@@ -111,7 +111,7 @@ impl ReplicatorApi {
         Ok(self.with_notes(list, is_loading))
     }
 
-    /// Adds that the list is not whole yet, if so, and how old is what is told of other daemons, in a fleet.
+    /// Adds that the list is not whole yet, if so, and in a fleet the age of what other daemons reported.
     fn with_notes(&self, mut list: Value, is_loading: bool) -> Value {
         if is_loading {
             list["loading"] = true.into();

@@ -55,7 +55,7 @@ impl ReplicatorApi {
         Ok(statuses)
     }
 
-    /// Returns the running jobs that came on since a time.
+    /// Returns the running jobs that made progress since a time.
     ///
     /// # Errors
     /// The service ends.

@@ -141,7 +141,7 @@ fn stats(progress: &JobProgress) -> Value {
     with(counters(progress), more)
 }
 
-/// Returns what stands in a document whose replication has completed.
+/// Returns what is in a document whose replication has completed.
 pub(crate) fn completed_stats(
     progress: &JobProgress,
     replication: &Replication,

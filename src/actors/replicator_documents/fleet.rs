@@ -252,7 +252,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Removes a job; kills it where its document is not owned any more.
+    /// Removes a job; kills it where its document is no longer owned.
     pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
         let of = DocRef {

@@ -4,7 +4,7 @@
 //! PROMISES  Never waits for a client: what it has sent is thrown away, what it is told fits its
 //!           socket, and the connection is closed. An address that another service has taken over is
 //!           left to that one, and a socket that somebody else keeps to the next program when this one ends.
-//! LIMITS    A client on TCP that is still sending may see a reset in place of the line.
+//! LIMITS    A client on TCP that is still sending may see a reset instead of the line.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;

@@ -84,7 +84,7 @@ fn file_error(path: &Path, error: &io::Error) -> CliError {
 }
 
 /// Reads a reduce function: a name that begins with `_` is a built-in one, as in CouchDB also when
-/// it stands in a file.
+/// it is in a file.
 pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Reducer, CliError> {
     let builtin = name.to_str().filter(|name| name.starts_with('_'));
     let source = match builtin {

@@ -73,7 +73,7 @@ impl<'a> Mapped<'a> {
 }
 
 impl MapAnswer {
-    /// Reads an answer in place of the one before.
+    /// Reads an answer; it replaces the one before.
     ///
     /// # Errors
     /// What came instead.

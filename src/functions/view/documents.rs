@@ -38,9 +38,9 @@ pub(crate) enum MissingId {
 /// One document, ready to be mapped.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The line it stands on, or its place in an array, from 1.
+    /// Its line, or its place in an array, from 1.
     pub line: u64,
-    /// Its `_id`: a JSON string as it stands in the document.
+    /// Its `_id`: a JSON string as it is in the document.
     pub id: Bytes,
     /// The command that maps it.
     pub prompt: Bytes,

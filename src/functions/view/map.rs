@@ -66,7 +66,7 @@ pub struct Counts {
 /// How a view is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// How many processes work at a time, if they can be had.
+    /// How many processes work at a time, if available.
     pub width: usize,
     /// In which order documents are handed on.
     pub order: Order,
@@ -135,8 +135,8 @@ impl<S> Shared<'_, S> {
         Ok(process)
     }
 
-    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if there
-    /// is none to be had.
+    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if none is
+    /// available.
     async fn open_another(&self) -> Result<Option<Process>, ViewError> {
         let opened = tokio::select! {
             opened = self.open() => opened,

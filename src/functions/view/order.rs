@@ -13,7 +13,7 @@ use super::documents::Document;
 const DOCUMENTS_MAX: u64 = 4096;
 
 /// How many bytes of answers may be held back before no further document is sent. The answers of
-/// documents that are sent already come on top.
+/// documents that are sent already are extra.
 const BYTES_MAX: usize = 16 << 20;
 
 /// In which order documents are handed on.

@@ -191,7 +191,7 @@ impl ListRow {
         arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
     }
 
-    /// Takes a row out of a JSON object. A member that is `null` is there; others are passed over.
+    /// Takes a row out of a JSON object. A member that is `null` is there; others are ignored.
     ///
     /// # Errors
     /// `bad_request`: it is no object; the caller's fault.

@@ -341,7 +341,7 @@ fn url_of(endpoint: &Value) -> Option<&str> {
     endpoint.as_str().or_else(|| endpoint["url"].as_str())
 }
 
-/// Returns what stands in braces and is no placeholder.
+/// Returns what is in braces and is no placeholder.
 fn unknown_placeholder(text: &str) -> Option<&str> {
     let mut rest = text;
     while let Some(open) = rest.find('{') {

@@ -18,7 +18,7 @@ pub(super) const MARK: &str = "managed_by";
 pub(super) enum DocumentChange {
     Add(String),
     Remove(String),
-    /// It is not in the file any more, and stays.
+    /// It is no longer in the file, and stays.
     Keep(String),
     #[serde(untagged)]
     Change {
