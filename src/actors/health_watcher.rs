@@ -1,4 +1,4 @@
-//! HealthWatcher: looks every few seconds at what is wrong.
+//! HealthWatcher: checks every few seconds what is wrong.
 //!
 //! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
 //!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`].
@@ -44,7 +44,7 @@ const REST_MAX: Duration = Duration::from_secs(20);
 /// How often the files of the configuration are compared with what is in force.
 const FILES_EVERY: Duration = Duration::from_secs(60);
 
-/// How often the size of the documents in the store is looked at: a database counts all of them.
+/// How often the size of the documents in the store is read: a database counts all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
 /// When it is checked first: once documents have been read.
@@ -81,7 +81,7 @@ pub(crate) struct HealthWatcher {
     /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
     of_files: Option<Problem>,
     growth: Growth,
-    /// What was found of the size of the store, which is looked at every [`SIZE_EVERY`].
+    /// What was found of the size of the store, which is read every [`SIZE_EVERY`].
     of_growth: Option<Problem>,
     clock: Clock,
     pid_guard: PidGuard,

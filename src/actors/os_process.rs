@@ -168,7 +168,7 @@ impl Backend for ChildBackend {
 
     fn held_back(process: &OsProcess) -> Option<LocalBoxFuture<'static, bool>> {
         let question = process.backend.child.held_back()?;
-        // Without a thread to ask on, nobody is told.
+        // Without a thread to ask on, nobody learns of it.
         let answer = async { blocking::run("cpu_max", question).await.unwrap_or(false) };
         Some(Box::pin(answer))
     }

@@ -183,7 +183,7 @@ pub struct ProcManager {
     resting: resting::Due,
     /// What its checks of itself found.
     findings: turn::Findings,
-    /// Pool -> whom to tell of its changes.
+    /// Pool -> its watchers.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
     full: RepeatLimiter,
@@ -284,7 +284,7 @@ impl ProcManager {
         if !self.shutting_down || is_left {
             return;
         }
-        // Now it has been told everything.
+        // Now it has everything.
         self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);

@@ -164,7 +164,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// Returns how many jobs there are in which state; no job of this daemon is looked at.
+    /// Returns how many jobs there are in which state; no job of this daemon is read.
     ///
     /// # Errors
     /// The service ends.

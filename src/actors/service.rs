@@ -5,7 +5,7 @@
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
 //!           loss. When the service goes, its socket goes last, and those
-//!           who still wait to be accepted are told why ([`leaving`]), unless the program ends and somebody
+//!           who still wait to be accepted learn why ([`leaving`]), unless the program ends and somebody
 //!           else keeps the socket.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.

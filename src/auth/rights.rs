@@ -95,7 +95,7 @@ impl Rights {
     /// Requires a right.
     ///
     /// # Errors
-    /// What is missing, to be told.
+    /// What is missing, as a message.
     pub fn require(&self, right: Right) -> Result<(), String> {
         if self.has(right) {
             return Ok(());

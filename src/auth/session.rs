@@ -20,7 +20,7 @@ use crate::config::password::{PasswordHash, random};
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";
 
-/// Longest cookie that is looked at, in bytes.
+/// Longest cookie that is read, in bytes.
 const COOKIE_BYTES_MAX: usize = 1024;
 
 /// A session that counts.

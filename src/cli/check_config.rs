@@ -212,7 +212,7 @@ mod tests {
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
-        // The usual places of the socket and the store are told, not left open.
+        // The usual places of the socket and the store are shown, not left open.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
         defaults["store"]["path"] = printed["store"]["path"].clone();
         assert_eq!(printed, defaults);

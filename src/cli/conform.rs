@@ -224,7 +224,7 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
-    /// Returns the language of the functions in the cases, if that is told.
+    /// Returns the language of the functions in the cases, if that is known.
     fn language_of_cases(&self) -> Option<&str> {
         let language = self.language.as_deref();
         let has_cases = |name: &&str| {
@@ -309,7 +309,7 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // Whoever does not read it is told by the exit code.
+        // The exit code tells callers that do not read it.
         output.write(&text).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! Tells a service manager how the service is doing, if there is one that wants to know.
 //!
-//! SUMMARY   [`notify`] tells of a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
+//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
 //!           asks for.
 //! SOURCE    `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 

@@ -20,7 +20,7 @@ const CUT_MARK: &str = "..";
 pub(super) struct Cell {
     title: &'static str,
     value: String,
-    /// A number stands to the right, and is never cut.
+    /// A number is aligned to the right, and is never cut.
     is_number: bool,
     is_state: bool,
     /// A name that is typed again is never cut.
@@ -110,7 +110,7 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
         .collect()
 }
 
-/// What stands between two columns.
+/// What separates two columns.
 const GAP: &str = "  ";
 
 /// A column of a table.

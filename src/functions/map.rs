@@ -85,7 +85,7 @@ impl QueryServers {
 /// Answers in one array.
 struct Collected<'a> {
     text: RefCell<Vec<u8>>,
-    /// Takes what was told on the way.
+    /// Takes what was reported on the way.
     call: Option<&'a Arc<Call>>,
 }
 

@@ -67,7 +67,7 @@ fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns a header that may stand once, as text.
+/// Returns a header that may occur once, as text.
 fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
     let mut values = head.headers.get_all(name);
     let first = values.next();

@@ -13,7 +13,7 @@ use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
 use policy::schedule::Server;
 
-/// Whether this daemon reaches a server that jobs wait for. That it does not is told again and again.
+/// Whether this daemon reaches a server that jobs wait for. That it does not is reported again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerReach {
     pub server: Server,
@@ -42,7 +42,7 @@ pub(crate) enum OwnedChange {
         /// For how long.
         lease: Arc<DocLease>,
     },
-    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be told.
+    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be sent.
     GiveBack {
         doc: DocId,
         claim: Claim,

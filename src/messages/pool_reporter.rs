@@ -45,7 +45,7 @@ pub(crate) struct DescribeProcs(pub(crate) Vec<KnownProc>);
 pub(crate) struct WatchMemory {
     /// Knows which processes have a limit.
     pub(crate) limited: Recipient<GetLimitedProcs>,
-    /// Is told what they take.
+    /// Learns what they take.
     pub(crate) read: Recipient<MemoryRead>,
 }
 

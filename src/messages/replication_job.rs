@@ -39,7 +39,7 @@ pub struct NewRun {
     pub earlier: Stats,
     /// Asked before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Who is told. The last news is how the run ended.
+    /// Who is notified. The last news is how the run ended.
     pub events: Recipient<JobEvent>,
     /// For what is worth a line.
     pub log: Logger,

@@ -216,7 +216,7 @@ pub(crate) struct RunTroubles {
     pub slow: Vec<(SlowServer, u64)>,
 }
 
-/// How long a running job that has more to replicate may stand still before it counts as stalled.
+/// How long a running job that has more to replicate may make no progress before it counts as stalled.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Running jobs that make no progress.
@@ -253,7 +253,7 @@ pub struct JobInfo {
     pub id: ReplicationId,
     /// What is replicated.
     pub replication: Arc<Replication>,
-    /// What the scheduler tells of it.
+    /// What the scheduler reports of it.
     pub shown: ShownJob,
     /// How far it is, or was when it ran last.
     pub progress: Option<Arc<JobProgress>>,

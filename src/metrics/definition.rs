@@ -53,7 +53,7 @@ macro_rules! metrics {
                 $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.$mark($($with)?))*; )*
             }
 
-            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` stand before those of
+            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` come before those of
             /// the field.
             pub(in crate::metrics) fn add_fields(
                 &self,

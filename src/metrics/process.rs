@@ -1,4 +1,4 @@
-//! What the system tells of this process: processor time, memory, descriptors, threads.
+//! What the system reports of this process: processor time, memory, descriptors, threads.
 //!
 //! SOURCE    The metrics `process_*` that the client libraries of Prometheus give.
 //! PROMISES  A process may read this of itself under any user, also when nobody else may (it is not

@@ -29,11 +29,11 @@ use policy::pool::Token;
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much of a name is told, in bytes: what is longer is cut behind a character, and ends with `…`. It is longer then
+/// The bytes of a name that are shown: what is longer is cut behind a character, and ends with `…`. It is longer then
 /// than the name of any tenant that has a row or lines of its own.
 const NAME_BYTES_TOLD: usize = 256;
 
-/// What a call is about, as it is told: in the log, and in tables.
+/// What a call is about, as shown in the log and in tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// The database.
@@ -45,7 +45,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Takes as much of the names as is told.
+    /// Takes as much of the names as is shown.
     pub(crate) fn new(db: Option<&Arc<str>>, ddoc: Option<&Arc<str>>, function: &str) -> Self {
         let told = |name: &Arc<str>| cut(name).map_or_else(|| Arc::clone(name), Arc::from);
         Self {
@@ -100,7 +100,7 @@ struct Progress {
     told: Told,
     /// What map functions have done, if a report is wanted.
     tally: Tally,
-    /// Whether the error that an answer is was told by the process too.
+    /// Whether the process has reported the error that an answer is.
     is_explained: bool,
     /// The same of the lines of its tenant.
     is_explained_to_tenant: bool,
@@ -173,7 +173,7 @@ impl Call {
         self.progress().functions = functions;
     }
 
-    /// Takes what was told before an answer. `failed`: the answer is an error.
+    /// Takes what was reported before an answer. `failed`: the answer is an error.
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
         if failed {
@@ -476,7 +476,7 @@ impl Loan {
         }
     }
 
-    /// Takes what was told before the oldest answer of which that was not taken.
+    /// Takes what was reported before the oldest answer of which that was not taken.
     pub(crate) fn take(&self) -> Told {
         let Some(mut telling) = self.telling() else {
             return Told::default();
@@ -522,7 +522,7 @@ pub(crate) struct Cost {
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// A call that is over: who asked for what, who served it, what it cost, and what was told.
+/// A call that is over: who asked for what, who served it, what it cost, and what was reported.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
@@ -571,7 +571,7 @@ impl FinishedCall {
         (self.argument_bytes + self.value_bytes) as u64
     }
 
-    /// Gives its tenant the error that it ended with, unless the process has told it.
+    /// Gives its tenant the error that it ended with, unless the process has reported it.
     pub(crate) fn tell_tenant(&self, error: &ReportedError) {
         if let Some((logs, db)) = self.call.tenant().filter(|_| !self.is_explained_to_tenant) {
             let pool = self.pool.as_deref();
@@ -597,7 +597,7 @@ impl FinishedCall {
         }
     }
 
-    /// Returns the report without what was told.
+    /// Returns the report without what was reported on the way.
     fn summary(&self) -> Report<'_> {
         Report {
             request_id: &self.call.request_id,

@@ -14,7 +14,7 @@ use child::usage;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
-/// The least time between two readings of what the command of a cell has started: the system tells it in steps of that.
+/// The least time between two readings of what the command of a cell has started: the system counts it in such steps.
 const BESIDE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How much longer than such a reading the time to the next one is, at the least.
@@ -41,7 +41,7 @@ pub struct ProcShared {
     prompted_at: AtomicU64,
     /// When it was taken back last. Written by the lender.
     taken_back_at: AtomicU64,
-    /// How long the lesson took that it got for whom it is lent to, in microseconds. Written by the manager.
+    /// How long it took to teach it for its current holder, in microseconds. Written by the manager.
     lesson: AtomicU64,
     /// The arguments of the `reset` that it is sent before its next holder's first line, or before what it learns for
     /// him: put there by the manager, taken out by its actor, or by a holder who finds it reset.
@@ -67,7 +67,7 @@ pub struct ProcShared {
     served: Mutex<Option<(Token, Arc<Call>)>>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
-    /// How long it may take to answer whom it is lent to, if there is a bound. Written by the lender.
+    /// How long it may take to answer its current holder, if there is a bound. Written by the lender.
     prompt_bound: Mutex<Option<PromptBound>>,
     /// By what its cell is told to rest and to go on. Put there by its actor before anybody else knows of the process,
     /// and taken out when it ends or is about to.
@@ -293,13 +293,13 @@ impl ProcShared {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
+    /// Notes how long it has learned for its next borrower. Called by the manager only.
     pub(crate) fn set_lesson(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.lesson.store(took, Ordering::Relaxed);
     }
 
-    /// Returns how long it has learned for whom it is lent to.
+    /// Returns how long it has learned for its current holder.
     pub(crate) fn lesson(&self) -> Duration {
         Duration::from_micros(self.lesson.load(Ordering::Relaxed))
     }

@@ -14,7 +14,7 @@ const HINTS_MAX: usize = 10;
 /// How the query server calls the value that async functions return.
 const PROMISE: &str = "a promise";
 
-/// What a map function has returned, which nobody uses. A query server tells it for a function that has emitted nothing
+/// What a map function has returned, which nobody uses. A query server sends it for a function that has emitted nothing
 /// so far, or has returned a promise.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Returned {

@@ -91,7 +91,7 @@ pub struct Page {
     pub end: Bound<String>,
     /// Whether the last id comes first.
     pub descending: bool,
-    /// How many to pass over.
+    /// How many to skip.
     pub skip: usize,
     /// How many at most.
     pub limit: usize,
@@ -114,7 +114,7 @@ impl Default for Page {
 pub(crate) struct PageOfIds {
     /// How many documents there are in all, whatever was asked for.
     pub total: usize,
-    /// How many stand before the page.
+    /// How many precede the page.
     pub offset: usize,
     /// Those of the page.
     pub ids: Vec<Arc<str>>,
@@ -126,7 +126,7 @@ pub(crate) struct DocTable {
     known: FxHashMap<Arc<str>, Known>,
     /// Those that are there, in the order of lists.
     names: CountedNames,
-    /// What other daemons are to be told; none where there are none.
+    /// What other daemons are to learn; none where there are none.
     changed: Option<others::Changed>,
     /// Whether there is a store that was not opened yet.
     is_awaited: bool,
@@ -326,7 +326,7 @@ impl DocTable {
     }
 }
 
-/// Returns the bound of what stands on the other side of a bound.
+/// Returns the bound of what is on the other side of a bound.
 fn other_side(bound: Bound<&str>) -> Bound<&str> {
     match bound {
         Bound::Included(id) => Bound::Excluded(id),

@@ -76,7 +76,7 @@ pub(super) struct RelayTerms {
     pub(super) patience: Duration,
 }
 
-/// What a relay is told by its actor.
+/// What an actor sends its relay.
 pub(super) enum Signal {
     /// A process that it had has ended.
     ProcessDown,
@@ -381,7 +381,7 @@ impl Relay {
         self.sent -= 1;
         self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
-        // Log lines may stand before the answer.
+        // Log lines may come before the answer.
         let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
         let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
         self.taught
@@ -427,7 +427,7 @@ impl Relay {
             return Some(TunnelEnd::over(&gone));
         }
         self.part_with_process();
-        // What was in hand is lost; nobody can tell how far it came.
+        // What was in hand is lost; its progress is unknown.
         self.refuse_head(&gone.into());
         None
     }

@@ -1,4 +1,4 @@
-//! The orderly end of a tunnel: the process goes back, and the client is told whether it lived.
+//! The orderly end of a tunnel: the process goes back, and the client learns whether it lived.
 //!
 //! SUMMARY   A process that has answered its last command may still end over it, which shows only when
 //!           it is asked again. So it is reset here, as after every tunnel, and the connection ends after

@@ -82,7 +82,7 @@ impl JobThreads {
         let thread = self.least_loaded(wanted.max(1))?;
         let (http, place) = (thread.http.clone(), Arc::clone(&thread.place));
         let (running, begin) = prepare(move || make(http), place);
-        // Where the thread has just ended, so has the run, and its monitors are told.
+        // Where the thread has just ended, so has the run, and its monitors are notified.
         thread.arbiter.spawn_fn(begin);
         Ok(running)
     }

@@ -146,7 +146,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket, whosever its file is.
+    /// Returns the path of a Unix socket, no matter who owns its file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, .. } => Some(path),

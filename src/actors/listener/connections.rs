@@ -16,7 +16,7 @@ const SEARCH_MAX: usize = 256;
 pub(crate) struct Connections(BTreeMap<ActorId, ClientHandle>);
 
 impl Connections {
-    /// Adds one, whose end is told to `down`.
+    /// Adds one; `down` is notified of its end.
     pub(crate) fn add(&mut self, client: ClientHandle, down: Recipient<Down>) {
         client.pid.monitor(down);
         self.0.insert(client.pid.id(), client);

@@ -122,7 +122,7 @@ impl Inherited {
         Ok(Self(RefCell::new(sockets)))
     }
 
-    /// Takes the Unix socket for a key or a service, if it was passed. It stands where it was made, and at `path`
+    /// Takes the Unix socket for a key or a service, if it was passed. It is where it was made, and at `path`
     /// if it does not tell where.
     ///
     /// # Errors

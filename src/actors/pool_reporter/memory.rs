@@ -21,7 +21,7 @@ use policy::pool::ProcId;
 /// The time from the end of a reading to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How far above a process its leader is looked for.
+/// How far above a process its leader is searched for.
 const ANCESTORS_MAX: usize = 128;
 
 impl PoolReporter {

@@ -173,7 +173,7 @@ impl Handler<GetResetConfig> for ProcManager {
 
 /// What requests are checked for, and how they are answered.
 impl ProcManager {
-    /// Requires that each pool which may serve a request may be used by who asks.
+    /// Requires that each pool which may serve a request may be used by the caller.
     fn permit(&self, target: Target, limits: Option<&CallerLimits>) -> Result<(), GetProcError> {
         let Some(limits) = limits else {
             return Ok(());

@@ -203,7 +203,7 @@ impl PoolTable {
         }) as u32)
     }
 
-    /// Returns the core's settings of a pool.
+    /// Returns the core's settings for a pool.
     pub(super) fn settings(
         &mut self,
         section: &PoolConfig,
@@ -305,7 +305,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the pool that stands for those that a request could have been served by.
+    /// Returns the pool that represents those that a request could have been served by.
     pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
         match target {
             Target::Pool(id) => self.slots.get(id.0 as usize)?.as_ref().map(|_| id),
@@ -314,7 +314,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the name of a pool, or of the group or language that it stands for.
+    /// Returns the name of a pool, or of the group or language that it represents.
     pub(super) fn label(&self, target: Target) -> Arc<str> {
         let label = match target {
             Target::Pool(id) => {

@@ -55,7 +55,7 @@ struct Line {
 }
 
 impl Line {
-    /// Nothing is told behind the end.
+    /// Nothing is reported after the end.
     fn tell(&self, news: JobNews) {
         let is_end = matches!(news, JobNews::Ended(_));
         if self.is_over.replace(self.is_over.get() || is_end) {
@@ -93,7 +93,7 @@ impl Reports {
         }
     }
 
-    /// Where parts of the job tell of refused documents.
+    /// Where parts of the job report refused documents.
     pub(super) fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
         Rc::new(move |doc| line.tell(JobNews::Refused(doc)))

@@ -49,7 +49,7 @@ impl JobEntry {
         JobName::new(&self.id, &self.replication)
     }
 
-    /// Returns whether its run, started at this time, has more to replicate but no progress for [`STALLED_AFTER`].
+    /// Returns whether its run, started at this time, has more to replicate, without progress for [`STALLED_AFTER`].
     pub(super) fn is_stalled(&self, started: WallTime, now: WallTime) -> bool {
         let moved = self.progress_at.map_or(started, |at| at.max(started));
         let left = self.progress.as_ref().and_then(|it| it.changes_pending);

@@ -252,7 +252,7 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
-            // A priority is no state, and is told nevertheless.
+            // A priority is no state, but is reported too.
             self.note_changed(id);
             is_known
         };

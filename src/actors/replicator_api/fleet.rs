@@ -1,4 +1,4 @@
-//! What this daemon knows of the others of its fleet: which there are, what is wrong at them, and how their jobs stand.
+//! What this daemon knows of the others of its fleet: which there are, their problems, and the state of their jobs.
 //!
 //! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What they report of
 //!           documents is with [`DocStates`], so that states, counts and pages are right for all.

@@ -251,7 +251,7 @@ impl Process {
 }
 
 impl ServiceProcess {
-    /// Sends a command and waits for its answer. Also returns what was told before it; the call itself gets it
+    /// Sends a command and waits for its answer. Also returns what was reported before it; the call itself gets it
     /// if there is no answer to hand on.
     pub(super) async fn prompt(
         &self,

@@ -280,7 +280,7 @@ mod tests {
         })
     }
 
-    /// Reduces all rows of a group at once, and finds groups where rows of one group stand together.
+    /// Reduces all rows of a group at once, and finds groups where rows of one group are adjacent.
     fn collected(
         reducer: &BuiltinReducer,
         grouping: Grouping,

@@ -1,6 +1,6 @@
 //! Function calls from JSON objects.
 //!
-//! PROMISES  Whatever is wrong is told by its name.
+//! PROMISES  Every mistake is reported by its name.
 
 use serde_json::value::{RawValue, to_raw_value};
 

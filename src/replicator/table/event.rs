@@ -20,7 +20,7 @@ pub(crate) enum Event {
         /// What it says now.
         wish: Wish,
     },
-    /// A version of a document was read that says nothing of how its replication stands, after its
+    /// A version of a document was read that does not say the replication's state, after its
     /// [`Event::Changed`]: what this service wrote of an error says so.
     Written {
         /// Its id.

@@ -110,7 +110,7 @@ impl DocTable {
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets what was told before a time of documents that are not there or ask for nothing: a status
+    /// Forgets what was reported before a time of documents that are not there or ask for nothing: a status
     /// may come before its document, but not so much.
     pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {
