@@ -26,7 +26,7 @@ use child::Spawner;
 /// How many messages may wait for it before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Finds out what nobody knows yet.
+/// Finds out what is not known yet.
 pub(crate) struct PoolProber {
     spawner: Spawner,
     log: Logger,

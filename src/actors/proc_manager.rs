@@ -109,7 +109,7 @@ pub struct ManagerSettings {
 }
 
 impl ManagerSettings {
-    /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
+    /// Returns who may be served by the processes of a language, where their pool's section says nothing else:
     /// a language that keeps functions apart by itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.isolates_functions()) {
@@ -187,7 +187,7 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
     full: RepeatLimiter,
-    /// What finds out what nobody knows yet of the pools' query servers.
+    /// Finds out what is not known yet of the pools' query servers.
     prober: Addr<PoolProber>,
     /// What tells people of the pools.
     reporter: Addr<PoolReporter>,

@@ -309,7 +309,7 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // The exit code tells callers that do not read it.
+        // Callers that do not read it have the exit code.
         output.write(&text).map(drop)
     }
 

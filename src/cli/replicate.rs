@@ -169,7 +169,7 @@ fn wrong_replication(error: &SpecError) -> CliError {
 }
 
 /// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse. Returns whether
-/// it compared everything: not so if nobody reads the differences.
+/// it compared everything: not so if the reader of the differences is gone.
 ///
 /// # Errors
 /// As `settee replicate --verify=only`.

@@ -1,7 +1,7 @@
 //! What is wrong: which of the troubles that somebody sees at a look are problems, and since when.
 //!
 //! SUMMARY   Every look brings what it found. [`Problems`] reports those that have lasted.
-//! PROMISES  A trouble is reported after the delay of its [`Kind`], with the time at which it was first
+//! PROMISES  A trouble is reported once it has lasted the delay of its [`Kind`], with the time at which it was first
 //!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses are over once they are
 //!           acknowledged. The worst come first.
 //! LIMITS    At most [`PROBLEMS_MAX`]: of more, the least are left out.

@@ -59,7 +59,7 @@ struct Half {
     places: FxHashMap<Subject, usize>,
     functions: Vec<Subject>,
     costs: Vec<FunctionCost>,
-    /// What each has taken, in nanoseconds: the least is searched here.
+    /// What each has taken, in nanoseconds, searched for the least.
     weights: Vec<u64>,
 }
 

@@ -78,7 +78,7 @@ pub struct PidGuard {
 }
 
 impl PidGuard {
-    /// Starts an actor that nobody watches yet.
+    /// Starts an actor that is not monitored yet.
     #[allow(
         clippy::new_without_default,
         reason = "a new identity is not a default"

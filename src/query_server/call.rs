@@ -100,7 +100,7 @@ struct Progress {
     told: Told,
     /// What map functions have done, if a report is wanted.
     tally: Tally,
-    /// Whether the process has reported the error that an answer is.
+    /// Whether the process also reported the error of the answer.
     is_explained: bool,
     /// The same of the lines of its tenant.
     is_explained_to_tenant: bool,
@@ -384,7 +384,7 @@ pub struct Loan {
     cpu_before: Option<Duration>,
 }
 
-/// What a process has told and nobody has taken.
+/// What a process has reported and is not taken yet.
 #[derive(Debug, Default)]
 struct Telling {
     /// Before each answer, oldest first.
@@ -395,7 +395,7 @@ struct Telling {
     current: Told,
 }
 
-/// How much a process may tell before what it told is taken, in bytes.
+/// How much a process may report before that is taken, in bytes.
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {

@@ -223,7 +223,7 @@ impl DocTable {
         }
     }
 
-    /// Waits for news of all documents of which nobody reported how far they are.
+    /// Waits for news of all documents whose progress is not reported yet.
     fn await_all(&mut self) {
         self.unread = 0;
         for known in self.known.values_mut() {

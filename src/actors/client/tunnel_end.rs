@@ -64,7 +64,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The conversation can go on with another service, whom a client asks that is as patient as this.
+    /// Lets a client with this patience go on with the conversation at another service.
     pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
         self.patience_ms = resume.is_some().then_some(patience.as_millis());
         self.resume = resume;

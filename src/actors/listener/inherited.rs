@@ -88,7 +88,7 @@ enum Passed {
     Tcp(TcpListener),
 }
 
-/// The sockets that nobody has taken yet.
+/// The sockets that are not taken yet.
 #[derive(Default)]
 pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
 
@@ -156,7 +156,7 @@ impl Inherited {
         format!("{SERVICE}{service}")
     }
 
-    /// Warns of those that nobody has taken; they stay open, as a service of their name may come with a reload.
+    /// Warns of those that are not taken; they stay open, as a service of their name may come with a reload.
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,

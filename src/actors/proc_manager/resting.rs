@@ -35,7 +35,7 @@ const REST_CPU_MAX: Duration = Duration::from_millis(200);
 /// After how many looks everything in a cell has to have stopped: 5 seconds.
 const ACTIVITY_LOOKS_MAX: u32 = 20;
 
-/// A cell that was told to rest, which is not certain yet.
+/// A cell that was told to rest, and may still run.
 struct Settling {
     /// When its process was taken back or started.
     since: Instant,

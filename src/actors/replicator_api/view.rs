@@ -287,7 +287,7 @@ pub fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("view: an object of texts and numbers can be written")
 }
 
-/// Returns the URL of an endpoint; none for what is no URL, for nobody knows where in it a password is
+/// Returns the URL of an endpoint; none for what is no URL, as the place of a password in it is unknown.
 fn endpoint(value: &Value) -> Option<String> {
     let url = match value {
         Value::String(url) => url,

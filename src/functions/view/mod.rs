@@ -115,7 +115,7 @@ pub enum ViewError {
         /// What happened.
         reason: String,
     },
-    /// The reader is gone.
+    /// The rows are no longer wanted.
     #[error("the rows are not wanted any more")]
     Unwanted,
 }
