@@ -92,10 +92,10 @@ pub enum StartError {
     /// The socket cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// An address cannot be had.
+    /// An address is not available.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The socket of a service cannot be had.
+    /// The socket of a service is not available.
     #[error(transparent)]
     Service(#[from] ServiceSocketError),
     /// A socket that was passed cannot be used.
@@ -571,7 +571,7 @@ pub(crate) fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
 
         fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
             if let Some(waiting) = self.0.take() {
-                // Nobody may wait any more.
+                // The caller may be gone.
                 let _ = waiting.send(msg.reason);
             }
             ctx.stop();

@@ -1,4 +1,4 @@
-//! Work on long input, on a thread of its own, so that nobody waits for it whom the thread at hand serves.
+//! Work on long input, on a thread of its own, so that others that the current thread serves do not wait for it.
 //!
 //! SUMMARY   [`aside`] does something with bytes: at once with short ones, in turn and on another thread with long ones.
 //! CALLED    By HTTP for bodies, by clients of the sockets and children for lines.

@@ -1,6 +1,6 @@
 //! Who did what: each order and each change is one record.
 //!
-//! SUMMARY   Where an order arrives, a [`PendingOrder`] is begun. It is told what the order was for and what it did, and
+//! SUMMARY   Where an order arrives, a [`PendingOrder`] is begun. It gets what the order was for and what it did, and
 //!           becomes a record when the order is answered: in the log, and among the last [`KEPT_MAX`], which `audit`
 //!           tells.
 //! PROMISES  An order has one record, also when its sender goes away or its task is lost. Nobody waits for the log.
@@ -161,7 +161,7 @@ impl Sender {
         }
     }
 
-    /// Returns a sender of whom only this is known: a signal, another daemon.
+    /// Returns a sender known only by this: a signal, another daemon.
     pub(crate) fn known(who: Option<&str>, from: impl Into<String>) -> Self {
         Self {
             who: who.map(str::to_owned),

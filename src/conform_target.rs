@@ -136,7 +136,7 @@ impl peer::Peer for Peer {
 /// A process of the pool.
 pub struct LentProcess {
     lease: Lease,
-    /// How long an answer may take: longer than the case, whose deadline tells of silence.
+    /// How long an answer may take: longer than the case, whose deadline detects silence.
     time: Duration,
     /// The answers to come, oldest first.
     answers: VecDeque<Answer>,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
 //!           [`problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
-//!           [`report`] is what the daemons of a fleet tell each other of it.
+//!           [`report`] is what the daemons of a fleet send each other.
 //! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;
@@ -26,7 +26,7 @@ pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
 #[derive(Debug, Default)]
 struct Board {
     health: Health,
-    /// How much of each loss, by its kind and subject, which were told before.
+    /// How much of each loss was acknowledged, by its kind and subject.
     acknowledged: BTreeMap<(String, String), u64>,
 }
 
@@ -98,7 +98,7 @@ impl HealthBoard {
         disabling.cloned().collect()
     }
 
-    /// Returns what everybody is told.
+    /// Returns what everybody sees.
     pub fn told(&self) -> Health {
         let mut health = self.lock().health.clone();
         let worst = health.problems.first();

@@ -42,7 +42,7 @@ pub(crate) struct Sender {
     pub(crate) user: Option<String>,
 }
 
-/// Returns what stands for all addresses of one peer: of IPv6, a peer has a network of 64 bits.
+/// Returns what represents all addresses of one peer: of IPv6, a peer has a network of 64 bits.
 pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

@@ -65,8 +65,7 @@ impl Certificate {
     }
 }
 
-/// Returns the name (CN) in the certificate that a client has shown, which somebody has signed whom `cacert_file`
-/// names.
+/// Returns the name (CN) in the certificate that a client has shown, which an issuer in `cacert_file` has signed.
 pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
     let shown = connection.peer_certificates()?.first()?;
     let (_, certificate) = X509Certificate::from_der(shown).ok()?;

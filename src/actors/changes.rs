@@ -7,8 +7,7 @@ use actix::prelude::*;
 use futures_util::stream;
 use tokio::sync::watch;
 
-/// Has an actor act after each change, for as long as both live. That nobody can change it any more is no
-/// reason to end.
+/// Has an actor act after each change, for as long as both live. The end of the sender is no reason to end.
 pub(super) fn follow<A: Actor<Context = Context<A>>, T: Send + Sync + 'static>(
     changes: watch::Receiver<T>,
     ctx: &mut Context<A>,

@@ -97,7 +97,7 @@ struct Tunnel {
     process: Rc<Holding>,
     /// How long it may work on a line; `None` is its own timeout.
     timeout: Option<Duration>,
-    /// Whether the client wants to be told what became of it.
+    /// Whether the client wants to learn what became of it.
     tells_end: bool,
     _end: Watch,
 }
@@ -362,7 +362,7 @@ impl Client {
 
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
-        // What it still holds was not given back: in any order in which that is told, it has crashed.
+        // What it still holds was not given back: whatever order that is seen in, it has crashed.
         self.pid_guard
             .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();

@@ -5,7 +5,7 @@
 //!           arbiter.
 //! CALLED    By HUP, and over HTTP.
 //! LIMITS    What was set over HTTP ends with the service, unless daemons share it. A plan takes the sockets that a
-//!           reload would need, to find out whether they can be had, and gives them up at once.
+//!           reload would need, to find out whether they are available, and gives them up at once.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
 
 pub mod shared;

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Runs [`Ownership`]: carries its requests out at the database, tells ReplicatorDocuments what
 //!           it owns, gives back or has lost, and jobs for how long they may begin checkpoints.
-//! PROMISES  Decides nothing and never waits. When it ends, in whatever way, no lease of its says yes any
-//!           more; the next one begins with another epoch. So it does when ReplicatorDocuments ends.
+//! PROMISES  Decides nothing and never waits. When it ends, in whatever way, none of its leases says
+//!           yes; the next one begins with another epoch. So it does when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
 //! LIMITS    When the service ends it takes [`LEAVE_MAX`] and [`DEPART_MAX`] at most: documents that are not released then are
 //!           free with the end of the lease.
@@ -39,7 +39,7 @@ use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Reac
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
 
-/// How long until the time is looked at again at the latest: timers stand still while the machine sleeps.
+/// How long until the time is checked again at the latest: timers stop while the machine sleeps.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// How long to wait for ReplicatorDocuments when it is being started again.
@@ -67,7 +67,7 @@ const ASKED_MAX: usize = 32;
 pub(crate) struct FleetMemberOptions {
     /// What daemons share.
     pub fleet: Arc<dyn FleetStore>,
-    /// What it tells of itself.
+    /// What it publishes about itself.
     pub name: DaemonName,
     /// Who acts upon the documents.
     pub documents: RegisteredName<ReplicatorDocuments>,
@@ -104,7 +104,7 @@ pub(crate) struct FleetMember {
 impl FleetMember {
     /// Makes a member that owns nothing, and whose life is watched already.
     pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
-        // Two daemons may be told the same address.
+        // Two daemons may be given the same address.
         let number = u64::from_le_bytes(random());
         let name = format!("{} {number:016x}", options.name.address);
         Self {
@@ -155,7 +155,7 @@ impl FleetMember {
         self.event(event, ctx);
     }
 
-    /// Tells the core of servers. What is missed is told again, or holds for a while.
+    /// Tells the core of servers. What is missed is reported again, or holds for a while.
     fn hear_of_servers(&self, ctx: &mut Context<Self>) {
         let told = self.options.servers.subscribe();
         let told = stream::unfold(told, |mut told| async move {
@@ -293,7 +293,7 @@ impl FleetMember {
         }
     }
 
-    /// Asks for a new epoch, in place of all that this daemon may have.
+    /// Asks for a new epoch, which replaces all that this daemon may have.
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
@@ -398,7 +398,7 @@ impl FleetMember {
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
     }
 
-    /// Leaves without waiting for documents any more: no checkpoint is begun from now on.
+    /// Leaves without waiting further for documents: no checkpoint is begun from now on.
     fn leave_now(&mut self, ctx: &mut Context<Self>) {
         if self.is_departing {
             return;

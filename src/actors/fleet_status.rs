@@ -1,10 +1,10 @@
-//! FleetStatus: tells the other daemons of a fleet how this one's jobs stand and what is wrong at it, reads what they
-//! tell, and takes their orders.
+//! FleetStatus: publishes the state of this daemon's jobs and its problems to the fleet, reads those of the other
+//! daemons, and takes their orders.
 //!
-//! SUMMARY   Four tasks that know nothing of each other: one writes statuses, one reports what is wrong, one reads, one
+//! SUMMARY   Four tasks that know nothing of each other: one writes statuses, one reports problems, one reads, one
 //!           takes orders.
 //! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a time.
-//!           What could not be written is written later, as it is then. Under a new epoch everything is told anew.
+//!           What could not be written is written later, as it is then. Under a new epoch everything is reported anew.
 //! CALLED    By nobody: what it reads is with [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a job that is not there yet is tried for
 //!           [`ORDER_WAIT`].
@@ -35,16 +35,16 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// The most statuses that one request writes.
 const STATUSES_MAX: usize = 500;
 
-/// How often it is looked whether something else is wrong than was reported.
+/// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// After so long the same is reported again, so that its age says that it still holds.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
-/// How often it is looked how far running jobs came.
+/// How often job progress is sampled.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// How often orders are looked for when nobody tells of any.
+/// How often orders are polled without a notification.
 const ORDERS_EVERY: Duration = Duration::from_secs(10);
 
 /// How long an order is tried whose job is not there yet, and how often.
@@ -135,7 +135,7 @@ impl Outage {
     }
 }
 
-/// Writes how the jobs of this daemon stand.
+/// Writes the state of this daemon's jobs.
 async fn write(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let states = api.database().states();
@@ -146,7 +146,7 @@ async fn write(api: ReplicatorApi, log: Logger) {
         sleep(WRITE_EVERY).await;
         let Some(epoch) = fleet.epoch() else { continue };
         if told != Some(epoch) {
-            // An error is an end of the scheduler: its successor tells of all its jobs.
+            // An error is an end of the scheduler: its successor reports all its jobs.
             let transient = api.transient().await.unwrap_or_default();
             states.lock().note_changed(transient);
             states.lock().note_all();
@@ -193,7 +193,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     loop {
         sleep(REPORT_EVERY).await;
         let health = health.told();
-        // Nobody has looked before a daemon is named.
+        // Health is not checked before a daemon is named.
         let Some(epoch) = fleet.epoch().filter(|_| !health.daemon.is_empty()) else {
             continue;
         };
@@ -217,7 +217,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     }
 }
 
-/// Reads how the jobs of other daemons stand.
+/// Reads the state of the other daemons' jobs.
 async fn read(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let effect = "lists show their replications as they were, and say how long ago";

@@ -1,4 +1,4 @@
-//! HealthWatcher: looks every few seconds at what is wrong.
+//! HealthWatcher: checks every few seconds what is wrong.
 //!
 //! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
 //!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`].
@@ -44,10 +44,10 @@ const REST_MAX: Duration = Duration::from_secs(20);
 /// How often the files of the configuration are compared with what is in force.
 const FILES_EVERY: Duration = Duration::from_secs(60);
 
-/// How often the size of the documents in the store is looked at: a database counts all of them.
+/// How often the size of the documents in the store is read: a database counts all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// When it is looked at first: once documents have been read.
+/// When it is checked first: once documents have been read.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// For how long the store may take to answer.
@@ -81,7 +81,7 @@ pub(crate) struct HealthWatcher {
     /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
     of_files: Option<Problem>,
     growth: Growth,
-    /// What was found of the size of the store, which is looked at every [`SIZE_EVERY`].
+    /// What was found of the size of the store, which is read every [`SIZE_EVERY`].
     of_growth: Option<Problem>,
     clock: Clock,
     pid_guard: PidGuard,
@@ -236,7 +236,7 @@ async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
         .ok()
 }
 
-/// Returns what is told of a store that has not answered in its time.
+/// Returns what is reported of a store that has not answered in its time.
 fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
     Err(format!("it has not answered within {seconds} s"))

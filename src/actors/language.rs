@@ -128,7 +128,7 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a language, in place of an earlier one of the same name.
+    /// Adds a language; it replaces an earlier one of the same name.
     pub fn register(&mut self, name: &str, language: impl Language + 'static) {
         self.insert(LanguageName::new(name), Arc::new(language));
     }

@@ -31,7 +31,7 @@ use crate::query_server::prompt::Command;
 pub trait NativeServer: Send {
     /// Answers one command, a JSON array on one line, with one JSON value on one line, as a query
     /// server in a process of its own would print it: `["error", NAME, REASON]` says no. Lines
-    /// `["log",TEXT]` may stand before it.
+    /// `["log",TEXT]` may come before it.
     fn prompt(&mut self, command: &str) -> String;
 
     /// Takes the log for what the next command has to say there: its records name the call that it is for.

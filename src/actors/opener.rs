@@ -213,7 +213,7 @@ impl Handler<Down> for Opener {
     }
 }
 
-/// Gives up: the process is not wanted any more.
+/// Gives up: the process is no longer wanted.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopOpening;

@@ -168,7 +168,7 @@ impl Backend for ChildBackend {
 
     fn held_back(process: &OsProcess) -> Option<LocalBoxFuture<'static, bool>> {
         let question = process.backend.child.held_back()?;
-        // Without a thread to ask on, nobody is told.
+        // Without a thread to ask on, nobody learns of it.
         let answer = async { blocking::run("cpu_max", question).await.unwrap_or(false) };
         Some(Box::pin(answer))
     }
@@ -181,7 +181,7 @@ impl Backend for ChildBackend {
     /// Closes the child's input, then tells it to end (TERM), then kills it. One that rests would hear nothing of it.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.shared.stay_awake();
-        // Closed behind the line. What the child says to it is nobody's, and is passed over.
+        // Closed behind the line. What the child says to it is nobody's, and is discarded.
         if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
             stdin.write_lines([Bytes::copy_from_slice(line.as_bytes())]);
         }

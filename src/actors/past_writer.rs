@@ -133,7 +133,7 @@ impl PastWriter {
         (writer, task)
     }
 
-    /// Notes the past of a job, and what documents it remembers that were not replicated, in place of what was noted
+    /// Notes the past of a job, and what documents it remembers that were not replicated; replaces what was noted
     /// of it before.
     pub fn note(&self, of: &Arc<PastOf>, job: &JobView<'_>, refused: &VecDeque<Arc<RefusedDoc>>) {
         let kept = job.history.iter().take(past::ENTRIES_MAX).cloned();

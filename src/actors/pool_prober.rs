@@ -1,7 +1,7 @@
 //! PoolProber: finds out, with children of its own, what the pools' query servers can do and which layers of
 //! their cells hold.
 //!
-//! SUMMARY   Probes an ability when a request needs it, and tries each cell once. What it finds stands in
+//! SUMMARY   Probes an ability when a request needs it, and tries each cell once. What it finds is in
 //!           [`Abilities`](crate::query_server::abilities::Abilities) and
 //!           [`TriedCell`](crate::query_server::tried_cell::TriedCell), which it alone writes.
 //! PROMISES  Never waits: probes and trials run beside its turns, each with a deadline. When it ends, none of
@@ -26,7 +26,7 @@ use child::Spawner;
 /// How many messages may wait for it before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Finds out what nobody knows yet.
+/// Finds out what is not known yet.
 pub(crate) struct PoolProber {
     spawner: Spawner,
     log: Logger,

@@ -31,7 +31,7 @@ const MAILBOX_MESSAGES_MAX: usize = 1024;
 pub(crate) struct PoolReporter {
     log: Logger,
     clock: Clock,
-    /// The pools of which anything was told.
+    /// The pools about which anything was logged.
     pools: FxHashMap<PoolId, Told>,
     /// Whether a timer is set for the summaries of starts.
     sums_starts_up: bool,
@@ -62,7 +62,7 @@ impl PoolReporter {
     }
 }
 
-/// Returns a time as people are told it.
+/// Returns a time as it is logged.
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! PressureGauge: measures the pressure on the machine, and tells the manager how much its pools may use.
 //!
 //! SUMMARY   At an interval, and only while the configuration asks for it, reads the machine's gauges
-//!           and has [`Governor`] decide; [`SetLevel`] is what the manager is told.
+//!           and has [`Governor`] decide; [`SetLevel`] is what the manager gets.
 //! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every level is sent to the
 //!           manager, so that a restarted one knows it as well. Switched off, it sets no timer and all
 //!           limits are the hard ones.
@@ -76,7 +76,7 @@ impl Machine {
 pub struct PressureOptions {
     /// What is read.
     pub gauges: Gauges,
-    /// Who is told.
+    /// Who is notified.
     pub manager: RegisteredName<ProcManager>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,

@@ -109,7 +109,7 @@ pub struct ManagerSettings {
 }
 
 impl ManagerSettings {
-    /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
+    /// Returns who may be served by the processes of a language, where their pool's section says nothing else:
     /// a language that keeps functions apart by itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.isolates_functions()) {
@@ -137,7 +137,7 @@ impl ManagerSettings {
 /// What the actor keeps of a client, from its first request to its end.
 #[derive(Default)]
 struct PoolClient {
-    /// Where it is told that a process is taken from it.
+    /// Where it is notified that a process is taken from it.
     revoked: Option<Recipient<ProcRevoked>>,
     /// Who that is, for people.
     who: Option<Arc<Holder>>,
@@ -183,11 +183,11 @@ pub struct ProcManager {
     resting: resting::Due,
     /// What its checks of itself found.
     findings: turn::Findings,
-    /// Pool -> whom to tell of its changes.
+    /// Pool -> its watchers.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
     full: RepeatLimiter,
-    /// What finds out what nobody knows yet of the pools' query servers.
+    /// Finds out what is not known yet of the pools' query servers.
     prober: Addr<PoolProber>,
     /// What tells people of the pools.
     reporter: Addr<PoolReporter>,
@@ -284,7 +284,7 @@ impl ProcManager {
         if !self.shutting_down || is_left {
             return;
         }
-        // Now it has been told everything.
+        // Now it has everything.
         self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);

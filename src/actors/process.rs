@@ -1,4 +1,4 @@
-//! Process: the actor that stands for one query server, whatever runs it.
+//! Process: the actor that represents one query server, whatever runs it.
 //!
 //! SUMMARY   Sends prompts, matches answers to them first in, first out, keeps their deadlines, tells
 //!           the manager when it is idle, and ends. A [`Backend`] is what runs the query server: a
@@ -85,7 +85,7 @@ pub trait Backend: Sized + Unpin + 'static {
         None
     }
 
-    /// Ends the query server at once. Everybody who waits has been told why.
+    /// Ends the query server at once. Everybody who waits has the reason already.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
     /// Ends the query server, which has time to end by itself.
@@ -218,7 +218,7 @@ impl<B: Backend> Process<B> {
         before.is_some_and(|before| ![token, MANAGER_TOKEN].contains(&before))
     }
 
-    /// Whether what the process prints and says is for whom it is lent to now, and not for an earlier holder.
+    /// Whether what the process prints and says is for its current holder, and not for an earlier one.
     fn speaks_to_its_holder(&self) -> bool {
         let is_its = |token| {
             let is_nobodys = token == MANAGER_TOKEN && !self.is_used;
@@ -375,7 +375,7 @@ impl<B: Backend> Process<B> {
 
     /// Kills the query server for `reason`, which everybody who waits gets.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
-        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        // First, so that a holder that hears of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),
@@ -559,7 +559,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
 impl<B: Backend> Handler<SetTimeout> for Process<B> {
     type Result = bool;
 
-    /// Returns whether whoever says so holds the process.
+    /// Returns whether the sender holds the process.
     fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
         let holds = self.shared.is_assigned_to(msg.token);
         if holds {

@@ -3,7 +3,7 @@
 //! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. The work is
 //!           done by its parts, each a task of its own: a changes reader, a changes manager that
 //!           deals out batches, and workers.
-//! PROMISES  [`JobNews::Ended`] is told exactly once, whatever happens. The end of any part that is
+//! PROMISES  [`JobNews::Ended`] is reported exactly once, whatever happens. The end of any part that is
 //!           not in order ends the job with the part's reason. A checkpoint never records more than
 //!           is done. A job that is stopped is gone after [`STOP_MAX`].
 //! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by
@@ -88,7 +88,7 @@ struct BatchDone {
 #[rtype(result = "()")]
 struct AllDone;
 
-/// The job has a feed of its own, for this reason, or has none any more.
+/// The job has a feed of its own, for this reason, or no longer has one.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct OwnFeed(Option<Arc<str>>);

@@ -1,10 +1,10 @@
 //! ReplicationScheduler: runs replications in turns, as many at a time as may run.
 //!
 //! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and carries out its
-//!           actions; keeps what a job replicates and how far it came; tells those who wait and
+//!           actions; keeps what a job replicates and its progress; notifies those who wait and
 //!           those who subscribed.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
-//!           once. Everybody who waits for a job's end is told, or finds the channel closed.
+//!           once. Everybody who waits for a job's end is notified, or finds the channel closed.
 //! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
@@ -87,7 +87,7 @@ struct RunRow {
 pub struct ReplicationScheduler {
     /// All decisions.
     core: Scheduler,
-    /// Job -> what it replicates, how far it came, who waits for its end.
+    /// Job -> what it replicates, its progress, who waits for its end.
     entries: FxHashMap<JobId, JobEntry>,
     /// Run -> its job, from its start until it is gone.
     runs: FxHashMap<Run, RunRow>,
@@ -107,7 +107,7 @@ pub struct ReplicationScheduler {
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<ScheduleAction>,
-    /// How the run that ends now ended, for those who are told.
+    /// How the run that ends now ended, for those who wait.
     ending: Option<JobEnd>,
     /// How many crashes that were not the first ones of their jobs are not told yet.
     crashed_again: u64,
@@ -437,7 +437,7 @@ impl ReplicationScheduler {
         self.event(Event::Exited { run: msg.run, end }, ctx);
         self.ending = None;
         for waiting in row.gone {
-            // Nobody may wait any more.
+            // The caller may be gone.
             let _ = waiting.send(true);
         }
         self.finish_shutdown(ctx);
@@ -454,7 +454,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Ends once nothing runs any more.
+    /// Ends once nothing runs.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.shutting_down && self.runs.is_empty() {
             self.tell_crashes();

@@ -85,7 +85,7 @@ impl ReplicatorApi {
         Some(fleet)
     }
 
-    /// Returns how old is what is told of other daemons, in seconds; none where one daemon has the store to itself.
+    /// Returns the age of what other daemons reported, in seconds; none where one daemon has the store to itself.
     pub fn age_s(&self) -> Option<u64> {
         self.fleet()?.age_s()
     }
@@ -164,7 +164,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// Returns how many jobs there are in which state; no job of this daemon is looked at.
+    /// Returns how many jobs there are in which state; no job of this daemon is read.
     ///
     /// # Errors
     /// The service ends.

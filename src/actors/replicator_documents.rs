@@ -107,7 +107,7 @@ pub(crate) struct BeginAnew {
 #[rtype(result = "()")]
 struct Updated(Vec<Document>);
 
-/// Something takes time, and tells what came of it.
+/// Something that takes time, and returns what came of it.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
 /// What came of something, and the work that has ended with it.
@@ -263,7 +263,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Begins to add a job; none if the document may not be acted upon any more.
+    /// Begins to add a job; none if the document may no longer be acted upon.
     fn begin_add(
         &self,
         doc: String,

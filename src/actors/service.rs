@@ -5,7 +5,7 @@
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
 //!           loss. When the service goes, its socket goes last, and those
-//!           who still wait to be accepted are told why ([`leaving`]), unless the program ends and somebody
+//!           who still wait to be accepted learn why ([`leaving`]), unless the program ends and somebody
 //!           else keeps the socket.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
@@ -114,7 +114,7 @@ impl Service {
         self.pid_guard.pid()
     }
 
-    /// Waits for the next connection that may be let in, in place of what it waited for before.
+    /// Waits for the next connection that may be let in, instead of what it waited for before.
     fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
@@ -232,7 +232,7 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
-/// Takes the service out of operation: no connection is accepted any more, those that are there finish
+/// Takes the service out of operation: no more connections are accepted, those that are there finish
 /// what is in hand or are cut, their processes go back; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();

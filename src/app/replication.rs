@@ -100,7 +100,7 @@ pub(super) struct Parts {
     pub specs: Vec<ChildSpec>,
 }
 
-/// What is told of servers and not heard yet, at most.
+/// Reports about servers that are not received yet, at most.
 const SERVERS_TOLD_MAX: usize = 1024;
 
 /// ReplicatorDocuments, once it is there.

@@ -44,7 +44,7 @@ impl Sockets {
     /// Binds all that the configuration names. Says in the log which of those that were passed it does not use.
     ///
     /// # Errors
-    /// One of them cannot be had; nothing is left of the others.
+    /// One of them is not available; nothing is left of the others.
     pub async fn bind(
         config: &Config,
         inherited: Inherited,

@@ -7,7 +7,7 @@
 //!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: nobody
 //!           else waits for them. A changed password ends what was remembered of the old one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
-//! DIFFERS   Users stand in the configuration: there is no `_users` database. Being locked out is told with
+//! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
 
 mod decoy;

@@ -1,6 +1,6 @@
 //! What somebody may do.
 //!
-//! SUMMARY   [`Rights`] are the roles of whoever asks, and the pools that a caller is held to;
+//! SUMMARY   [`Rights`] are the roles of the caller, and the pools that a caller is held to;
 //!           [`Right`] is what a request takes. HTTP and the socket ask the same question.
 //! PROMISES  Who has no role may do nothing. A right that no role names is the administrators'.
 
@@ -95,7 +95,7 @@ impl Rights {
     /// Requires a right.
     ///
     /// # Errors
-    /// What is missing, to be told.
+    /// What is missing, as a message.
     pub fn require(&self, right: Right) -> Result<(), String> {
         if self.has(right) {
             return Ok(());
@@ -111,7 +111,7 @@ impl Rights {
 pub struct CallerLimits {
     /// The only pools; none is every pool that is for callers.
     pub pools: Option<Arc<[String]>>,
-    /// No command of the configuration, whoever its pool is for: the code, and the choice of its language, are those of
+    /// No command of the configuration, in any pool: the code, and the choice of its language, are those of
     /// somebody who has no account here.
     pub built_in_only: bool,
 }

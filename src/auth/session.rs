@@ -1,4 +1,4 @@
-//! Sessions: what stands in the cookie `AuthSession`.
+//! Sessions: what is in the cookie `AuthSession`.
 //!
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
 //!           seconds and the session's random number, signed with the secret and the salt of the
@@ -20,7 +20,7 @@ use crate::config::password::{PasswordHash, random};
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";
 
-/// Longest cookie that is looked at, in bytes.
+/// Longest cookie that is read, in bytes.
 const COOKIE_BYTES_MAX: usize = 1024;
 
 /// A session that counts.

@@ -114,7 +114,7 @@ impl Copying {
             }
             _ => {}
         }
-        // It may wait for input that nobody needs any more.
+        // It may wait for input that is no longer needed.
         match self.asked.filter(JoinHandle::is_finished).map(joined) {
             Some(Err(error)) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(CliError::io("standard input", &error))

@@ -1,6 +1,6 @@
 //! `settee check-config`: validates a configuration and prints it with the origin of every value.
 //!
-//! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
+//! SUMMARY   What it prints is TOML again: origins are in comments, and so is what [`cells`] found.
 //!           With `--against-running` the service tells what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started but shells that
 //!           read commands. What `serve`
@@ -212,7 +212,7 @@ mod tests {
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
-        // The usual places of the socket and the store are told, not left open.
+        // The usual places of the socket and the store are shown, not left open.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
         defaults["store"]["path"] = printed["store"]["path"].clone();
         assert_eq!(printed, defaults);

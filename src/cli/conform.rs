@@ -224,7 +224,7 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
-    /// Returns the language of the functions in the cases, if that is told.
+    /// Returns the language of the functions in the cases, if that is known.
     fn language_of_cases(&self) -> Option<&str> {
         let language = self.language.as_deref();
         let has_cases = |name: &&str| {
@@ -270,7 +270,7 @@ impl Args {
         Ok(cases)
     }
 
-    /// Plays cases and tells of each. `Break` means that nobody reads any more.
+    /// Plays cases and reports each. `Break` means that the reader is gone.
     async fn play(
         &self,
         cases: &[Case],
@@ -309,7 +309,7 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // Whoever does not read it is told by the exit code.
+        // Callers that do not read it have the exit code.
         output.write(&text).map(drop)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of
 //!           that name. Reads the options of both of CouchDB's servers, so that every start command
-//!           found in the field works; scripts and unknown options are passed over.
+//!           found in the field works; scripts and unknown options are ignored.
 //! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`;
 //!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always
 //!           on.

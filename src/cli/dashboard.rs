@@ -1,7 +1,7 @@
 //! `settee dashboard`: a link to the running service's page that lets its holder in.
 //!
 //! SUMMARY   Asks the service over its socket for a URL with a token; prints it, or opens it.
-//! PROMISES  The token stands in no command line, where other users of the machine could read it:
+//! PROMISES  The token is in no command line, where other users of the machine could read it:
 //!           `--open` hands the browser a file that only this user can read, and that leads to the URL.
 
 use std::fs::{self, OpenOptions};

@@ -1,8 +1,8 @@
 //! How a subcommand ends: the exit codes, and errors for people.
 //!
-//! SUMMARY   [`Exit`] is the one list of exit codes; [`CliError`] is what stands on standard error
+//! SUMMARY   [`Exit`] is the one list of exit codes; [`CliError`] is what is printed on standard error
 //!           when a subcommand fails.
-//! PROMISES  A user's mistake is told as what, where and what to do; never as a backtrace.
+//! PROMISES  A user's mistake is reported as what, where and what to do; never as a backtrace.
 //! SOURCE    The codes are those of `sysexits.h`, as mail and service managers know them.
 
 use std::fmt::Display;

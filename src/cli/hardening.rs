@@ -28,7 +28,7 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Takes secrets out of the environment. [`Surroundings::of_process`] goes on to tell of all variables,
+/// Takes secrets out of the environment. [`Surroundings::of_process`] goes on to return all variables,
 /// so a reload finds the same configuration. Does nothing in a program that has threads already.
 pub(super) fn take_secrets() {
     let surroundings = Surroundings::of_process();
@@ -62,7 +62,7 @@ fn is_secret(name: &OsStr) -> bool {
     })
 }
 
-/// Returns where the variables stand: also a second one of the same name, which nobody else sees.
+/// Returns where the variables are: also a second one of the same name, which nobody else sees.
 ///
 /// # Safety
 /// Nobody changes the environment meanwhile.

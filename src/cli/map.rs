@@ -312,7 +312,7 @@ impl Job<'_> {
         }
     }
 
-    /// Shows what was told of no document that has rows.
+    /// Shows what was reported of no document that has rows.
     fn show_rest(&self, told: &Told, produced: &Result<(), ViewError>) {
         let file = match produced {
             // It is explained with its place.
@@ -323,7 +323,7 @@ impl Job<'_> {
         self.errors.show(told, &shown(file));
     }
 
-    /// A sink that shows what is told of each document.
+    /// A sink that shows what is reported of each document.
     fn watched<'a, S>(&'a self, sink: &'a S, file: &'a str) -> Watched<'a, S> {
         let errors = &self.errors;
         Watched { sink, errors, file }
@@ -495,7 +495,7 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
     CliError::at(code, format!("no process for '{language}'"), error, hint)
 }
 
-/// Returns an error where nobody reads any more.
+/// Returns an error where the reader is gone.
 fn wanted(is_wanted: bool) -> Result<(), ViewError> {
     is_wanted.then_some(()).ok_or(ViewError::Unwanted)
 }

@@ -216,7 +216,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Has the text below the options broken into lines as wide as the terminal, and not as it stands in the source.
+/// Has the text below the options broken into lines as wide as the terminal, and not as it is in the source.
 fn reflowed(command: clap::Command) -> clap::Command {
     let below = command.get_after_long_help().map(ToString::to_string);
     let command = match below {

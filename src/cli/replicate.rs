@@ -155,7 +155,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     system()?.block_on(run.run()).map(drop)
 }
 
-/// Says what is wrong with the command line, and of which argument; what stands there may have a password in it.
+/// Says what is wrong with the command line, and of which argument; its value may have a password in it.
 fn wrong_replication(error: &SpecError) -> CliError {
     let what = match error.side {
         Some(side) => format!("{}: {}", side.to_uppercase(), error.text),
@@ -169,7 +169,7 @@ fn wrong_replication(error: &SpecError) -> CliError {
 }
 
 /// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse. Returns whether
-/// it compared everything: not so if nobody reads the differences.
+/// it compared everything: not so if the reader of the differences is gone.
 ///
 /// # Errors
 /// As `settee replicate --verify=only`.

@@ -72,7 +72,7 @@ pub struct Args {
 /// How long a file of the log may take to be opened again until a reload goes on without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
-/// How often at the end it is looked whether the control groups of cells are empty, 10 ms apart.
+/// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.
 const GROUP_ROUNDS_MAX: u32 = 100;
 
 /// Runs the subcommand.
@@ -80,7 +80,7 @@ const GROUP_ROUNDS_MAX: u32 = 100;
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
-    // A socket lets in whoever may write to it: nobody else may, not even between its making and its own mode.
+    // A socket lets in anyone who may write to it: nobody else may, not even between its making and its own mode.
     let mask = umask(Mode::RWXU);
     umask(mask | Mode::WGRP | Mode::WOTH);
     // Before there is a thread: it changes the environment.

@@ -1,6 +1,6 @@
 //! Tells a service manager how the service is doing, if there is one that wants to know.
 //!
-//! SUMMARY   [`notify`] tells of a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
+//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
 //!           asks for.
 //! SOURCE    `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 
@@ -12,7 +12,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::messages::proc_manager::GetProcCount;
 use crate::otp::registered_name::RegisteredName;
 
-/// Sends states, to whoever `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
+/// Sends states, to the socket that `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
 /// that cannot be reached is not our business.
 pub(super) fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);

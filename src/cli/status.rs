@@ -46,10 +46,10 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-/// Where it is told what is wrong.
+/// Where problems are listed.
 const HEALTH: &str = "/_health";
 
-/// How many problems stand before the tables.
+/// How many problems are shown before the tables.
 const PROBLEMS_SHOWN: usize = 10;
 
 /// Where the daemons of a fleet are listed.
@@ -119,7 +119,7 @@ fn problems(health: &Health, layout: Layout) -> String {
     }
 }
 
-/// Returns what a problem is called; `whose` stands before its kind.
+/// Returns what a problem is called; `whose` comes before its kind.
 fn name(whose: &str, problem: &Problem) -> String {
     let (severity, kind) = (
         problem.severity.to_uppercase(),

@@ -10,7 +10,7 @@ use json::shown::is_unprintable;
 /// Down to so many characters texts are cut before a column is left out.
 const CUT_CHARS: usize = 16;
 
-/// Down to so many characters texts are cut when no column can be left out any more.
+/// Down to so many characters texts are cut when no further column can be left out.
 const CUT_CHARS_MIN: usize = 4;
 
 /// What ends a text that is cut.
@@ -20,7 +20,7 @@ const CUT_MARK: &str = "..";
 pub(super) struct Cell {
     title: &'static str,
     value: String,
-    /// A number stands to the right, and is never cut.
+    /// A number is aligned to the right, and is never cut.
     is_number: bool,
     is_state: bool,
     /// A name that is typed again is never cut.
@@ -110,7 +110,7 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
         .collect()
 }
 
-/// What stands between two columns.
+/// What separates two columns.
 const GAP: &str = "  ";
 
 /// A column of a table.

@@ -397,8 +397,8 @@ impl Lease {
         &self.lender.resets[0]
     }
 
-    /// Sets the timeout of prompts without one of their own. Returns false if the process is not held
-    /// any more.
+    /// Sets the timeout of prompts without one of their own. Returns false if the process is no longer
+    /// held.
     pub async fn set_timeout(&self, timeout: Duration) -> bool {
         let order = SetTimeout {
             token: self.token,

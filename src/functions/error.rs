@@ -100,7 +100,7 @@ impl FunctionError {
         self
     }
 
-    /// Returns how the process goes back: as failed if it cannot be used any more.
+    /// Returns how the process goes back: as failed if it is no longer usable.
     pub(super) fn return_status(&self) -> ReturnStatus {
         let is_broken = match &self.kind {
             FunctionErrorKind::Call(CallError::Prompt(error) | CallError::Reset(error))

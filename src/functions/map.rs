@@ -53,7 +53,7 @@ impl QueryServers {
         Ok(Bytes::from(value))
     }
 
-    /// Maps documents as they come, in as many processes as `width`, if they can be had. `sink` gets
+    /// Maps documents as they come, in as many processes as `width`, if available. `sink` gets
     /// what the query server answers to each document, in their order.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl QueryServers {
 /// Answers in one array.
 struct Collected<'a> {
     text: RefCell<Vec<u8>>,
-    /// Takes what was told on the way.
+    /// Takes what was reported on the way.
     call: Option<&'a Arc<Call>>,
 }
 

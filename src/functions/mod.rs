@@ -57,7 +57,7 @@ pub struct QueryServers {
     caller: Rc<Caller>,
     /// Where calls that are over are kept.
     records: Option<Rc<CallRecords>>,
-    /// Where built-in sums that are too long are told.
+    /// Where built-in sums that are too long are logged.
     sums: Option<Arc<OverflowLog>>,
 }
 

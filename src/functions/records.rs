@@ -1,9 +1,9 @@
 //! What is kept of calls that are over: what functions cost, slow calls in the log, every call in the access log.
 //!
-//! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] tells what
+//! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] returns what
 //!           functions cost, [`CallRecords::tenants`] what databases have cost, [`CallRecords::take_tally`] how many
 //!           calls there were lately.
-//! PROMISES  Slow calls are told at most [`SLOW_MAX`] times a second. What the log cannot take is dropped and counted.
+//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. What the log cannot take is dropped and counted.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::query_server::reduce::OverflowLog;
 use crate::query_server::tenant_logs::TenantLogs;
 use policy::time::Timestamp;
 
-/// How many slow calls are told in a second.
+/// How many slow calls are logged in a second.
 const SLOW_MAX: u32 = 10;
 
 /// What is kept of calls, for all that run on the pool's arbiter.
 pub(crate) struct CallRecords {
-    /// Where built-in sums that are too long are told.
+    /// Where built-in sums that are too long are logged.
     pub(crate) sums: Arc<OverflowLog>,
     /// What functions of each database log.
     pub(crate) tenant_logs: Arc<TenantLogs>,
@@ -41,7 +41,7 @@ pub(crate) struct CallRecords {
     clock: Clock,
     config: watch::Receiver<Arc<Config>>,
     log: Logger,
-    /// Where every call is told, if anywhere.
+    /// Where every call is logged, if anywhere.
     access: Option<Logger>,
 }
 
@@ -137,7 +137,7 @@ impl CallRecords {
 }
 
 impl SlowCalls {
-    /// Returns how many were left out before one that may be told.
+    /// Returns how many were left out before one that may be logged.
     fn admit(&mut self, now: Timestamp) -> Option<u32> {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);

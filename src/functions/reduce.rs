@@ -356,7 +356,7 @@ fn overflow_of(error: &FunctionError) -> Option<Json> {
     }
 }
 
-/// Returns whether a result stands for one that does not shrink enough.
+/// Returns whether a result is the error for one that does not shrink enough.
 pub(super) fn is_overflow(value: &str) -> bool {
     #[derive(Deserialize)]
     struct Overflow {

@@ -65,7 +65,7 @@ fn check(rewritten: &RawValue) -> Result<Json, FunctionError> {
             "method" | "path" | "body" => decode::<String>(json).is_some(),
             "headers" | "query" => decode::<BTreeMap<String, String>>(json).is_some(),
             "code" => decode(json).is_some_and(|code| (200..600_u64).contains(&code)),
-            // The caller passes over what it does not know, as the reference does.
+            // The caller skips what it does not know, as the reference does.
             _ => true,
         };
         if !is_right {

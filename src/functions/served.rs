@@ -30,7 +30,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Returns what stands in the reply beside its value or its error: members of an object, a comma before each.
+    /// Returns what the reply has beside its value or its error: members of an object, a comma before each.
     pub(crate) fn members(&self) -> Bytes {
         match self.finished.report() {
             Some(report) => members(&report),

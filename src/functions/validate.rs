@@ -25,7 +25,7 @@ const UNKNOWN: &str = "unknown_error";
 pub enum Verdict {
     /// It may be written.
     Accepted,
-    /// It may not, whoever writes it (403): why, as JSON.
+    /// No user may write it (403): why, as JSON.
     Forbidden(Box<RawValue>),
     /// It may not by this user (401): why, as JSON.
     Unauthorized(Box<RawValue>),

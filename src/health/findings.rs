@@ -137,7 +137,7 @@ impl Kind {
         }
     }
 
-    /// Whether it tells of what is lost for good, until somebody acknowledges that.
+    /// Whether it reports what is lost for good, until somebody acknowledges that.
     pub const fn is_loss(self) -> bool {
         matches!(self, Self::DocumentsRefused | Self::RecordsDropped)
     }

@@ -1,7 +1,7 @@
 //! What is wrong: which of the troubles that somebody sees at a look are problems, and since when.
 //!
-//! SUMMARY   Every look brings what it found. [`Problems`] tells those that have lasted.
-//! PROMISES  A trouble is told once it has been there for the delay of its [`Kind`], with the time at which it was first
+//! SUMMARY   Every look brings what it found. [`Problems`] reports those that have lasted.
+//! PROMISES  A trouble is reported once it has lasted the delay of its [`Kind`], with the time at which it was first
 //!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses are over once they are
 //!           acknowledged. The worst come first.
 //! LIMITS    At most [`PROBLEMS_MAX`]: of more, the least are left out.
@@ -15,10 +15,10 @@ use settee_client::Problem;
 use super::findings::Kind;
 use policy::time::Timestamp;
 
-/// For how long a trouble is not found any more before it is over.
+/// How long a trouble must not be found before it is over.
 const OVER_AFTER: Duration = Duration::from_secs(6);
 
-/// How many problems are told.
+/// How many problems are reported.
 const PROBLEMS_MAX: usize = 1000;
 
 /// All that was found lately.

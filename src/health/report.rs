@@ -1,4 +1,4 @@
-//! What a daemon of a fleet tells the others of what is wrong at it.
+//! What a daemon of a fleet reports to the others about its problems.
 //!
 //! SUMMARY   [`Report`] is what it writes and the others read; [`of_fleet`] puts together what all say.
 //! PROMISES  A report says the same for as long as the same is wrong: times are in it, and how long something has lasted
@@ -20,7 +20,7 @@ const REPORT_BYTES_MAX: usize = 64 * 1024;
 /// The status of a daemon that has told nothing yet.
 const UNKNOWN: &str = "unknown";
 
-/// What a daemon tells of itself.
+/// What a daemon reports of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {

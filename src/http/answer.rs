@@ -291,7 +291,7 @@ pub(super) trait Pieces {
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal>;
 }
 
-/// Answers with pieces as they come. An error before the first one is told with its code, a later one as the
+/// Answers with pieces as they come. An error before the first one is sent with its code, a later one as the
 /// last line.
 pub(super) async fn streamed(content_type: &str, mut pieces: impl Pieces + 'static) -> Answer {
     let first = pieces.next().await?;

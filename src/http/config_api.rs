@@ -1,6 +1,6 @@
 //! The configuration over HTTP: read, set, take back, read again from its files.
 //!
-//! SUMMARY   Values are texts, as in CouchDB. What is set stands on top of files, environment and
+//! SUMMARY   Values are texts, as in CouchDB. What is set overrides files, environment and
 //!           options until the service ends, also after a reload.
 //! PROMISES  A value is held to the same rules as one in a file, together with all others. What
 //!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not

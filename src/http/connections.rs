@@ -16,7 +16,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::in_flight::network_of;
 
-/// Busy connections of a peer that are passed over in the search for one that waits.
+/// Busy connections of a peer that are skipped in the search for one that waits.
 const SEARCH_MAX: usize = 256;
 
 /// Who is at the other end of connections: a network, or a user of this machine.

@@ -5,7 +5,7 @@
 //!           and `_active_tasks` show, how many jobs are in which state, and the daemons of a fleet.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
-//!           as text. A browser that has a file is told so (304), and gets another one compressed.
+//!           as text. A browser that has a file gets 304; other files are sent compressed.
 
 pub(super) mod state;
 
@@ -108,7 +108,7 @@ pub(super) async fn page(request: HttpRequest) -> Answer {
     Ok(PAGE.answer(&request))
 }
 
-/// `POST /_dashboard_link`: a URL that lets a browser in once. The token stands behind the `#`, which browsers do not
+/// `POST /_dashboard_link`: a URL that lets a browser in once. The token is behind the `#`, which browsers do not
 /// send.
 pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     let Some(address) = shared.address else {
@@ -123,7 +123,7 @@ pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     }))
 }
 
-/// A browser of this machine finds an address that stands for all of them under this machine's own.
+/// Replaces a wildcard address by the loopback one, where a browser of this machine finds it.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

@@ -62,7 +62,7 @@ pub(super) async fn serve(
 /// the sender goes on with the request.
 ///
 /// # Errors
-/// The answer in place of `100 Continue`; the connection closes after it.
+/// The answer instead of `100 Continue`; the connection closes after it.
 pub(super) async fn expected(
     request: Request,
     shared: &HttpContext,

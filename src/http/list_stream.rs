@@ -100,7 +100,7 @@ impl PoolWork for List {
         let forward = async move {
             while let Some(part) = parts.recv().await {
                 let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;
-                // To let go of the parts is to tell the list that nobody wants more.
+                // Dropping the parts tells the list to stop.
                 sent.map_err(|_| not_read())?;
             }
             Ok::<_, Refusal>(())

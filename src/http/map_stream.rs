@@ -35,7 +35,7 @@ use crate::messages::function::{CallOptions, MapStart};
 use crate::messages::process::Fault;
 use crate::query_server::told::{LogLine, ReportedError, Told};
 
-/// Processes that work for one stream, if they can be had.
+/// Processes that work for one stream, if available.
 const PROCESSES: usize = 2;
 
 /// `POST /_query/map`, where the body is lines.
@@ -130,7 +130,7 @@ impl PoolWork for Map {
         if sink.reports && result.is_ok() {
             sink.last(&finished.rest());
         }
-        // What was mapped before an error is told first.
+        // What was mapped before an error is sent first.
         let is_read = sink.ready().await;
         match result {
             Err(ViewError::Unwanted) => Err(not_read()),
@@ -146,7 +146,7 @@ impl PoolWork for Map {
 
 /// Passes answers on.
 struct Sink {
-    /// Whether each goes out with what was told on the way.
+    /// Whether each goes out with what was reported on the way.
     reports: bool,
     answers: mpsc::Sender<Bytes>,
     is_cut: Arc<AtomicBool>,
@@ -181,7 +181,7 @@ impl Sink {
     }
 }
 
-/// What was told before an answer.
+/// What was reported before an answer.
 #[derive(Default, Serialize)]
 struct Beside<'a> {
     logs: &'a [LogLine],

@@ -4,7 +4,7 @@
 //!           `Sec-Fetch-Site`.
 //! PROMISES  A web page cannot act for the user who looks at it: neither under a name that it gives
 //!           to this address (DNS rebinding) nor by sending requests to it (CSRF). A header that is
-//!           not text, or stands twice, is refused and not passed over.
+//!           not text, or occurs twice, is refused and not ignored.
 //! SOURCE    Fetch Metadata Request Headers (W3C); RFC 9110, 7.2 (`Host`).
 //! DIFFERS   CouchDB looks at `Origin` only with CORS, and never at `Host`.
 
@@ -48,7 +48,7 @@ pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal>
 /// Returns the name that the request was sent to. HTTP/1.0, which no browser speaks, has none.
 fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
-    // The authority of a whole URL counts in place of the header, so both have to be right.
+    // The authority of a whole URL counts instead of the header, so both have to be right.
     let target = head.uri.authority().map(Authority::as_str);
     if let (Some(named), Some(target)) = (named, target)
         && !named.eq_ignore_ascii_case(target)
@@ -67,7 +67,7 @@ fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns a header that may stand once, as text.
+/// Returns a header that may occur once, as text.
 fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
     let mut values = head.headers.get_all(name);
     let first = values.next();

@@ -48,7 +48,7 @@ impl Params {
         let members = body.as_object().into_iter().flatten();
         self.0.extend(members.map(|(name, value)| {
             let text = match value {
-                // Words stand in a query without quotes, keys with them: see `word`.
+                // Words are in a query without quotes, keys with them: see `word`.
                 Value::String(text) if !is_key(name) => text.clone(),
                 value => value.to_string(),
             };

@@ -1,8 +1,8 @@
 //! The paths: which handler answers what.
 //!
 //! SUMMARY   [`answered_by`] says it for each route of [`crate::operations`], whose row says who may ask.
-//! PROMISES  A method that a path does not have is told with those that it has. `HEAD` may stand wherever
-//!           `GET` may, and a slash at the end makes no difference.
+//! PROMISES  A refused method is answered with those that the path has. `HEAD` is allowed wherever
+//!           `GET` is, and a slash at the end makes no difference.
 
 use std::future::ready;
 use std::rc::Rc;
@@ -186,14 +186,14 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
             "id" | "below" => LONG_NAME_BYTES_MAX,
             _ => NAME_BYTES_MAX,
         };
-        // What is wrongly encoded is told by what reads it.
+        // What is wrongly encoded is reported by what reads it.
         let decoded = decode(name).unwrap_or(name.into());
         check_name(what, &decoded, bytes_max).map_err(Refusal::bad_request)?;
     }
     Ok(())
 }
 
-/// Begins the order of a request that changes something; what it is for stands in its path.
+/// Begins the order of a request that changes something; its subject is in its path.
 fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder> {
     let request_id = request.extensions().get().map(RequestId::to_string);
     let sender = Sender::of("http", &user.holder(), request_id);

@@ -199,7 +199,7 @@ impl Handler<Stop> for HttpServer {
             return self.end(ExitReason::Shutdown, ctx);
         }
         info!(self.log, "stopped listening");
-        // Orders are sent at once; that the server has ended is told by its own future.
+        // Orders are sent at once; its own future shows when the server has ended.
         let handle = running.handle.clone();
         drop(handle.pause());
         let connections = Arc::clone(&running.connections);

@@ -1,7 +1,7 @@
 //! `GET /_tenants/DB/log`: what functions of a database log, and the errors that they end with.
 //!
 //! SUMMARY   A feed gives the lines that are kept, and with `follow` goes on with those that come.
-//! PROMISES  A feed holds one page of lines at a time: who reads too slowly is told how many lines were lost. It ends
+//! PROMISES  A feed holds one page of lines at a time: a slow reader learns how many lines were lost. It ends
 //!           when the service is told to stop, and with the client.
 
 use std::sync::Arc;

@@ -88,7 +88,7 @@ impl CommandLanguage {
         Self::of(text, spec.clone(), spec)
     }
 
-    /// Returns why a command cannot be started, as far as can be told without starting it. Blocks: a shell reads what is
+    /// Returns why a command cannot be started, as far as is known without starting it. Blocks: a shell reads what is
     /// written for one.
     pub(crate) fn mistake(text: &str) -> Option<String> {
         let CommandSpec {

@@ -1,6 +1,6 @@
 //! A bound on the values of a record: names, errors and texts of others are in it.
 //!
-//! SUMMARY   [`Bounded`] stands for the values of a record; texts that do not fit are cut, and end with `…`.
+//! SUMMARY   [`Bounded`] holds the values of a record; texts that do not fit are cut, and end with `…`.
 //! LIMITS    The values that a logger has for all of its records are not counted: they are names.
 
 use std::fmt::{self, Write as _};

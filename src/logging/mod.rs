@@ -5,7 +5,7 @@
 //! PROMISES  Logging never blocks its caller. What does not fit the queue, or cannot be written, is counted, and the
 //!           count is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
 //!           The texts of a record have a bound.
-//! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
+//! CALLED    `settee serve` makes one and passes its `Logger` to all that need it; there is no
 //!           global logger, but for the [library](libraries) of the HTTP server.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
 

@@ -154,7 +154,7 @@ mod tests {
             summaries.extend(limiter.summary(now));
         }
         assert_eq!(written.len(), BURST_RECORDS_MAX as usize);
-        // The first one is told before the period is over, and from then on all of a period.
+        // The first one is written before the period is over, and from then on all of a period.
         let counts: Vec<_> = summaries.iter().map(|summary| summary.count).collect();
         assert_eq!(counts, [231, 240]);
         assert!(summaries.iter().all(|one| one.period == SUMMARY_PERIOD));

@@ -1,7 +1,7 @@
 //! Arguments of calls: the members of a request, taken with errors that name them.
 //!
 //! PROMISES  A member that is `null` is as good as none. One that nobody asked for is refused, with the nearest name.
-//! CALLED    By the requests of the client socket and by function calls, whoever brings them.
+//! CALLED    By the requests of the client socket and by function calls of any origin.
 //! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name. A member that is a text is a name, and bounded as one,
 //!           or made of names.
 

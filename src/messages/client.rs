@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Request::parse`] reads one line: which call, with which arguments.
 //! PROMISES  Command arrays, design documents and arguments stay the text they came as. Whatever is
-//!           wrong is told by its name, with the request's own `id` where it can be found.
+//!           wrong is reported by its name, with the request's own `id` where it can be found.
 //! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
 //!           in [`function`](super::function).
 
@@ -53,7 +53,7 @@ pub enum Call<'a> {
         data: &'a str,
         /// How long the answer may take; `None` is the process's own time.
         timeout: Option<Duration>,
-        /// Whether the client wants to know what was told before the answer.
+        /// Whether the client wants what was reported before the answer.
         report: bool,
     },
     /// Give a process back.

@@ -1,4 +1,4 @@
-//! The errors that a client is told, and how they look on the wire.
+//! The errors that a client gets, and how they look on the wire.
 //!
 //! SUMMARY   [`ErrorReply`] is the `error` member of a reply, made from the errors of the pool.
 //! PROMISES  `name`, `reason`, `phase`, `fault` and `retry` are always there. Names are CouchDB's
@@ -29,7 +29,7 @@ pub struct Place {
     pub function: Option<String>,
     /// The id of the document that it was called with.
     pub doc: Option<String>,
-    /// The place of the function in the list of the call, from 0; not told by itself.
+    /// The place of the function in the list of the call, from 0; not shown by itself.
     pub index: Option<usize>,
 }
 

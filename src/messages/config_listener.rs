@@ -23,7 +23,7 @@ pub struct Reload;
 pub struct PlanReload;
 
 /// Reads the files again and tells what a [`Reload`] would change, as [`PlanReload`], without trying whether sockets and
-/// certificates can be had.
+/// certificates are available.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct CompareFiles;
@@ -41,7 +41,7 @@ pub(crate) struct SetValue {
     pub value: Option<String>,
 }
 
-/// A service's socket cannot be had. The operator's fault, or that of another program.
+/// A service's socket is not available. The operator's fault, or that of another program.
 #[derive(Debug, thiserror::Error)]
 #[error("[services.{service}] listen = \"{address}\": {what}")]
 pub struct ServiceSocketError {
@@ -66,7 +66,7 @@ pub enum ReloadError {
     /// Some of the changes take a restart.
     #[error(transparent)]
     Refused(#[from] ReloadRefused),
-    /// The socket of a service cannot be had.
+    /// The socket of a service is not available.
     #[error("nothing was changed: {0}; {remedy}", remedy = .0.remedy)]
     Service(#[from] Arc<ServiceSocketError>),
     /// The certificate of `[ssl]` cannot be used.

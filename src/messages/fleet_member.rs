@@ -13,7 +13,7 @@ use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
 use policy::schedule::Server;
 
-/// Whether this daemon reaches a server that jobs wait for. That it does not is told again and again.
+/// Whether this daemon reaches a server that jobs wait for. That it does not is reported again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerReach {
     pub server: Server,
@@ -42,18 +42,18 @@ pub(crate) enum OwnedChange {
         /// For how long.
         lease: Arc<DocLease>,
     },
-    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be told.
+    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be sent.
     GiveBack {
         doc: DocId,
         claim: Claim,
         /// After this time the job is killed; none: it takes as long as any stop may take.
         within: Option<Duration>,
     },
-    /// It is not owned any more: its job is killed.
+    /// It is no longer owned: its job is killed.
     Lost { doc: DocId, claim: Claim },
 }
 
-/// Nothing runs any more of a document's job, and its outcome, if it has one, is written.
+/// Nothing of a document's job is running, and its outcome, if it has one, is written.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct DocStopped {

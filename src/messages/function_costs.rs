@@ -5,7 +5,7 @@ use strum::{Display, EnumString, VariantNames};
 
 use super::tenant_costs::Costs;
 
-/// How far back is looked.
+/// How far back to look.
 #[derive(
     Clone,
     Copy,
@@ -56,7 +56,7 @@ pub struct CostsQuery {
 }
 
 impl CostsQuery {
-    /// How many functions there are where nobody says.
+    /// How many functions there are by default.
     pub(crate) const LIMIT: usize = 100;
 
     /// Reads what is asked for, by names.

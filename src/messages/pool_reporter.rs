@@ -45,7 +45,7 @@ pub(crate) struct DescribeProcs(pub(crate) Vec<KnownProc>);
 pub(crate) struct WatchMemory {
     /// Knows which processes have a limit.
     pub(crate) limited: Recipient<GetLimitedProcs>,
-    /// Is told what they take.
+    /// Learns what they take.
     pub(crate) read: Recipient<MemoryRead>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct GetLimitedProcs;
 #[rtype(result = "()")]
 pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);
 
-/// Something has happened in a pool that people are told of.
+/// Something has happened in a pool that people learn of.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PoolNews {
@@ -76,7 +76,7 @@ pub(crate) enum PoolEvent {
         generation: u64,
         os_pid: Option<u32>,
     },
-    /// Most calls have started a process in place of an idle one of another database.
+    /// Most calls have started a process instead of an idle one of another database.
     MostCallsStart {
         exchanges: Exchanges,
         /// The limit that is in the way of more processes, and what it is called.

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   What an operator says of a pool, whichever way it comes in, and the changes that are
 //!           the answer.
-//! PROMISES  None of them carries a command: a pool names a language, whose command stands in the
+//! PROMISES  None of them carries a command: a pool names a language, whose command is in the
 //!           configuration.
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 //! LIMITS    What is added or changed so lives until the service is restarted.
@@ -71,7 +71,7 @@ pub(crate) struct TerminateStaleOf {
     pub name: String,
 }
 
-/// Says where a client is told that a process which it holds is taken from it. Holds until it ends.
+/// Says where a client is notified that a process it holds is taken from it. Holds until it ends.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct SubscribeRevocation {
@@ -95,7 +95,7 @@ pub struct ProcRevoked {
     pub reason: String,
 }
 
-/// Why nothing changed. The fault of whoever asked; not worth a retry.
+/// Why nothing changed. The caller's fault; not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// There is no pool of this name.

@@ -120,7 +120,7 @@ impl From<StartError> for ProcFailure {
 
 /// Asks whether the query servers of a language can do something, before it is asked of one.
 ///
-/// Probes them if nobody knows yet. What stays open counts as able.
+/// Probes them if that is unknown. What stays open counts as able.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<(), GetProcError>")]
 pub struct Require {

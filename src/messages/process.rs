@@ -54,13 +54,13 @@ pub enum AnswerTo {
     Framed(Framed),
 }
 
-/// Who waits for the answer to a command, and is told when a `reset` behind it is answered too.
+/// Who waits for the answer to a command, and is notified when a `reset` behind it is answered too.
 ///
 /// That `reset` is the fence: a query server works on one command after the other, so that a line too many comes
 /// before the fence's `true`, in its place.
 #[derive(Debug)]
 pub struct Framed {
-    /// `None` when it was told.
+    /// `None` when it was notified.
     sender: Option<oneshot::Sender<ResetAndAnswer>>,
     /// The line of the `reset` before the command, until it is answered.
     reset: Option<Bytes>,
@@ -211,7 +211,7 @@ pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told
     /// (TERM), then it is killed. An impolite stop kills at once.
     pub polite: bool,
-    /// Who ordered it, if it was not the service itself: whoever waits for an answer is told.
+    /// Who ordered it, if it was not the service itself: those who wait for an answer learn it.
     pub by: Option<Arc<str>>,
 }
 
@@ -301,7 +301,7 @@ impl ProcessRef {
         (verbatim, loan): (bool, Option<Arc<Loan>>),
     ) -> Answer {
         let (sender, receiver) = oneshot::channel();
-        // One that is lost drops the sender, which is how the process's end is told.
+        // One that is lost drops the sender, which is how the process's end shows.
         self.prompts.tell(Prompt {
             token,
             lines,

@@ -60,7 +60,7 @@ impl KillProc {
 /// Why a process was not ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KillError {
-    /// There is none of this name, or not any more. The fault of whoever asks.
+    /// There is none of this name, or no longer one. The caller's fault.
     #[error("there is no process named '{0}': it has ended, or never was")]
     NotFound(String),
     /// It is being started. Worth a retry.

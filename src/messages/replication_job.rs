@@ -1,4 +1,4 @@
-//! What a replication's job is told, and what it tells whoever runs it.
+//! What a replication's job gets, and what it reports to its owner.
 //!
 //! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends on its own or when
 //!           told to with [`StopJob`].
@@ -39,7 +39,7 @@ pub struct NewRun {
     pub earlier: Stats,
     /// Asked before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Who is told. The last news is how the run ended.
+    /// Who is notified. The last news is how the run ended.
     pub events: Recipient<JobEvent>,
     /// For what is worth a line.
     pub log: Logger,
@@ -97,9 +97,9 @@ pub struct JobSettings {
     pub startup_jitter: Duration,
     /// No request is tried again after half of it.
     pub health_threshold: Duration,
-    /// Documents with longer ids, in bytes, are passed over; `None` for no limit.
+    /// Documents with longer ids, in bytes, are skipped; `None` for no limit.
     pub max_document_id_length: Option<u64>,
-    /// How long to wait for a revision that the source told of and does not deliver.
+    /// How long to wait for a revision that the source announced and does not deliver.
     pub missing_doc_retry: Duration,
     /// Who runs filters that the source does not run.
     pub filters: FilterPool,
@@ -120,7 +120,7 @@ pub struct JobEvent {
 pub enum JobNews {
     /// Both databases are open, and it is known where to begin.
     Started(JobProgress),
-    /// It came on; at most one a second.
+    /// It made progress; at most one a second.
     Progress(JobProgress),
     /// The target did not take a document.
     Refused(RefusedDoc),

@@ -210,16 +210,16 @@ pub(crate) struct GetRunTroubles;
 /// What is wrong with the jobs that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunTroubles {
-    /// Those that have more to replicate and have not come on for [`STALLED_AFTER`].
+    /// Those that have more to replicate and have made no progress for [`STALLED_AFTER`].
     pub stalled: Stalled,
     /// Servers that take long to answer, each with how many jobs that run have their source or their target there.
     pub slow: Vec<(SlowServer, u64)>,
 }
 
-/// How long a running job that has more to replicate may stand still before it counts as stalled.
+/// How long a running job that has more to replicate may make no progress before it counts as stalled.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Running jobs that do not come on.
+/// Running jobs that make no progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stalled {
     /// How many there are.
@@ -253,7 +253,7 @@ pub struct JobInfo {
     pub id: ReplicationId,
     /// What is replicated.
     pub replication: Arc<Replication>,
-    /// What the scheduler tells of it.
+    /// What the scheduler reports of it.
     pub shown: ShownJob,
     /// How far it is, or was when it ran last.
     pub progress: Option<Arc<JobProgress>>,

@@ -138,7 +138,7 @@ impl Counted for Gauge {
     }
 }
 
-/// What is gone is not any more.
+/// The gauge of a removed row adds nothing.
 impl Absorb for Gauge {
     fn absorb(&self, _: &Self) {}
 }

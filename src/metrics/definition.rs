@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`metrics!`] declares the metrics of a room: a row each, with the field that counts it where it has one.
 //!           [`DEFINITIONS`] are the rows of all rooms. The table in `docs/metrics.md` is made of them.
-//! PROMISES  A metric's names, kind, unit, labels and meaning stand in one place, and beside what it counts in. What is
+//! PROMISES  A metric's names, kind, unit, labels and meaning are in one place, and beside what it counts in. What is
 //!           documented is what is served, in the order of the table.
 
 use std::sync::LazyLock;
@@ -27,7 +27,7 @@ use super::{ClientMetrics, gather, process};
 /// * after `=>` the field that it counts in, whose type is [`Counted`](super::cells::Counted). A row without a field gets its values by
 ///   [`Snapshot::add`](super::snapshot::Snapshot::add).
 ///
-/// Fields that are shown otherwise, or nowhere, stand in `beside`.
+/// Fields that are shown otherwise, or nowhere, are in `beside`.
 macro_rules! metrics {
     (
         $(#[$attribute:meta])*
@@ -53,7 +53,7 @@ macro_rules! metrics {
                 $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.$mark($($with)?))*; )*
             }
 
-            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` stand before those of
+            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` come before those of
             /// the field.
             pub(in crate::metrics) fn add_fields(
                 &self,

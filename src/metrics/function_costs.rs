@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`FunctionCosts::note`] takes a call that is over, [`FunctionCosts::of`] returns the functions of a
 //!           period. Of a period two halves are kept, the one that runs and the one before, so that it reaches back
-//!           for half of it at least; how far is told.
+//!           for half of it at least, and says how far.
 //! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. When another one comes, the one that cost least makes
-//!           room, and its time is told as the other's `uncertain`: no function that cost more than that is missing.
+//!           room, and its time is the other's `uncertain`: no function that cost more than that is missing.
 //! LIMITS    Names are as long as [`Subject`] has them, which cuts them: functions whose long names begin alike count in one row.
 //! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
 
@@ -59,7 +59,7 @@ struct Half {
     places: FxHashMap<Subject, usize>,
     functions: Vec<Subject>,
     costs: Vec<FunctionCost>,
-    /// What each has taken, in nanoseconds: the least is looked for here.
+    /// What each has taken, in nanoseconds, searched for the least.
     weights: Vec<u64>,
 }
 
@@ -327,7 +327,7 @@ mod tests {
             let found = named(&minute, "f").map_or(0, |cost| cost.costs.calls);
             assert_eq!(found, calls, "after {at} s");
         }
-        // Nothing is told of long ago as if it was now.
+        // Old calls are not reported as current ones.
         costs.note(&subject("f"), took(1), after(61));
         let minute = costs.of(Period::Minute, after(200));
         assert!(minute.functions.is_empty());
@@ -357,7 +357,7 @@ mod tests {
         let expensive = named(&minute, "expensive").unwrap();
         assert_eq!(expensive.costs.calls, 5 * FUNCTIONS_MAX as u64);
         assert_eq!(expensive.uncertain, Duration::ZERO);
-        // What left is told as the uncertainty of what came: all time is there.
+        // What left is reported as the uncertainty of what came: all time is there.
         let all: Duration = minute.functions.iter().map(|(_, cost)| cost.weight()).sum();
         assert_eq!(all, Duration::from_millis(20 * FUNCTIONS_MAX as u64));
     }

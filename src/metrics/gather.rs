@@ -1,5 +1,5 @@
 //! Where the values of all metrics come from: the fields of the rooms' own rows, and what is looked up when it is read,
-//! whose rows stand here.
+//! whose rows are here.
 //!
 //! SOURCE    couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator: what
 //!           they count.

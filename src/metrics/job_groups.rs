@@ -52,7 +52,7 @@ pub(crate) struct GroupMember {
     failing: Option<Failing>,
 }
 
-/// Returns whether a mark names a group: it stands in labels and in paths of `_stats`. What begins with an
+/// Returns whether a mark names a group: it appears in labels and in paths of `_stats`. What begins with an
 /// underscore would be taken for a group of ours.
 fn is_group(mark: &str) -> bool {
     let unfit = |c: char| c.is_control() || c == '/';

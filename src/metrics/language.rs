@@ -23,7 +23,7 @@ pub enum KillReason {
     Fatal,
     /// It was told to stop and did not in time.
     Overdue,
-    /// It could not be trusted any more, somebody ordered it, or the service had to end at once.
+    /// It could no longer be trusted, somebody ordered it, or the service had to end at once.
     Stopped,
 }
 
@@ -127,7 +127,7 @@ impl LanguageMetrics {
         }
     }
 
-    /// Counts a prompt that was sent and is not answered any more.
+    /// Counts a prompt that was sent and will not be answered.
     pub(crate) fn prompt_failed(&self, error: &PromptError) {
         let failure = match error {
             PromptError::Function { .. } => Failure::Function,

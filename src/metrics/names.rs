@@ -1,7 +1,7 @@
 //! Numbers kept by name, of pools, languages, services and groups of jobs: so many names, and one row for all others.
 //!
 //! SUMMARY   A name has its own row as long as fewer than [`NAMES_MAX`] others have one. All further names
-//!           count in the row [`REST`]. When the row of a name is used by nobody any more and another name
+//!           count in the row [`REST`]. When the row of a name is no longer used and another name
 //!           wants one, what was counted in it is added to the rest.
 //! PROMISES  A sum over all rows never falls.
 //! LIMITS    A name that came when there was no room counts in the rest for as long as it is there.
@@ -92,7 +92,7 @@ impl<T> Names<T> {
 }
 
 impl<T: Absorb> Rows<T> {
-    /// Ends the row of a name that nobody uses any more. Returns false if all are in use.
+    /// Ends the row of a name that is no longer used. Returns false if all are in use.
     fn make_room(&mut self) -> bool {
         let mut rows = self.named.iter();
         let unused = rows

@@ -31,13 +31,13 @@ pub enum ReturnKind {
 pub(crate) enum OpenFailure {
     /// It did not start in time.
     Timeout,
-    /// It was not wanted any more.
+    /// It was no longer wanted.
     Stopped,
     /// Its command is wrong, or it ended at once.
     QueryServer,
     /// The machine lacks something.
     Host,
-    /// Its language is not configured any more.
+    /// Its language is no longer configured.
     Client,
     /// A mistake of ours.
     Settee,

@@ -1,7 +1,7 @@
-//! What the system tells of this process: processor time, memory, descriptors, threads.
+//! What the system reports of this process: processor time, memory, descriptors, threads.
 //!
 //! SOURCE    The metrics `process_*` that the client libraries of Prometheus give.
-//! PROMISES  A process may read this of itself whoever its user is, also when nobody else may (it is not
+//! PROMISES  A process may read this of itself under any user, also when nobody else may (it is not
 //!           dumpable).
 //! LIMITS    Linux: what `/proc` does not tell has no sample. Children are not in it. The list of open
 //!           files is walked over, which takes a while where there are many: not on an event loop.

@@ -3,7 +3,7 @@
 //!
 //! SUMMARY   A service makes its [`ServiceState`] when it starts and keeps it up to date; it is gone with the
 //!           service. [`ServiceState::status`] joins it with what its pool is like.
-//! PROMISES  The one source of what `status`, HTTP, the metrics and tests tell of a service.
+//! PROMISES  The one source of what `status`, HTTP, the metrics and tests report of a service.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,7 +30,7 @@ pub(crate) enum Closed {
     Stopping,
 }
 
-/// What a service is told to be.
+/// Where a service listens, and for which pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServicePlace {
     /// Where it listens, with the port that it has got.

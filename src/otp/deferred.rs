@@ -67,7 +67,7 @@ where
 }
 
 impl<T> Replier<T> {
-    /// Answers. Gives the value back when nobody waits for it any more.
+    /// Answers. Gives the value back when the caller no longer waits for it.
     pub fn send(self, value: T) -> Result<(), T> {
         let mut slot = self.0.borrow_mut();
         match std::mem::replace(&mut *slot, Slot::Closed) {

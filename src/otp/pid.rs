@@ -78,7 +78,7 @@ pub struct PidGuard {
 }
 
 impl PidGuard {
-    /// Starts an actor that nobody watches yet.
+    /// Starts an actor that is not monitored yet.
     #[allow(
         clippy::new_without_default,
         reason = "a new identity is not a default"
@@ -137,7 +137,7 @@ impl Drop for PidGuard {
     }
 }
 
-/// Has a linked actor end, which has nothing to live for any more.
+/// Has a linked actor end, which has nothing left to live for.
 fn end(linked: &Recipient<Stop>) {
     linked.tell(Stop { now: true });
 }

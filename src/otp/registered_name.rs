@@ -27,11 +27,11 @@ impl<A: Actor> RegisteredName<A> {
             .clone()
     }
 
-    /// Asks whoever has the name (`gen_server:call`, without its timeout). The question is on its way when this
+    /// Asks the actor that has the name (`gen_server:call`, without its timeout). The question is on its way when this
     /// returns; what is returned waits for the answer.
     ///
     /// # Errors
-    /// [`NoProc`]: whoever had the name ended before it answered.
+    /// [`NoProc`]: the actor that had the name ended before it answered.
     pub fn call<M>(&self, message: M) -> impl Future<Output = Result<M::Result, NoProc>> + use<A, M>
     where
         A: Actor<Context = Context<A>> + Handler<M>,

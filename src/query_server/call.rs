@@ -1,4 +1,4 @@
-//! A function call: who asks, for what, what is told of it on its way, and what it was when it is over.
+//! A function call: who asks, for what, what is reported on its way, and what it was when it is over.
 //!
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
@@ -29,11 +29,11 @@ use policy::pool::Token;
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much of a name is told, in bytes: what is longer is cut behind a character, and ends with `…`. It is longer then
+/// The bytes of a name that are shown: what is longer is cut behind a character, and ends with `…`. It is longer then
 /// than the name of any tenant that has a row or lines of its own.
 const NAME_BYTES_TOLD: usize = 256;
 
-/// What a call is about, as it is told: in the log, and in tables.
+/// What a call is about, as shown in the log and in tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// The database.
@@ -45,7 +45,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Takes as much of the names as is told.
+    /// Takes as much of the names as is shown.
     pub(crate) fn new(db: Option<&Arc<str>>, ddoc: Option<&Arc<str>>, function: &str) -> Self {
         let told = |name: &Arc<str>| cut(name).map_or_else(|| Arc::clone(name), Arc::from);
         Self {
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// Returns what is told of a name that is too long.
+/// Returns the shortened form of a name that is too long.
 fn cut(name: &str) -> Option<String> {
     let told = &name[..name.ceil_char_boundary(NAME_BYTES_TOLD)];
     (name.len() > NAME_BYTES_TOLD).then(|| format!("{told}…"))
@@ -100,11 +100,11 @@ struct Progress {
     told: Told,
     /// What map functions have done, if a report is wanted.
     tally: Tally,
-    /// Whether the error that an answer is was told by the process too.
+    /// Whether the process also reported the error of the answer.
     is_explained: bool,
     /// The same of the lines of its tenant.
     is_explained_to_tenant: bool,
-    /// Whether a process was given back as one that cannot be used any more.
+    /// Whether a process was given back as unusable.
     has_ended_process: bool,
     /// The functions that are run now, by their places in the call's list.
     functions: Vec<usize>,
@@ -173,7 +173,7 @@ impl Call {
         self.progress().functions = functions;
     }
 
-    /// Takes what was told before an answer. `failed`: the answer is an error.
+    /// Takes what was reported before an answer. `failed`: the answer is an error.
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
         if failed {
@@ -257,12 +257,12 @@ impl Call {
         self.progress().value_bytes = bytes;
     }
 
-    /// Its process cannot be used any more.
+    /// Its process is no longer usable.
     pub(crate) fn process_ended(&self) {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that so many map functions were run over: these have rows for it, and this was told of it.
+    /// Counts a document that so many map functions were run over: which have rows for it, and what was reported.
     pub(crate) fn count_rows(
         &self,
         functions: usize,
@@ -384,7 +384,7 @@ pub struct Loan {
     cpu_before: Option<Duration>,
 }
 
-/// What a process has told and nobody has taken.
+/// What a process has reported and is not taken yet.
 #[derive(Debug, Default)]
 struct Telling {
     /// Before each answer, oldest first.
@@ -395,7 +395,7 @@ struct Telling {
     current: Told,
 }
 
-/// How much a process may tell before what it told is taken, in bytes.
+/// How much a process may report before that is taken, in bytes.
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {
@@ -476,7 +476,7 @@ impl Loan {
         }
     }
 
-    /// Takes what was told before the oldest answer of which that was not taken.
+    /// Takes what was reported before the oldest answer of which that was not taken.
     pub(crate) fn take(&self) -> Told {
         let Some(mut telling) = self.telling() else {
             return Told::default();
@@ -522,13 +522,13 @@ pub(crate) struct Cost {
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// A call that is over: who asked for what, who served it, what it cost, and what was told.
+/// A call that is over: who asked for what, who served it, what it cost, and what was reported.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
-    /// Whether a process was given back as one that cannot be used any more.
+    /// Whether a process was given back as unusable.
     pub(crate) has_ended_process: bool,
     is_explained_to_tenant: bool,
     argument_bytes: usize,
@@ -571,7 +571,7 @@ impl FinishedCall {
         (self.argument_bytes + self.value_bytes) as u64
     }
 
-    /// Gives its tenant the error that it ended with, unless the process has told it.
+    /// Gives its tenant the error that it ended with, unless the process has reported it.
     pub(crate) fn tell_tenant(&self, error: &ReportedError) {
         if let Some((logs, db)) = self.call.tenant().filter(|_| !self.is_explained_to_tenant) {
             let pool = self.pool.as_deref();
@@ -588,8 +588,7 @@ impl FinishedCall {
         })
     }
 
-    /// Returns the last part of a report that was given piece by piece: what was told of no piece, if anything, and the
-    /// cost.
+    /// Returns the last part of a report that was given piece by piece: what no piece had, if any, and the cost.
     pub(crate) fn rest(&self) -> Report<'_> {
         let told = Some(&self.told).filter(|told| !told.is_empty());
         Report {
@@ -598,7 +597,7 @@ impl FinishedCall {
         }
     }
 
-    /// Returns the report without what was told.
+    /// Returns the report without what was reported on the way.
     fn summary(&self) -> Report<'_> {
         Report {
             request_id: &self.call.request_id,

@@ -61,7 +61,7 @@ pub fn classify(line: Bytes) -> Line {
     }
 }
 
-/// Returns the first element of an array if it is a string. The rest is not looked at.
+/// Returns the first element of an array if it is a string. The rest is not read.
 fn first_string(text: &str) -> Option<Cow<'_, str>> {
     let mut cursor = Cursor::of(text.as_bytes());
     cursor.open(b'[')?;

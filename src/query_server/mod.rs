@@ -20,7 +20,7 @@ pub(crate) mod tenant_logs;
 pub mod told;
 pub(crate) mod tried_cell;
 
-/// What stands for the command of a language that has none.
+/// Shown as the command of a language that has none.
 pub(crate) const NATIVE: &str = "native";
 
 pub use ::child::{self, cell};

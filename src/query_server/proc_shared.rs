@@ -14,13 +14,13 @@ use child::usage;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
-/// The least time between two readings of what the command of a cell has started: the system tells it in steps of that.
+/// The least time between two readings of what the command of a cell has started: the system counts it in such steps.
 const BESIDE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How much longer than such a reading the time to the next one is, at the least.
 const BESIDE_PAUSE: u32 = 100;
 
-/// The state of a process, shared by its actor, the manager and whoever holds it.
+/// The state of a process, shared by its actor, the manager and its holder.
 ///
 /// Each field says who writes it. Where that is the lender, it is the opener until it has handed the process over,
 /// and the manager from then on.
@@ -41,7 +41,7 @@ pub struct ProcShared {
     prompted_at: AtomicU64,
     /// When it was taken back last. Written by the lender.
     taken_back_at: AtomicU64,
-    /// How long the lesson took that it got for whom it is lent to, in microseconds. Written by the manager.
+    /// How long it took to teach it for its current holder, in microseconds. Written by the manager.
     lesson: AtomicU64,
     /// The arguments of the `reset` that it is sent before its next holder's first line, or before what it learns for
     /// him: put there by the manager, taken out by its actor, or by a holder who finds it reset.
@@ -54,12 +54,12 @@ pub struct ProcShared {
     /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since. Written by its
     /// actor.
     left_reset: Mutex<Option<Bytes>>,
-    /// What was measured last, by whoever asked for it.
+    /// What was measured last, by any caller.
     memory: Mutex<Option<(Instant, u64)>>,
     /// Its time on processors when it was told to end, or had ended; `None`: not known. Written by its actor, and by the
     /// manager where its holder returns it as failed.
     last_cpu_time: OnceLock<Option<Duration>>,
-    /// The processor time of what the command of its cell has started, and when it is read again; by whoever asks.
+    /// The processor time of what the command of its cell has started, and when it is read again; set by any caller.
     beside: Mutex<Option<(Instant, Duration)>>,
     /// When it was lent or taken back last, in nanoseconds after `born`. Written by the lender.
     turned_at: AtomicU64,
@@ -67,7 +67,7 @@ pub struct ProcShared {
     served: Mutex<Option<(Token, Arc<Call>)>>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
-    /// How long it may take to answer whom it is lent to, if there is a bound. Written by the lender.
+    /// How long it may take to answer its current holder, if there is a bound. Written by the lender.
     prompt_bound: Mutex<Option<PromptBound>>,
     /// By what its cell is told to rest and to go on. Put there by its actor before anybody else knows of the process,
     /// and taken out when it ends or is about to.
@@ -113,11 +113,11 @@ pub(crate) enum ProcFlag {
     /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
     /// not what the tables say, until the manager has it forget everything.
     TaughtByClient,
-    /// It has closed its output or its input: it is of no use any more, though it has not ended yet.
+    /// It has closed its output or its input: unusable, though still running.
     PipeClosed,
     /// It is the launcher of a cell: its command is the query server.
     Launcher,
-    /// There is a bound for prompts of whom it is lent to. Set with it, by the lender.
+    /// Prompts of the current holder have a bound. Set with it, by the lender.
     Bounded,
 }
 
@@ -163,7 +163,7 @@ impl ProcShared {
         self.assignment.store(token.0, Ordering::Release);
     }
 
-    /// Bounds the prompts of whom it is lent to next. Called by the manager only, before it lends the process.
+    /// Bounds the prompts of the next borrower. Called by the manager only, before it lends the process.
     pub(crate) fn bound_prompts(&self, bound: Option<PromptBound>) {
         if bound.is_some() || self.is(ProcFlag::Bounded) {
             self.set(ProcFlag::Bounded, bound.is_some());
@@ -171,14 +171,14 @@ impl ProcShared {
         }
     }
 
-    /// Returns the bound for prompts of whom it is lent to.
+    /// Returns the bound for prompts of the current holder.
     pub(crate) fn prompt_bound(&self) -> Option<PromptBound> {
         self.is(ProcFlag::Bounded)
             .then(|| self.lock_prompt_bound().clone())
             .flatten()
     }
 
-    /// Has the process reset before the first line of whom it is lent to next. Called by the manager only.
+    /// Has the process reset before the first line of the next borrower. Called by the manager only.
     pub(crate) fn reset_first(&self, config: Arc<str>) {
         *self.lock_reset_first() = Some(config);
         self.set(ProcFlag::LeftByAnother, true);
@@ -293,13 +293,13 @@ impl ProcShared {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
+    /// Notes how long it has learned for its next borrower. Called by the manager only.
     pub(crate) fn set_lesson(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.lesson.store(took, Ordering::Relaxed);
     }
 
-    /// Returns how long it has learned for whom it is lent to.
+    /// Returns how long it has learned for its current holder.
     pub(crate) fn lesson(&self) -> Duration {
         Duration::from_micros(self.lesson.load(Ordering::Relaxed))
     }
@@ -435,7 +435,7 @@ impl ProcShared {
         self.exit_error.get().map(|(_, why)| why)
     }
 
-    /// Returns what a prompt gets when nobody is there any more to take it.
+    /// Returns what a prompt gets when its process is gone.
     pub fn gone(&self) -> PromptError {
         let unknown = || PromptError::Exited(ExitReport::default());
         self.exit_error().cloned().unwrap_or_else(unknown)

@@ -194,7 +194,7 @@ impl PromptClass {
     }
 }
 
-/// How much of a command is looked at for its first word, in bytes.
+/// How much of a command is searched for its first word, in bytes.
 const WORD_BYTES: usize = 48;
 
 /// Returns a command's first element without its quotes, if it is a short string, as it is written;
@@ -270,7 +270,7 @@ pub fn ddoc(id: &str, path: &RawValue, args: &RawValue) -> Bytes {
 pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");
-    // A line feed in JSON stands between values, never in a string.
+    // A line feed in JSON is between values, never in a string.
     let mut seen = 0;
     while let Some(found) = memchr::memchr(b'\n', &bytes[seen..]) {
         seen += found;

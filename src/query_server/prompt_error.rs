@@ -278,7 +278,7 @@ impl PromptError {
         }
     }
 
-    /// Returns whether the process cannot be used any more.
+    /// Returns whether the process is no longer usable.
     pub(crate) const fn is_final(&self) -> bool {
         matches!(
             self,

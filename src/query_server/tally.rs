@@ -14,7 +14,7 @@ const HINTS_MAX: usize = 10;
 /// How the query server calls the value that async functions return.
 const PROMISE: &str = "a promise";
 
-/// What a map function has returned, which nobody uses. A query server tells it for a function that has emitted nothing
+/// What a map function has returned, which nobody uses. A query server sends it for a function that has emitted nothing
 /// so far, or has returned a promise.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Returned {
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a document: of so many functions these have rows for it, and this was told of it.
+    /// Counts a document: how many functions ran over it, which of them have rows for it, and what was reported.
     pub(crate) fn count(
         &mut self,
         functions: usize,

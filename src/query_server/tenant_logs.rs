@@ -1,10 +1,10 @@
 //! The last lines of what functions of each tenant have logged, and the errors that they ended with.
 //!
 //! SUMMARY   [`TenantLogs::note`] takes a line of a database, [`TenantLogs::page`] gives those after a number, and
-//!           [`TenantLogs::news`] tells that there are more.
+//!           [`TenantLogs::news`] notifies of more.
 //! PROMISES  Memory is bounded: so many lines and bytes of a tenant, so many bytes of all; who wrote least recently loses
 //!           their lines first. The lines of a tenant have numbers that rise by one and never come again, so that
-//!           a reader is told how many were lost.
+//!           a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
 //! LIMITS    Lines are in memory alone. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`] have
 //!           none.
@@ -275,7 +275,7 @@ impl TenantLogs {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what tells of further lines of a tenant, sometimes where there are none. A wait has to begin before the page
+    /// Returns what notifies of further lines of a tenant, sometimes without any. A wait has to begin before the page
     /// is asked for behind which there is nothing.
     pub(crate) fn news<'a>(&'a self, db: &str) -> &'a Notify {
         &self.groups[self.hasher.hash_one(db) as usize % GROUPS]

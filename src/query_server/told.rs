@@ -1,6 +1,6 @@
-//! What processes tell beside their answers, for the caller of a function: log lines and errors.
+//! What processes report beside their answers, for the caller of a function: log lines and errors.
 //!
-//! SUMMARY   [`Told`] collects them. A process tells of an error by a third element of a log line, an object.
+//! SUMMARY   [`Told`] collects them. A process reports an error by a third element of a log line, an object.
 //! PROMISES  Lines, errors and their texts are bounded; what is beyond is counted. The object is untrusted: of one
 //!           that is no error only the line is kept.
 
@@ -111,7 +111,7 @@ struct Remark {
 }
 
 impl LogEntry {
-    /// What a map function has returned, if the third element tells that.
+    /// What a map function has returned, if the third element says so.
     pub(crate) fn returned(&self) -> Option<Returned> {
         serde_json::from_str(self.details.as_deref()?).ok()
     }
@@ -131,7 +131,7 @@ impl LogEntry {
     }
 }
 
-/// What was told during a call, or before one of its answers.
+/// What was reported during a call, or before one of its answers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Told {
     pub(crate) logs: Vec<LogLine>,
@@ -202,7 +202,7 @@ impl Told {
         self.errors.push(error);
     }
 
-    /// Adds what was told later.
+    /// Adds what was reported later.
     pub(crate) fn append(&mut self, later: Self) {
         later.logs.into_iter().for_each(|line| self.log(line));
         later.errors.into_iter().for_each(|error| self.error(error));

@@ -24,13 +24,13 @@ pub(crate) enum DocState {
     Failed,
     /// Its job is not to run until it is resumed. In lists of jobs only.
     Paused,
-    /// Nobody has looked at it yet, or its id is not known. Also read for a name that a later version gives.
+    /// Nobody has read it yet, or its id is not known. Also read for a name that a later version gives.
     #[serde(other)]
     Initializing,
 }
 
 impl DocState {
-    /// Those of documents, in the order in which they are told.
+    /// Those of documents, in the order in which they are listed.
     pub const OF_DOCS: [Self; 7] = [
         Self::Initializing,
         Self::Error,

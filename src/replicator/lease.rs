@@ -21,7 +21,7 @@ pub(crate) struct EpochLease {
 }
 
 impl EpochLease {
-    /// Begins the lease of an epoch, which says no until it is told how long it lasts.
+    /// Begins the lease of an epoch, which says no until it learns how long it lasts.
     pub fn new(epoch: Epoch, clock: BootClock) -> Self {
         Self {
             epoch,
@@ -88,7 +88,7 @@ impl DocLease {
         self.lease.epoch
     }
 
-    /// The document is not owned any more, or must not be acted upon.
+    /// The document is no longer owned, or must not be acted upon.
     pub fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }

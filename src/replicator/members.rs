@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`DocMembers`] is a JSON object whose values are texts: a number keeps all its digits from the
 //!           writer through the store to the reader. Values are read where something is made of them.
-//! PROMISES  Order is the writer's; of members with one name the last counts. No white space stands
+//! PROMISES  Order is the writer's; of members with one name the last counts. No white space is
 //!           between tokens, so that a document is one line.
 
 use std::fmt;

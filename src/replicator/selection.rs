@@ -21,7 +21,7 @@ const PATTERNS_MAX: usize = 64;
 /// The longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// The most groups that are told, the largest ones.
+/// The most groups that are returned, the largest ones.
 const GROUPS_MAX: usize = 1000;
 
 /// What a selection looks at of a job.
@@ -104,7 +104,7 @@ impl Selection {
         })
     }
 
-    /// Returns the states that are looked at.
+    /// Returns the states that are selected.
     pub fn states(&self) -> Vec<JobState> {
         self.states
             .clone()

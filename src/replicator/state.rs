@@ -1,4 +1,4 @@
-//! How the outcome of a replication stands in its document.
+//! How the outcome of a replication is written in its document.
 //!
 //! SOURCE    couch_replicator_docs: update_doc_completed/3, update_failed/3, update_triggered/2,
 //!           update_error/2, remove_state_fields/2.
@@ -68,7 +68,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns whether it stands in a document.
+    /// Returns whether it is written to a document.
     pub fn is_written(&self, update_docs: bool) -> bool {
         update_docs || matches!(self, Self::Failed { .. } | Self::Completed { .. })
     }

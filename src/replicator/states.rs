@@ -1,6 +1,6 @@
-//! The table of all documents, for whoever knows something of them or asks.
+//! The table of all documents, for everything that learns of them or asks.
 //!
-//! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler tell it of
+//! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler report to it
 //!           every change.
 //! PROMISES  A document that was written is here before its writer is answered.
 //! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for one page at most.

@@ -1,8 +1,8 @@
-//! How a job stands, as one daemon of a fleet tells the others.
+//! A job's status, as one daemon of a fleet reports it to the others.
 //!
 //! SUMMARY   [`StatusBody`] is what is written: the finished views, and beside them what lists sort and select by.
 //!           [`OtherStatus`] is one that another daemon has written.
-//! PROMISES  Has no credentials: the views have none. What a later version adds is passed over.
+//! PROMISES  Has no credentials: the views have none. What a later version adds is ignored.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use policy::ownership::Epoch;
 use policy::schedule::{JobState, WallTime};
 use store::fleet::StatusOf;
 
-/// How a document stands, or a transient job. One without state and job has nothing to tell: its document
+/// The status of a document, or of a transient job. One without state and job has nothing to report: its document
 /// says it all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct StatusBody {
@@ -30,7 +30,7 @@ pub(crate) struct StatusBody {
     pub job: Option<JobBody>,
 }
 
-/// How a job stands.
+/// The status of a job.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct JobBody {
     pub id: String,
@@ -100,7 +100,7 @@ impl OtherStatus {
         }
     }
 
-    /// Returns what a selection looks at of its job; `reason` is told instead of its own.
+    /// Returns what a selection looks at of its job; `reason` replaces its own.
     pub fn facts<'a>(&'a self, daemon: &'a str, reason: Option<&'a str>) -> Option<JobFacts<'a>> {
         let job = self.body.job.as_ref()?;
         Some(JobFacts {

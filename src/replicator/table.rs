@@ -1,9 +1,9 @@
 //! What is known of each replicator document, as a pure table.
 //!
 //! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, what it asks for and how far that is
-//!           ([`Row`]), under which lease it is owned, the state of its job, and what another daemon told of it. Each that
+//!           ([`Row`]), by which lease it is owned, its job's state, and what other daemons reported of it. Each that
 //!           knows something tells the table; lists, counts and ownership are read from it.
-//! PROMISES  A page costs what it shows, however many documents it passes over. Lists are [`Loading`] until of each
+//! PROMISES  A page costs what it shows, however many documents it skips. Lists are [`Loading`] until of each
 //!           document that was there when the store was opened, and asks for a replication, it is known how far it is.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
@@ -42,9 +42,9 @@ struct Known {
     owned: Option<Box<OwnedDoc>>,
     /// The state of its job.
     job: Option<(JobId, JobState)>,
-    /// What another daemon told of it.
+    /// What another daemon reported of it.
     other: Option<others::Other>,
-    /// Whether it was there when the store was opened, or when the scheduler was started again, and nobody has told since
+    /// Whether it was there when the store was opened, or the scheduler was started again, and nobody has said since
     /// how far it is.
     is_awaited: bool,
 }
@@ -59,7 +59,7 @@ impl Known {
         })
     }
 
-    /// Whether it asks for a replication, and nobody told how far it is.
+    /// Whether it asks for a replication, and nobody reported how far it is.
     fn is_unread(&self) -> bool {
         self.class() == Some(0)
     }
@@ -91,7 +91,7 @@ pub struct Page {
     pub end: Bound<String>,
     /// Whether the last id comes first.
     pub descending: bool,
-    /// How many to pass over.
+    /// How many to skip.
     pub skip: usize,
     /// How many at most.
     pub limit: usize,
@@ -114,7 +114,7 @@ impl Default for Page {
 pub(crate) struct PageOfIds {
     /// How many documents there are in all, whatever was asked for.
     pub total: usize,
-    /// How many stand before the page.
+    /// How many precede the page.
     pub offset: usize,
     /// Those of the page.
     pub ids: Vec<Arc<str>>,
@@ -126,7 +126,7 @@ pub(crate) struct DocTable {
     known: FxHashMap<Arc<str>, Known>,
     /// Those that are there, in the order of lists.
     names: CountedNames,
-    /// What other daemons are to be told; none where there are none.
+    /// What other daemons are to learn; none where there are none.
     changed: Option<others::Changed>,
     /// Whether there is a store that was not opened yet.
     is_awaited: bool,
@@ -204,7 +204,7 @@ impl DocTable {
         self.await_all();
     }
 
-    /// The scheduler has no job any more: all documents are read again. Those that are owned stay so.
+    /// The scheduler no longer has jobs: all documents are read again. Those that are owned stay so.
     pub fn forget_jobs(&mut self) {
         self.change_all(|known| {
             (known.row, known.job) = (None, None);
@@ -223,7 +223,7 @@ impl DocTable {
         }
     }
 
-    /// Waits for news of all documents of which nobody told how far they are.
+    /// Waits for news of all documents whose progress is not reported yet.
     fn await_all(&mut self) {
         self.unread = 0;
         for known in self.known.values_mut() {
@@ -326,7 +326,7 @@ impl DocTable {
     }
 }
 
-/// Returns the bound of what stands on the other side of a bound.
+/// Returns the bound of what is on the other side of a bound.
 fn other_side(bound: Bound<&str>) -> Bound<&str> {
     match bound {
         Bound::Included(id) => Bound::Excluded(id),

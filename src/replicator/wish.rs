@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     pub wish: Option<Wish>,
     /// What is to be done in the store.
     pub in_store: Option<StoreWork>,
-    /// Whether it says how the replication stands.
+    /// Whether it has the replication's state.
     pub has_state: bool,
 }
 

@@ -198,7 +198,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
     });
 }
 
-/// Gets a process for a tunnel; nothing more is read until it is there or is not to be had.
+/// Gets a process for a tunnel; reading pauses until it is lent or refused.
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.pause_reading();

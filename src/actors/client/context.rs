@@ -46,7 +46,7 @@ pub(crate) struct ClientContext {
 }
 
 impl ClientContext {
-    /// Refuses those who wait for a process, now and later: they could not use it any more.
+    /// Refuses those who wait for a process, now and later: they could no longer use it.
     pub(crate) fn refuse_waiters(&self) {
         self.stopping.send_replace(true);
     }

@@ -79,7 +79,7 @@ pub(super) struct RunningRelay {
 }
 
 impl RunningRelay {
-    /// Tells it something; in vain if it has just ended.
+    /// Sends it a signal; lost if it has just ended.
     pub(super) fn tell(&self, signal: Signal) {
         let _ = self.signals.send(signal);
     }

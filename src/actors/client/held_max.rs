@@ -19,7 +19,7 @@ use super::holding::Holding;
 use super::session::Session;
 use crate::messages::client_error::ErrorReply;
 
-/// Holders beyond which those who hold nothing any more are forgotten.
+/// Holders beyond which those who no longer hold anything are forgotten.
 const HOLDERS_SWEEP_MIN: usize = 64;
 
 /// Who holds processes.

@@ -107,7 +107,7 @@ impl Holding {
     }
 
     /// Sends a command, or a line of a tunnel, whose answer comes with everything that is printed
-    /// before it. With a `report` the reply to a command tells what was told before the answer.
+    /// before it. With a `report` the reply to a command has what was reported before the answer.
     pub(super) fn prompt(
         self: &Rc<Self>,
         ticket: Ticket,

@@ -22,7 +22,7 @@ use child::watch;
 pub(super) enum Input {
     /// A line without its line feed.
     Line(Bytes),
-    /// A line passed the bound: what follows cannot be told apart any more.
+    /// A line passed the bound: what follows can no longer be told apart.
     TooLong,
     /// There is no room in the memory for so long a line: as with one that is too long.
     NoRoom,

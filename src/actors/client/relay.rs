@@ -65,7 +65,7 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// The exit status of a process that a signal ended is this and the signal, as a shell shows it.
 const SIGNALLED: i32 = 128;
 
-/// What a relay is told of its client.
+/// What a relay knows of its client.
 #[derive(Clone, Debug)]
 pub(super) struct RelayTerms {
     /// Which processes serve it.
@@ -76,7 +76,7 @@ pub(super) struct RelayTerms {
     pub(super) patience: Duration,
 }
 
-/// What a relay is told by its actor.
+/// What an actor sends its relay.
 pub(super) enum Signal {
     /// A process that it had has ended.
     ProcessDown,
@@ -235,7 +235,7 @@ impl Relay {
         });
         match self.loan {
             Loan::None => self.ask(),
-            // It was asked for before this line told how long the client waits.
+            // It was asked for before this line said how long the client waits.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
             // It is sent when the others have had their turn.
@@ -381,7 +381,7 @@ impl Relay {
         self.sent -= 1;
         self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
-        // Log lines may stand before the answer.
+        // Log lines may come before the answer.
         let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
         let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
         self.taught
@@ -427,7 +427,7 @@ impl Relay {
             return Some(TunnelEnd::over(&gone));
         }
         self.part_with_process();
-        // What was in hand is lost; nobody can tell how far it came.
+        // What was in hand is lost; its progress is unknown.
         self.refuse_head(&gone.into());
         None
     }
@@ -461,7 +461,7 @@ impl Relay {
     /// Ends with last words, which are written as far as the client takes them.
     async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
-        // In time or not: the client is told how it ended.
+        // In time or not: the client learns how it ended.
         let _ = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
         end
     }

@@ -114,7 +114,7 @@ pub(super) struct Session {
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
     /// Why the connection ends, if it is neither the client nor a stop that ends it; the first reason
-    /// counts. The last line of a service's connection tells it.
+    /// counts. The last line of a service's connection has it.
     close_reason: RefCell<Option<ErrorReply>>,
     /// Whether nothing more is read because of a stop.
     is_shut_down: Cell<bool>,

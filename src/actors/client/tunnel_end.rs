@@ -1,4 +1,4 @@
-//! The orderly end of a tunnel: the process goes back, and the client is told whether it lived.
+//! The orderly end of a tunnel: the process goes back, and the client learns whether it lived.
 //!
 //! SUMMARY   A process that has answered its last command may still end over it, which shows only when
 //!           it is asked again. So it is reset here, as after every tunnel, and the connection ends after
@@ -64,7 +64,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The conversation can go on with another service, whom a client asks that is as patient as this.
+    /// Lets a client with this patience go on with the conversation at another service.
     pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
         self.patience_ms = resume.is_some().then_some(patience.as_millis());
         self.resume = resume;

@@ -1,6 +1,6 @@
 //! How the ConfigListener shares settings with the other daemons of its database.
 //!
-//! SUMMARY   Takes over what others set over HTTP, at the start and whenever the database tells of it; compares
+//! SUMMARY   Takes over what others set over HTTP, at the start and whenever the database notifies of it; compares
 //!           explicit secrets and takes over generated ones when the database first answers.
 //! PROMISES  What comes from the database is applied as a reload is: whole or not at all, and a mistake in it
 //!           leaves what is in force.
@@ -21,7 +21,7 @@ use crate::messages::config_listener::ReloadError;
 use store::fleet::{FleetStore, Topic};
 use store::shared_settings::{self, SharedSettingsError};
 
-/// How long a database that does not answer is left alone, unless it tells of something.
+/// How long a database that does not answer is left alone, unless it notifies of something.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What daemons share, and how far this one has come with it.
@@ -30,7 +30,7 @@ pub struct SharedSettings {
     pub fleet: Arc<dyn FleetStore>,
     /// Whether explicit secrets have been compared, and generated ones taken over.
     pub has_joined: Cell<bool>,
-    /// Whether the explicit secrets that are in force are told.
+    /// Whether the explicit secrets that are in force are reported.
     pub is_told: Cell<bool>,
 }
 
@@ -39,7 +39,7 @@ pub struct SharedSettings {
 #[rtype(result = "bool")]
 pub(super) struct Refresh;
 
-/// Refreshes now, and whenever the database tells of settings, for as long as the actor lives.
+/// Refreshes now, and whenever the database notifies of settings, for as long as the actor lives.
 pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) {
     let mut told = fleet.told(Topic::Overrides);
     let address = ctx.address();
@@ -108,7 +108,7 @@ impl Handler<Refresh> for ConfigListener {
         AtomicResponse::new(Box::pin(refreshing.map(|refreshed, listener, _| {
             let (sources, candidate) = match refreshed {
                 Ok(None) => return true,
-                // The store tells of it.
+                // The store reports it.
                 Err(ReloadError::Store(_)) => return false,
                 Ok(Some((sources, candidate))) => (Some(sources), Ok(candidate)),
                 Err(error) => (None, Err(error)),

@@ -4,7 +4,7 @@
 //!           says. A thread is started with the first run that it gets.
 //! PROMISES  A run stays on its thread, with everything that it opens: connections are tasks of the thread that opened
 //!           them. A thread that ends takes its own runs down and no others, and is replaced when the next run is
-//!           started. One that is not wanted any more ends with its last run. All end with the last [`JobThreads`].
+//!           started. One that is no longer wanted ends with its last run. All end with the last [`JobThreads`].
 //! DIFFERS   CouchDB's virtual machine spreads the processes of all jobs over its own threads.
 
 use std::io;
@@ -82,7 +82,7 @@ impl JobThreads {
         let thread = self.least_loaded(wanted.max(1))?;
         let (http, place) = (thread.http.clone(), Arc::clone(&thread.place));
         let (running, begin) = prepare(move || make(http), place);
-        // Where the thread has just ended, so has the run, and its monitors are told.
+        // Where the thread has just ended, so has the run, and its monitors are notified.
         thread.arbiter.spawn_fn(begin);
         Ok(running)
     }

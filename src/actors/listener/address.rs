@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use super::bound::Bound;
 
-/// An address cannot be had.
+/// An address is not available.
 #[derive(Debug, thiserror::Error)]
 #[error("{key} = \"{address}\": cannot listen there: {source}")]
 pub struct AddressError {
@@ -41,7 +41,7 @@ impl AddressError {
 /// connections may wait to be accepted.
 ///
 /// # Errors
-/// It is in use, or is not to be had; the operator's fault.
+/// It is in use, or not available; the operator's fault.
 pub(crate) fn bind_address(
     key: &'static str,
     address: SocketAddr,

@@ -146,7 +146,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket, whosever its file is.
+    /// Returns the path of a Unix socket, no matter who owns its file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, .. } => Some(path),
@@ -239,7 +239,7 @@ impl Acceptor {
         self.listener.async_io(Interest::READABLE, take).await
     }
 
-    /// Takes a connection that waits; `None`: there is none any more.
+    /// Takes a connection that waits; `None`: there are no more.
     pub(crate) fn accept_now(&self) -> Option<io::Result<Stream>> {
         match self.take() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -264,7 +264,7 @@ impl Acceptor {
 
     /// Waits until a connection waits to be accepted. Safe to cancel.
     pub(crate) async fn pending(&self) {
-        // Fails only when the event loop ends, and with it whoever waits.
+        // Fails only when the event loop ends, and with it the waiting task.
         while let Ok(mut ready) = self.listener.readable().await {
             let mut waits = [PollFd::new(self.listener.get_ref(), PollFlags::IN)];
             let at_once = Timespec::default();

@@ -7,7 +7,7 @@ use actix::Recipient;
 use crate::actors::client::ClientHandle;
 use crate::otp::pid::{ActorId, Down};
 
-/// Busy connections that are passed over in the search for an idle one.
+/// Busy connections that are skipped in the search for an idle one.
 const SEARCH_MAX: usize = 256;
 
 /// The connections that are there, the oldest first. They end with their actor: a successor would not
@@ -16,7 +16,7 @@ const SEARCH_MAX: usize = 256;
 pub(crate) struct Connections(BTreeMap<ActorId, ClientHandle>);
 
 impl Connections {
-    /// Adds one, whose end is told to `down`.
+    /// Adds one; `down` is notified of its end.
     pub(crate) fn add(&mut self, client: ClientHandle, down: Recipient<Down>) {
         client.pid.monitor(down);
         self.0.insert(client.pid.id(), client);

@@ -1,7 +1,7 @@
 //! Listening sockets that the program was started with, by the names that the configuration has for them.
 //!
 //! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes
-//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); whoever would make a listener asks first
+//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); a caller that would make a listener asks first
 //!           whether there is one of its name.
 //! PROMISES  A socket that was passed is used as it is: its file is neither given other permissions nor
 //!           removed. No child inherits it.
@@ -88,13 +88,13 @@ enum Passed {
     Tcp(TcpListener),
 }
 
-/// The sockets that nobody has taken yet.
+/// The sockets that are not taken yet.
 #[derive(Default)]
 pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
 
 impl Inherited {
     /// Takes what was passed to this process, and the variables that say so out of the environment: to
-    /// be called once, before there are other threads. Those of another `LISTEN_PID` are passed over.
+    /// be called once, before there are other threads. Those of another `LISTEN_PID` are ignored.
     ///
     /// # Errors
     /// A socket has no name, one that is not known, or that of another; or it is none.
@@ -122,7 +122,7 @@ impl Inherited {
         Ok(Self(RefCell::new(sockets)))
     }
 
-    /// Takes the Unix socket for a key or a service, if it was passed. It stands where it was made, and at `path`
+    /// Takes the Unix socket for a key or a service, if it was passed. It is where it was made, and at `path`
     /// if it does not tell where.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Inherited {
         format!("{SERVICE}{service}")
     }
 
-    /// Warns of those that nobody has taken; they stay open, as a service of their name may come with a reload.
+    /// Warns of those that are not taken; they stay open, as a service of their name may come with a reload.
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,

@@ -1,7 +1,7 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
 //! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
-//!           of a group, in place of one that an earlier run left behind, and of nothing else.
+//!           of a group. It replaces one that an earlier run left behind, and nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
@@ -60,7 +60,7 @@ impl Modes {
     }
 }
 
-/// Returns the number of a group. The system's own tool knows all places where groups may stand.
+/// Returns the number of a group. The system's own tool knows all places where groups may be.
 fn group_number(name: &str) -> io::Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -85,7 +85,7 @@ pub enum SocketError {
     /// Somebody answers there.
     #[error("another settee is running: it answers on {}", .0.display())]
     InUse(PathBuf),
-    /// Something else stands there.
+    /// Something else is there.
     #[error("{}: {what}", path.display())]
     NotOurs {
         /// Where.
@@ -162,7 +162,7 @@ pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, S
     Ok(bound)
 }
 
-/// Makes the directory, or checks that only those can enter it whom the socket is for.
+/// Makes the directory, or checks that only those for whom the socket is meant can enter it.
 fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     own_folder::make(directory)
         .map_err(SocketError::system(directory, "cannot make the directory"))?;

@@ -24,7 +24,7 @@ use child::pipe::{Chunks, PipeReader};
 const READS_OF_A_FULL_PIPE: usize = 16;
 
 /// How long a child may live on after it has closed its output or its input: one that ends closes both a moment before
-/// it can be reaped, and should be told by its own status.
+/// it can be reaped, and should be reported with its own status.
 const PIPE_END_GRACE: Duration = Duration::from_millis(500);
 
 /// Whether a long line may be read later, on another thread; not where it is asked what was there in time.
@@ -58,7 +58,7 @@ impl OsProcess {
             // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending already, it ends
             // with its own status.
             match self.backend.reports {
-                // A launcher would be killed before it has told that of its command.
+                // A launcher would be killed before it has reported its command's status.
                 Some(_) => {
                     self.shared.stay_awake();
                     self.backend.child.terminate();

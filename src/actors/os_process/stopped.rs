@@ -1,4 +1,4 @@
-//! A child that is stopped by a signal is not dead: the log tells of it, and it still counts.
+//! A child that is stopped by a signal is not dead: it is logged, and it still counts.
 //!
 //! SUMMARY   After each change of any child's state (SIGCHLD) the child is asked whether it was
 //!           stopped or continued.
@@ -16,7 +16,7 @@ use super::OsProcess;
 use crate::warn_repeating;
 use child::StopOrContinue;
 
-/// Watches for changes. Where the system does not tell, nothing is told.
+/// Watches for changes. Where the system does not report them, nothing is logged.
 pub(super) fn watch(ctx: &mut Context<OsProcess>) {
     if let Ok(changes) = signal(SignalKind::child()) {
         let changes = stream::unfold(changes, async |mut changes: Signal| {

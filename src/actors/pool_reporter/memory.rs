@@ -21,7 +21,7 @@ use policy::pool::ProcId;
 /// The time from the end of a reading to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How far above a process its leader is looked for.
+/// How far above a process its leader is searched for.
 const ANCESTORS_MAX: usize = 128;
 
 impl PoolReporter {
@@ -79,7 +79,7 @@ pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)>
     sums.into_iter().collect()
 }
 
-/// Returns what is told of every process. One that has ended meanwhile cannot be read.
+/// Returns the statistics of every process. One that has ended meanwhile cannot be read.
 fn all_stats() -> FxHashMap<u32, Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

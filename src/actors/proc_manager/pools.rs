@@ -205,7 +205,7 @@ impl Handler<ReloadConfig> for ProcManager {
     }
 }
 
-/// The machine bears more, or less. Each limit that moves is told with why it does.
+/// The machine bears more, or less. Each limit that moves is logged with the reason.
 impl Handler<SetLevel> for ProcManager {
     type Result = ();
 
@@ -285,7 +285,7 @@ impl ProcManager {
 
 /// Settings in force.
 impl ProcManager {
-    /// Returns what the core is to be told of a pool with this section as things are now.
+    /// Returns the core's settings for a pool with this section as things are now.
     fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
         let known = self.pools.at(pool);
         let (kind, language) = (known.kind, known.language.clone());
@@ -295,7 +295,7 @@ impl ProcManager {
         self.settings_of(section, kind, &language)
     }
 
-    /// Returns what the core is to be told of a pool, with the limit that is in force: never so low that the other
+    /// Returns the core's settings for a pool, with the limit that is in force: never so low that the other
     /// settings do not fit.
     fn settings_of(
         &mut self,
@@ -351,7 +351,7 @@ impl ProcManager {
 /// The pools of the configuration.
 impl ProcManager {
     /// Makes the pools that the settings ask for and that are not there, changes those that are,
-    /// and returns what the core is still to be told. `before` is what held until now.
+    /// and returns the events that the core still needs. `before` is what held until now.
     pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
         let max = self.settings.processes_max;
         let rules = Box::new(self.settings.tenants.clone());
@@ -376,7 +376,7 @@ impl ProcManager {
         all.map(ToOwned::to_owned).collect()
     }
 
-    /// Begins the removal of a pool, and returns what the core is to be told of it.
+    /// Begins the removal of a pool, and returns the core's event for it.
     fn removal_of(&mut self, pool: PoolId) -> Event {
         self.let_go(pool);
         let mode = RemoveMode::Graceful;
@@ -542,7 +542,7 @@ impl ProcManager {
     }
 }
 
-/// What the core has to do, beside settings, which are told as they stand in the section.
+/// What the core has to do, beside settings, which are passed as they are in the section.
 fn work_of(change: &Change) -> PoolChange {
     match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),

@@ -2,10 +2,10 @@
 //! they cost tenants that have a share of processor time (`cpu_share`).
 //!
 //! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, when that is over, and
-//!           when it works for the next one. The core is told the differences: what runs on after a use, and at rest, is
+//!           when it works for the next one. The core gets the differences: what runs on after a use, and at rest, is
 //!           charged to that tenant too.
 //! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop is kept
-//!           until it is gone. Clients that subscribe are told when a process that they hold is taken away. No processor
+//!           until it is gone. Subscribed clients are notified when a process they hold is taken away. No processor
 //!           time is read for tenants without a share.
 //! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: how consumers hear of
 //!           remove_pool(immediate).
@@ -364,9 +364,9 @@ impl ProcManager {
     }
 }
 
-/// What holders are told.
+/// Notices to holders.
 impl ProcManager {
-    /// Tells a client that a process which it holds is over.
+    /// Tells a client that a process it holds is over.
     pub(super) fn tell_holder(
         &self,
         client: ClientId,
@@ -425,7 +425,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns who holds a process that has ended by order of somebody, under which assignment, and what they are told.
+    /// Returns who holds a process that has ended by order of somebody, under which assignment, and the notice to send.
     fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
         let shared = &self.procs.get(&proc)?.shared;
         let report = shared.exit_error()?.exit_report();

@@ -173,7 +173,7 @@ impl Handler<GetResetConfig> for ProcManager {
 
 /// What requests are checked for, and how they are answered.
 impl ProcManager {
-    /// Requires that each pool which may serve a request may be used by who asks.
+    /// Requires that each pool which may serve a request may be used by the caller.
     fn permit(&self, target: Target, limits: Option<&CallerLimits>) -> Result<(), GetProcError> {
         let Some(limits) = limits else {
             return Ok(());
@@ -217,7 +217,7 @@ impl ProcManager {
                 how,
             })),
             Some(Finding::Present | Finding::Open) => Some(Ok(())),
-            // Nothing is started any more: the core refuses.
+            // Nothing more is started: the core refuses.
             None if self.shutting_down => Some(Ok(())),
             None => None,
         }

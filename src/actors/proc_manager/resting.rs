@@ -1,9 +1,9 @@
 //! Processes that nobody holds are put to rest: nothing in their cells runs until they are lent again.
 //!
 //! SUMMARY   One that was given back, started or taught is due to rest when nobody has had it for [`REST_AFTER`]. One
-//!           timer looks at all that are due.
+//!           timer checks all that are due.
 //! PROMISES  A process that comes back and goes again costs no timer and no order of its own. One that rests goes on
-//!           before whom it is lent to can send it anything. What runs at rest all the same is stopped again, and costs
+//!           before its borrower can send it anything. What runs at rest all the same is stopped again, and costs
 //!           its tenant what it uses; where that does not help, the process is killed.
 //! LIMITS    Children of a function may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a cell
 //!           without a pid namespace, never rest.
@@ -25,7 +25,7 @@ const REST_AFTER: Duration = Duration::from_millis(50);
 /// The least time between two looks.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// The time from one look at cells that were told to rest to the next, until nothing moves in them.
+/// The time from one check of cells that were told to rest to the next, until nothing moves in them.
 const ACTIVITY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The processor time that a cell may use after the first look. Less is noise: processes that are on their way out free
@@ -35,7 +35,7 @@ const REST_CPU_MAX: Duration = Duration::from_millis(200);
 /// After how many looks everything in a cell has to have stopped: 5 seconds.
 const ACTIVITY_LOOKS_MAX: u32 = 20;
 
-/// A cell that was told to rest, and does not yet for certain.
+/// A cell that was told to rest, and may still run.
 struct Settling {
     /// When its process was taken back or started.
     since: Instant,

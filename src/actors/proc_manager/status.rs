@@ -1,7 +1,7 @@
 //! The pools for operators and services: their state, the list of processes (`settee ps`), the order to end one
 //! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
-//! PROMISES  No loan tells anything. Who watches a pool is told every change in the turn in which it happens, and only a
+//! PROMISES  A loan notifies nobody. A watcher of a pool gets every change in the turn in which it happens, and only a
 //!           change; the end of a pool is the end of its channel. To kill a process is an order to its actor; the core
 //!           hears of its end as of any other.
 

@@ -38,7 +38,7 @@ pub(super) struct Pool {
     pub(super) log: Arc<PoolLog>,
     /// Whether its databases take processes from each other.
     pub(super) exchanges: ExchangeWatch,
-    /// What whoever is lent a process of it gets with it, from the first one on.
+    /// What each borrower of its processes gets with one, from the first one on.
     pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.
     pub(super) failure: Option<Arc<str>>,
@@ -203,7 +203,7 @@ impl PoolTable {
         }) as u32)
     }
 
-    /// Returns what the core is told of a pool.
+    /// Returns the core's settings for a pool.
     pub(super) fn settings(
         &mut self,
         section: &PoolConfig,
@@ -305,7 +305,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the pool that stands for those that a request could have been served by.
+    /// Returns the pool that represents those that a request could have been served by.
     pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
         match target {
             Target::Pool(id) => self.slots.get(id.0 as usize)?.as_ref().map(|_| id),
@@ -314,7 +314,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the name of a pool, or of the group or language that it stands for.
+    /// Returns the name of a pool, or of the group or language that it represents.
     pub(super) fn label(&self, target: Target) -> Arc<str> {
         let label = match target {
             Target::Pool(id) => {
@@ -335,7 +335,7 @@ impl PoolTable {
 }
 
 impl Groups {
-    /// Finds a group, which may have no pools any more.
+    /// Finds a group, which may no longer have pools.
     pub(super) fn find(&self, name: &str) -> Option<&Group> {
         self.by_name.get(name)
     }

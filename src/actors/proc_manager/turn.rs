@@ -1,4 +1,4 @@
-//! One turn of the ProcManager: an event is told to the core, everything that follows from it is done, and the tables
+//! One turn of the ProcManager: an event goes to the core, everything that follows from it is done, and the tables
 //! are checked.
 //!
 //! SUMMARY   A timer checks every invariant; in development builds every turn does, where a violation ends the manager.

@@ -203,7 +203,7 @@ impl ReplicationJob {
         }));
     }
 
-    /// No checkpoint may be written any more, so that the work done since the last one is another's to do.
+    /// No further checkpoint may be written, so that the work done since the last one is another's to do.
     fn lease_lost(&mut self, ctx: &mut Context<Self>) {
         self.counters().count(Counter::CheckpointsFailure);
         match self.running().map(|running| running.then) {

@@ -1,8 +1,8 @@
 //! The parts of a running job: a changes reader, a changes manager, workers.
 //!
 //! SUMMARY   reader -> bounded queue -> manager -> workers -> job. Each part is a task, and the job
-//!           is told of each end by the task's own handle, also of a panic.
-//! PROMISES  A batch is told to the job before a worker gets it; a worker tells that it is done
+//!           is notified of each end by the task's own handle, also of a panic.
+//! PROMISES  The job learns of a batch before a worker gets it; a worker reports that it is done
 //!           before it takes another. Only a reader and a manager that say so are at an end: one
 //!           that is gone never looks as if everything were replicated.
 //! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.

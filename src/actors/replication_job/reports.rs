@@ -35,7 +35,7 @@ pub(super) struct Reports {
     /// A report is due when the period is over.
     is_due: bool,
     pending: Option<u64>,
-    /// Everything that was to come is done: nobody has to be asked any more.
+    /// Everything that was to come is done: no need to ask again.
     is_complete: bool,
     pending_asked: Option<Instant>,
     pending_is_due: bool,
@@ -55,7 +55,7 @@ struct Line {
 }
 
 impl Line {
-    /// Nothing is told behind the end.
+    /// Nothing is reported after the end.
     fn tell(&self, news: JobNews) {
         let is_end = matches!(news, JobNews::Ended(_));
         if self.is_over.replace(self.is_over.get() || is_end) {
@@ -93,7 +93,7 @@ impl Reports {
         }
     }
 
-    /// Where parts of the job tell of refused documents.
+    /// Where parts of the job report refused documents.
     pub(super) fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
         Rc::new(move |doc| line.tell(JobNews::Refused(doc)))
@@ -143,7 +143,7 @@ impl ReplicationJob {
         self.report_in_time(ctx);
     }
 
-    /// Tells of a feed of its own, or that there is none any more.
+    /// Reports a feed of its own, or that there is no longer one.
     pub(super) fn report_own_feed(&mut self, why: Option<Arc<str>>, ctx: &mut Context<Self>) {
         self.reports.own_feed = why;
         self.report_in_time(ctx);

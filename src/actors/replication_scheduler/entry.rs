@@ -39,7 +39,7 @@ pub(super) struct JobEntry {
     pub(super) refused: VecDeque<Arc<RefusedDoc>>,
     /// Whether there are some that the past which was noted last does not have.
     pub(super) has_new_refused: bool,
-    /// Who is told of its end.
+    /// Who is notified of its end.
     pub(super) waiters: Vec<oneshot::Sender<JobEnd>>,
 }
 
@@ -49,7 +49,7 @@ impl JobEntry {
         JobName::new(&self.id, &self.replication)
     }
 
-    /// Returns whether its run, started at this time, has more to replicate and has not come on for [`STALLED_AFTER`].
+    /// Returns whether its run, started at this time, has more to replicate, without progress for [`STALLED_AFTER`].
     pub(super) fn is_stalled(&self, started: WallTime, now: WallTime) -> bool {
         let moved = self.progress_at.map_or(started, |at| at.max(started));
         let left = self.progress.as_ref().and_then(|it| it.changes_pending);

@@ -203,7 +203,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
                 let (answer, replier) = deferred();
                 let saved = actix_rt::time::timeout(SAVED_MAX, pasts.saved(doc));
                 ctx.spawn(wrap_future(async move {
-                    // If it takes too long it is lost, which does no harm. Nobody may wait any more.
+                    // If it takes too long it is lost, which does no harm. The caller may be gone.
                     drop(saved.await);
                     let _ = replier.send(was_known);
                 }));
@@ -252,7 +252,7 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
-            // A priority is no state, and is told nevertheless.
+            // A priority is no state, but is reported too.
             self.note_changed(id);
             is_known
         };
@@ -339,7 +339,7 @@ impl Handler<GetRunTroubles> for ReplicationScheduler {
 }
 
 impl ReplicationScheduler {
-    /// Finds jobs that have more to replicate and do not come on.
+    /// Finds stalled jobs.
     fn stalled(&self) -> Stalled {
         let now = self.clock.now();
         let entries = self.runs.values().filter_map(|row| {

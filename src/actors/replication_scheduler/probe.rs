@@ -1,7 +1,7 @@
 //! Servers that could not be reached, and whether they answer again.
 //!
 //! SUMMARY   Says which crashes are of that kind, and asks a server when the core says so.
-//! PROMISES  One question at most takes [`ANSWER_MAX`], and its result is told to the core.
+//! PROMISES  One question at most takes [`ANSWER_MAX`], and its result goes to the core.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! Orders for jobs: one, or all of a selection.
 //!
-//! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is told and
+//! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is reported and
 //!           stops no other. What was done stays when the caller goes away.
 //! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
 //!           An order to a job of another daemon is left for that one. A document without a job is written anew, for
 //!           whichever daemon has it.
 //!           An order waits until all jobs are known, and says how many documents it could not wait for.
 //! LIMITS    It waits for [`LOADING_MAX`] at most. [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
-//!           [`RESULTS_MAX`] results are told.
+//!           [`RESULTS_MAX`] results are returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 use store::Edit;
 
-/// The most results that are told.
+/// The most results that are returned.
 const RESULTS_MAX: usize = 10_000;
 
 /// How long an order waits for documents that are still being read since the start.
@@ -45,7 +45,7 @@ struct ToOrder {
     at: Place,
 }
 
-/// A job that was told what to do.
+/// A job that got an order.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedJob {
     /// How it is shown now, or with another daemon how it was.
@@ -315,7 +315,7 @@ impl ReplicatorApi {
     async fn wait_for_all(&self) -> Loading {
         let states = self.database().states();
         if self.is_loading() {
-            // What is not known then is told.
+            // What is not known then is reported.
             drop(timeout(LOADING_MAX, states.loaded()).await);
         }
         states.lock().loading()
@@ -457,7 +457,7 @@ impl ReplicatorApi {
     /// Ends a transient job, wherever it is.
     ///
     /// # Errors
-    /// It belongs to a document, its daemon cannot be told, or the service ends.
+    /// It belongs to a document, its daemon cannot be reached, or the service ends.
     pub(super) async fn cancel_job(
         &self,
         job: Job,

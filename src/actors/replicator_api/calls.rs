@@ -54,7 +54,7 @@ impl ReplicatorApi {
     }
 
     async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
-        // An error of the store is told as such.
+        // An error of the store is reported as such.
         let store = self.database().store();
         self.options.identity.get(store).await?;
         let id = identify(&self.options, replication).await;

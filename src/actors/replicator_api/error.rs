@@ -40,7 +40,7 @@ pub(crate) enum ReplicatorError {
     /// The id belongs to a document's job.
     #[error("{0}")]
     Taken(String),
-    /// The job is another daemon's whose lease is over, and cannot be told now. Worth a retry.
+    /// The job is another daemon's whose lease is over, and cannot be reached now. Worth a retry.
     #[error("no daemon has this job now: try again when one has it, within a minute")]
     Unowned,
     /// The job failed.

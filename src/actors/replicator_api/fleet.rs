@@ -1,6 +1,6 @@
-//! What this daemon knows of the others of its fleet: which there are, what is wrong at them, and how their jobs stand.
+//! What this daemon knows of the others of its fleet: which there are, their problems, and the state of their jobs.
 //!
-//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What is told of
+//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What they report of
 //!           documents is with [`DocStates`], so that states, counts and pages are right for all.
 //! PROMISES  A list is made of what is in memory: it waits for a reading for [`LIST_WAIT`] at most, and for none
 //!           while the database does not answer.
@@ -44,7 +44,7 @@ const DAEMONS_MAX: usize = 1000;
 /// By how much the time of one renewal may seem to differ from reading to reading.
 const HEARD_JITTER: Duration = Duration::from_secs(2);
 
-/// After so long what was told of a document that asks for nothing is forgotten.
+/// How long a report of a document that asks for nothing is kept.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// What this daemon is in its fleet.
@@ -134,7 +134,7 @@ pub(crate) struct OtherJob {
     pub status: Arc<OtherStatus>,
     /// The address of its daemon.
     pub daemon: Arc<str>,
-    /// Why nothing is known any more, if the lease of its daemon is over.
+    /// Why its state is no longer known, if the lease of its daemon is over.
     pub lost: Option<String>,
 }
 

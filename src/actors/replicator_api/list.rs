@@ -18,7 +18,7 @@ use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
 use crate::replicator::status::JobBody;
 use replication::id::ReplicationId;
 
-/// Whose jobs are looked at.
+/// Whose jobs are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// Everybody's.
@@ -55,7 +55,7 @@ impl ReplicatorApi {
     pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
-        // What is whole now is whole when it has been looked at.
+        // What is whole now is whole after it has been read.
         let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
@@ -111,7 +111,7 @@ impl ReplicatorApi {
         Ok(self.with_notes(list, is_loading))
     }
 
-    /// Adds that the list is not whole yet, if so, and how old is what is told of other daemons, in a fleet.
+    /// Adds that the list is not whole yet, if so, and in a fleet the age of what other daemons reported.
     fn with_notes(&self, mut list: Value, is_loading: bool) -> Value {
         if is_loading {
             list["loading"] = true.into();
@@ -201,7 +201,7 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Returns those of some jobs that may be looked at.
+    /// Returns those of some jobs that may be read.
     async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> Result<Vec<Job>, ReplicatorError> {
         let Whose::Of(user) = whose else {
             return Ok(jobs);

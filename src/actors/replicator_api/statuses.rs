@@ -1,4 +1,4 @@
-//! What this daemon tells the others of its fleet: how its documents and transient jobs stand.
+//! What this daemon reports to the others of its fleet: the state of its documents and transient jobs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use replication::id::ReplicationId;
 use store::fleet::{JobStatus, StatusOf};
 
 impl ReplicatorApi {
-    /// Returns how documents and transient jobs stand now.
+    /// Returns the current state of documents and transient jobs.
     ///
     /// # Errors
     /// The service ends.
@@ -55,7 +55,7 @@ impl ReplicatorApi {
         Ok(statuses)
     }
 
-    /// Returns the running jobs that came on since a time.
+    /// Returns the running jobs that made progress since a time.
     ///
     /// # Errors
     /// The service ends.

@@ -3,7 +3,7 @@
 //! SOURCE    couch_replicator_scheduler: job_ejson/1, job_summary/2; couch_replicator_httpd_util and
 //!           couch_replicator_doc_processor: the documents; couch_replicator_scheduler_job: the task.
 //! DIFFERS   A job also has its `state` and since when (`since`), why it does not run (`reason`), when it is tried
-//!           again (`next_try`), its `priority`, who `paused` it, and when it came on last (`last_progress`). A process id is the number of a run.
+//!           again (`next_try`), its `priority`, who `paused` it, its `last_progress`. A process id is a run's number.
 
 use std::time::UNIX_EPOCH;
 
@@ -141,7 +141,7 @@ fn stats(progress: &JobProgress) -> Value {
     with(counters(progress), more)
 }
 
-/// Returns what stands in a document whose replication has completed.
+/// Returns what is in a document whose replication has completed.
 pub(crate) fn completed_stats(
     progress: &JobProgress,
     replication: &Replication,
@@ -234,7 +234,7 @@ fn waiting(id: &str, row: &Row) -> (DocState, Value) {
 /// Why a document of a fleet is [`DocState::Initializing`].
 pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it (drained daemons claim nothing)";
 
-/// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and its
+/// Returns a document that has a state of its own, or that nobody has read yet, as in `_scheduler/docs`, and its
 /// state. `unread` says why nobody has.
 pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawValue>) {
     let body = members(document);
@@ -287,8 +287,7 @@ pub fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("view: an object of texts and numbers can be written")
 }
 
-/// Returns the URL of an endpoint; none for what is no URL, for nobody knows where in it a password
-/// stands.
+/// Returns the URL of an endpoint; none for what is no URL, as the place of a password in it is unknown.
 fn endpoint(value: &Value) -> Option<String> {
     let url = match value {
         Value::String(url) => url,

@@ -1,7 +1,7 @@
 //! Where several daemons share the store: documents that this one owns have jobs here, others have none.
 //!
 //! SUMMARY   The table of documents has what is owned. A claim has its document read; a loss kills its job; one that is given
-//!           back is told to the member of the fleet when nothing of it is left.
+//!           back is reported to the FleetMember when nothing of it is left.
 //! PROMISES  Nothing is added to the scheduler and no outcome is written for a document that is not owned.
 
 use std::rc::Rc;
@@ -252,7 +252,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Removes a job; kills it where its document is not owned any more.
+    /// Removes a job; kills it where its document is no longer owned.
     pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
         let of = DocRef {

@@ -54,7 +54,7 @@ impl ToAdd {
         }
     }
 
-    /// It has ended, and what came of it is this; none if the document may not be acted upon any more.
+    /// It has ended, and what came of it is this; none if the document may no longer be acted upon.
     pub fn done(self, result: Option<Result<(), Taken>>) -> StepEnd {
         let event = result.map(|result| Event::Scheduled {
             doc: self.doc,

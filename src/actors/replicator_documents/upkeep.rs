@@ -12,10 +12,10 @@ use slog::{Logger, info, warn};
 use super::DocumentsOptions;
 use store::{Store, StoreError, unix_now};
 
-/// Deleted documents that are looked at in one request.
+/// Deleted documents that are checked in one request.
 const PURGE_BATCH: usize = 1000;
 
-/// How often deleted documents are looked for, at the most and at the least.
+/// How often deleted documents are searched for, at the most and at the least.
 const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60 * 60));
 
 /// The time from one compaction to the next.

@@ -40,7 +40,7 @@ async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
     }
 }
 
-/// Returns whether a connection stays in the system's queue after this error. Other errors are told to it.
+/// Returns whether a connection stays in the system's queue after this error. Other errors are sent to it.
 const fn may_pass(error: &GetProcError) -> bool {
     !matches!(
         error,
@@ -57,7 +57,7 @@ pub(crate) struct Entrance {
     pool_name: RefCell<Arc<str>>,
     /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
-    /// What is told, and where.
+    /// What is reported, and where.
     told: RefCell<ServiceWarnings>,
     pause: RefCell<AcceptPause>,
     /// Those who were let in and have no process yet.
@@ -234,7 +234,7 @@ impl Entrance {
     fn look(&self, pool: &PoolState) -> bool {
         self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        // What is told is about the pool: who was let in and is about to get a process may be counted
+        // What is reported is about the pool: who was let in and is about to get a process may be counted
         // twice for a moment, which only keeps others waiting for as long.
         if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
             self.state.set_closed(match verdict {

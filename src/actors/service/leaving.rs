@@ -1,10 +1,10 @@
-//! A service that leaves its address: clients that still connect there are told why, and where to go.
+//! A service that leaves its address: clients that still connect there learn why, and where to go.
 //!
 //! SUMMARY   [`dismiss_waiting`] tells those that wait to be accepted, [`turn_away`] those that come later.
-//! PROMISES  Never waits for a client: what it has sent is thrown away, what it is told fits its
+//! PROMISES  Never waits for a client: what it has sent is thrown away, what it is sent fits its
 //!           socket, and the connection is closed. An address that another service has taken over is
 //!           left to that one, and a socket that somebody else keeps to the next program when this one ends.
-//! LIMITS    A client on TCP that is still sending may see a reset in place of the line.
+//! LIMITS    A client on TCP that is still sending may see a reset instead of the line.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
 
-/// Most connections that are told at a time: what the longest queue of the system holds.
+/// Most connections that are answered at a time: what the longest queue of the system holds.
 const DISMISSED_MAX: usize = 65_535;
 
 /// What a client has sent that is thrown away, in bytes.

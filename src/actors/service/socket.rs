@@ -4,7 +4,7 @@
 //!           services is prepared first, which takes what is new, and then committed, which cannot
 //!           fail.
 //! PROMISES  A socket that stays is not closed for an instant: what waits in its queue goes on
-//!           waiting. One that is not needed any more is closed, and its file removed, when its last
+//!           waiting. One that is no longer needed is closed, and its file removed, when its last
 //!           user drops it.
 //! SOURCE    Postfix master_listen.
 
@@ -31,7 +31,7 @@ pub struct ServiceSocket {
     /// The address with the port that it has got.
     shown: String,
     bound: Bound,
-    /// Why no service of the configuration listens there any more.
+    /// Why no service of the configuration listens there now.
     left: RefCell<Option<String>>,
     left_or_taken: Notify,
 }
@@ -81,7 +81,7 @@ impl ServiceSocket {
         self.bound.set_backlog(service.backlog)
     }
 
-    /// Returns why no service of the configuration listens there any more, while connections of one
+    /// Returns why no service of the configuration listens there now, while connections of one
     /// that did are still there; `None` where one does, or the next program will.
     pub(crate) fn left(&self) -> Option<String> {
         self.left.borrow().clone()
@@ -214,7 +214,7 @@ impl ServiceSockets {
     /// Takes what a set of services needs and is not held yet; nothing else changes.
     ///
     /// # Errors
-    /// The first socket that cannot be had; none is taken then.
+    /// The first socket that is not available; none is taken then.
     pub async fn prepare(
         &self,
         services: &BTreeMap<String, ServiceConfig>,

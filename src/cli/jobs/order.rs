@@ -18,7 +18,7 @@ use super::list::{SelectArgs, groups};
 /// How long an order for many jobs may take.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Groups that are told before the user is asked.
+/// Groups that are shown before the user is asked.
 const GROUPS_SHOWN: usize = 10;
 
 #[derive(Clone, Debug, clap::Args)]

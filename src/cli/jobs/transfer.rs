@@ -127,7 +127,7 @@ impl<'a> Sink<'a> {
         Ok(Self { to, tail })
     }
 
-    /// Breaks off where nobody reads.
+    /// Stops where the reader is gone.
     fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
         self.tail.extend(bytes);
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);

@@ -69,7 +69,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Says that nothing is missing any more of what the target refused; there may be no such problem.
+/// Says that nothing the target refused is still missing; there may be no such problem.
 fn acknowledge(socket: &SocketArgs, document: &str) -> Result<(), CliError> {
     let subject = [("subject", document.to_owned())];
     let problem = with_query(&path(["_health", "documents_refused"]), subject);

@@ -1,6 +1,6 @@
 //! What functions did wrong, on standard error: the first errors of each kind, and how many documents have no rows.
 //!
-//! SUMMARY   [`Watched`] stands before a sink and shows what was told of each document: errors by [`Errors`], what
+//! SUMMARY   [`Watched`] wraps a sink and shows what was reported of each document: errors by [`Errors`], what
 //!           functions logged by [`LogLines`].
 //! PROMISES  Of each kind of error [`SHOWN_MAX`] are shown, of at most [`KINDS_MAX`] kinds.
 //! LIMITS    A query server that does not tell errors in its log has none here.
@@ -55,7 +55,7 @@ impl Errors {
         }
     }
 
-    /// Shows what was told of a function in a file.
+    /// Shows what was reported of a function in a file.
     pub(super) fn show(&self, told: &Told, file: &str) {
         let lines = told.logs.iter();
         let said = lines.filter(|line| line.level != Level::Error);
@@ -130,7 +130,7 @@ fn text(error: &ReportedError, file: &str) -> String {
     format!("{place}{numbers}: {}: {}{doc}", error.name, error.message)
 }
 
-/// A sink, with what was told of each document shown before.
+/// A sink, with what was reported of each document shown before.
 pub(super) struct Watched<'a, S> {
     pub(super) sink: &'a S,
     pub(super) errors: &'a Errors,

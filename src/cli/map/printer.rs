@@ -50,7 +50,7 @@ impl Printer {
         })
     }
 
-    /// Prints a line. `false`: nobody reads any more, or writing failed.
+    /// Prints a line. `false`: the reader is gone, or writing failed.
     pub(super) async fn print(&self, line: &[u8]) -> bool {
         self.text.borrow_mut().extend_from_slice(line);
         self.ready().await

@@ -27,7 +27,7 @@ pub(super) enum Reducer {
 /// What a module's file ends with.
 const MODULE_EXTENSION: &str = "js";
 
-/// How many directories deep modules are looked for: a link that leads back ends here.
+/// How many directories deep modules are searched: a link that leads back ends here.
 const MODULE_DEPTH_MAX: usize = 16;
 
 /// Reads the source of a function.
@@ -41,7 +41,7 @@ pub(super) fn function(path: &Path) -> Result<String, CliError> {
 }
 
 /// Reads what is to map: the source of a function, as a JSON string; in Mango, which has
-/// no sources, an index definition as it stands.
+/// no sources, an index definition as it is.
 pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
@@ -84,7 +84,7 @@ fn file_error(path: &Path, error: &io::Error) -> CliError {
 }
 
 /// Reads a reduce function: a name that begins with `_` is a built-in one, as in CouchDB also when
-/// it stands in a file.
+/// it is in a file.
 pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Reducer, CliError> {
     let builtin = name.to_str().filter(|name| name.starts_with('_'));
     let source = match builtin {
@@ -199,7 +199,7 @@ pub(super) fn bad_input(name: &str, error: &InputError) -> CliError {
     }
 }
 
-/// How much of an input is looked at to see what it is, in bytes.
+/// How much of an input is read to see what it is, in bytes.
 const BEGIN_BYTES_MAX: usize = 4096;
 
 /// An input that is no lines of JSON: what it is, and a command that makes some of it.

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The id is kept in a file beside the store ([`uuid_file`]), so that the command needs no
 //!           service: a replication that either of them ran goes on from its checkpoints with the other.
-//! PROMISES  The same user has the same id every time; a file that cannot be written is told.
+//! PROMISES  The same user has the same id every time; a file that cannot be written is reported.
 
 use std::path::Path;
 use std::sync::Arc;

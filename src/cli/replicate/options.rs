@@ -1,6 +1,6 @@
 //! The command line as the body of a `_replicator` document.
 //!
-//! SOURCE    CouchDB's names with dashes in place of underscores.
+//! SOURCE    CouchDB's names with dashes instead of underscores.
 
 use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;

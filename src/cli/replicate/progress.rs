@@ -15,11 +15,11 @@ pub(super) struct Progress {
     left: Left,
 }
 
-/// How many changes are to come: the source is asked now and then, and what was looked at since is
+/// How many changes are to come: the source is asked now and then, and what was read since is
 /// counted down.
 #[derive(Default)]
 struct Left {
-    /// What the source said last, and how many revisions had been looked at then.
+    /// What the source said last, and how many revisions had been read then.
     told: Option<(u64, u64)>,
 }
 

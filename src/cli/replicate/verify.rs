@@ -55,7 +55,7 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares and tells. Returns whether it came to the end.
+    /// Compares and reports. Returns whether it came to the end.
     ///
     /// # Errors
     /// The target lacks something (exit code 65), or a database does not answer.
@@ -127,7 +127,7 @@ impl Comparison<'_> {
     }
 }
 
-/// What is told.
+/// What is reported.
 struct Report {
     json: bool,
     output: Output<io::StdoutLock<'static>>,

@@ -19,7 +19,7 @@ use json::cursor::Cursor;
 pub(super) struct MapAnswer {
     text: Bytes,
     rows: Vec<RowPlace>,
-    /// What was told before it for a report.
+    /// What was reported before it.
     pub(super) told: Option<Box<Told>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Mapped<'a> {
         Self { document, answer }
     }
 
-    /// Returns what was told on the way, if a report is wanted and there was anything.
+    /// Returns what was reported on the way, if a report is wanted and there was anything.
     pub(crate) fn told(&self) -> Option<&'a Told> {
         self.answer.told.as_deref()
     }
@@ -73,7 +73,7 @@ impl<'a> Mapped<'a> {
 }
 
 impl MapAnswer {
-    /// Reads an answer in place of the one before.
+    /// Reads an answer; it replaces the one before.
     ///
     /// # Errors
     /// What came instead.

@@ -20,7 +20,7 @@ const BATCH_DOCUMENTS_MAX: usize = 256;
 /// How many bytes of documents are handed over at a time, if it is more than one.
 const BATCH_BYTES_MAX: usize = 128 * 1024;
 
-/// What stands before and after a document in its prompt.
+/// What comes before and after a document in its prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
 
 /// What becomes of a document without an `_id`.
@@ -38,9 +38,9 @@ pub(crate) enum MissingId {
 /// One document, ready to be mapped.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The line it stands on, or its place in an array, from 1.
+    /// Its line, or its place in an array, from 1.
     pub line: u64,
-    /// Its `_id`: a JSON string as it stands in the document.
+    /// Its `_id`: a JSON string as it is in the document.
     pub id: Bytes,
     /// The command that maps it.
     pub prompt: Bytes,

@@ -42,7 +42,7 @@ pub struct ReducePlan<'a> {
     pub source: &'a str,
     /// Which rows together.
     pub grouping: Grouping,
-    /// How many processes work at a time, if they can be had.
+    /// How many processes work at a time, if available.
     pub width: usize,
 }
 

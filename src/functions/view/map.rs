@@ -5,8 +5,7 @@
 //!           If a process dies or does not answer in time, its unanswered documents are tried once
 //!           more, one at a time in a fresh process: a query server may hold answers back while it
 //!           works on more, so only then is it clear which document is at fault. The error names that
-//!           document. Only the first process is waited for; the work goes on with those that can be
-//!           had.
+//!           document. Only the first process is waited for; the work goes on with those available.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -66,7 +65,7 @@ pub struct Counts {
 /// How a view is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// How many processes work at a time, if they can be had.
+    /// How many processes work at a time, if available.
     pub width: usize,
     /// In which order documents are handed on.
     pub order: Order,
@@ -135,8 +134,8 @@ impl<S> Shared<'_, S> {
         Ok(process)
     }
 
-    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if there
-    /// is none to be had.
+    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if none is
+    /// available.
     async fn open_another(&self) -> Result<Option<Process>, ViewError> {
         let opened = tokio::select! {
             opened = self.open() => opened,

@@ -115,7 +115,7 @@ pub enum ViewError {
         /// What happened.
         reason: String,
     },
-    /// Nobody takes the rows any more.
+    /// The rows are no longer wanted.
     #[error("the rows are not wanted any more")]
     Unwanted,
 }

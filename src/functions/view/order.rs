@@ -12,8 +12,8 @@ use super::documents::Document;
 /// How many documents may be sent or answered from the oldest unanswered one on.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// How many bytes of answers may be held back before no further document is sent. The answers of
-/// documents that are sent already come on top.
+/// How many bytes of answers may be held back before no further document is sent. Answers to
+/// documents already sent come in addition.
 const BYTES_MAX: usize = 16 << 20;
 
 /// In which order documents are handed on.

@@ -1,7 +1,7 @@
 //! Where processes come from: a pool in this program, or a running service.
 //!
 //! SUMMARY   [`Processes`] lends processes of either origin; [`Process`] is prompted.
-//! PROMISES  An error keeps the [`CallError`] that a pool told, for whoever has to pass it on.
+//! PROMISES  An error keeps the [`CallError`] that a pool gave, for callers that have to pass it on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub enum ProcessErrorKind {
     Shifted,
     /// The service is gone, or never was there.
     Unavailable,
-    /// No process could be had.
+    /// No process was available.
     NoProcess {
         /// Whether it may work later; otherwise the configuration is wrong.
         retry: bool,
@@ -251,7 +251,7 @@ impl Process {
 }
 
 impl ServiceProcess {
-    /// Sends a command and waits for its answer. Also returns what was told before it; the call itself gets it
+    /// Sends a command and waits for its answer. Also returns what was reported before it; the call itself gets it
     /// if there is no answer to hand on.
     pub(super) async fn prompt(
         &self,

@@ -21,7 +21,7 @@ use crate::query_server::told::Told;
 /// What a process answers; an error is rare, and far larger.
 pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
 
-/// An answer, and what was told before it for a report.
+/// An answer, and what was reported before it.
 pub(super) struct Answered {
     pub(super) answer: Answer,
     pub(super) told: Option<Box<Told>>,
@@ -167,7 +167,7 @@ impl<'a> PoolPrompts<'a> {
     }
 }
 
-/// Takes what was told before an answer. The call itself gets it if there is no answer to hand on.
+/// Takes what was reported before an answer. The call itself gets it if there is no answer to hand on.
 fn told_before(answer: &Answer, lease: &Lease) -> Option<Box<Told>> {
     let loan = lease.loan.as_ref().filter(|loan| loan.call.reports)?;
     let told = loan.take();

@@ -104,7 +104,7 @@ impl DocumentCutter {
         self
     }
 
-    /// Skips lines that are no documents. After one that is too long nothing can be told apart.
+    /// Skips lines that are no documents. After one that is too long, lines can no longer be told apart.
     #[must_use]
     pub fn skipping(mut self, bad_lines: Option<Arc<BadLines>>) -> Self {
         self.bad_lines = bad_lines;

@@ -280,7 +280,7 @@ mod tests {
         })
     }
 
-    /// Reduces all rows of a group at once, and finds groups where rows of one group stand together.
+    /// Reduces all rows of a group at once, and finds groups where rows of one group are adjacent.
     fn collected(
         reducer: &BuiltinReducer,
         grouping: Grouping,
@@ -301,7 +301,7 @@ mod tests {
         let result = |group: std::ops::Range<usize>| {
             let mut members: Vec<_> = group.map(|row| rows.get(row)).collect();
             let key = grouping.key_of(members[0].key);
-            // Few rows stand in memory as they came.
+            // Few rows are in memory in the order in which they came.
             members.sort_by_key(|row| row.id.as_ptr());
             let builtin = reducer.builtin;
             let value = builtin.reduce(members.into_iter(), &reducer.context());

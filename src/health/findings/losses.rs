@@ -8,7 +8,7 @@ use settee_client::Problem;
 use super::{Kind, critical_if, quoted};
 use crate::logging::Losses;
 
-/// Looks at what is lost for good, which is told until somebody acknowledges it. `open` returns how much of a loss
+/// Looks at what is lost for good, which is reported until somebody acknowledges it. `open` returns how much of a loss
 /// nobody has acknowledged.
 pub(crate) fn of_losses(
     refused: BTreeMap<String, u64>,

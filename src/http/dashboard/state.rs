@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`state`] answers with what is the same for everybody who may look, which [`StateMemo`] keeps for
 //!           [`FRESH_FOR`], and with who the visitor is: many open pages cost little more than one.
-//! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It tells of jobs also
+//! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It shows jobs also
 //!           where they cannot be listed: then it says why.
 //! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
 //!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most a part of the time, one of

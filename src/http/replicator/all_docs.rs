@@ -31,7 +31,7 @@ pub(in crate::http) async fn all_docs(call: Call, payload: Payload) -> Answer {
 
 async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
     let store = call.database().store();
-    // What is passed over is counted, not read.
+    // Skipped documents are counted, not read.
     store.open().await?;
     let page = call.database().states().lock().page_of_all(&page(params)?);
     let mut rows = Vec::with_capacity(page.ids.len());

@@ -188,7 +188,7 @@ impl Feed {
         self.updates.mark_unchanged();
         let changes = self.store.changes(self.since, BATCH).await?;
         if changes.mark != self.mark {
-            // The numbers are others now: the client comes again, and is told everything.
+            // The numbers are others now: the client reconnects, and gets everything.
             self.phase = Phase::End;
             return Ok(None);
         }

@@ -130,7 +130,7 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
     Ok(written)
 }
 
-/// The revision stands in the body, the query or a header; those that are there must agree.
+/// The revision is in the body, the query or a header; those that are there must agree.
 fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =

@@ -89,7 +89,7 @@ impl Call {
     async fn document(&self) -> Result<String, Refusal> {
         let id = segments(self.request.path())?.split_off(1).join("/");
         check_id(self, &id)?;
-        // It cannot be there; a writer is told why.
+        // It cannot be there; a writer learns why.
         let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
         if cannot_be && self.request.method() != Method::PUT {
             return Err(missing());

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A user who is not an administrator reads, writes and controls only what is their own.
 //! PROMISES  Nobody else reads such a document, or changes it under any revision.
-//! SOURCE    couch_replicator_docs: before_doc_update/3; the owner stands in `owner`.
+//! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
 //! DIFFERS   In CouchDB everybody who may read the database sees every document, without credentials.
 
 use serde_json::Value;

@@ -31,7 +31,7 @@ const ENTRY_BYTES: usize = 256;
 /// The most that an answer about a document may have beyond twice the document's length, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How many elements a command has at most: what follows is not looked at.
+/// How many elements a command has at most: what follows is not read.
 const ELEMENTS_MAX: usize = 5;
 
 /// An error answer.
@@ -82,7 +82,7 @@ pub struct QueryServer {
     refused: RepeatLimiter,
     /// Whether the last `reset` asks for reports of errors.
     reports: bool,
-    /// Log lines that stand before the next answer.
+    /// Log lines that come before the next answer.
     told: String,
 }
 

@@ -1,6 +1,6 @@
 //! Function calls from JSON objects.
 //!
-//! PROMISES  Whatever is wrong is told by its name.
+//! PROMISES  Every mistake is reported by its name.
 
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -191,7 +191,7 @@ impl ListRow {
         arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
     }
 
-    /// Takes a row out of a JSON object. A member that is `null` is there; others are passed over.
+    /// Takes a row out of a JSON object. A member that is `null` is there; others are ignored.
     ///
     /// # Errors
     /// `bad_request`: it is no object; the caller's fault.

@@ -147,7 +147,7 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Du
     }
 }
 
-/// What programs are told of an error.
+/// How programs see an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorClass {
     /// The name on the wire, CouchDB's where CouchDB has one.
@@ -171,7 +171,7 @@ impl GetProcError {
         }
     }
 
-    /// Returns what programs are told of it.
+    /// Returns how programs see it.
     pub fn class(&self) -> ErrorClass {
         use Fault::{Client, Host, QueryServer, Settee};
         let (name, phase, fault, retry) = match self {

@@ -59,7 +59,7 @@ impl Lease {
     /// Gives the process back (`ret_proc`). Returns whether the client still held it.
     ///
     /// A process whose latest answer was an error line is reset first: a query server may end over
-    /// an error after it has told it, and only another answer shows that it has not.
+    /// an error after it has reported it, and only another answer shows that it has not.
     ///
     /// # Errors
     /// None: a manager that is gone took all its processes with it, which is `false`.

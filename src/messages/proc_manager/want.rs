@@ -116,7 +116,7 @@ impl Want {
         self
     }
 
-    /// Returns what the pool is told of it.
+    /// Returns what the pool learns of it.
     pub(crate) fn affinity(&self, db_tag: DbTag) -> Option<Affinity> {
         let (tenant, ddoc) = match (&self.what, &self.tenant) {
             (What::Ddoc { db, ddoc }, _) => (db_tag.tenant(db), Some(ddoc.key.clone())),

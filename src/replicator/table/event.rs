@@ -20,7 +20,7 @@ pub(crate) enum Event {
         /// What it says now.
         wish: Wish,
     },
-    /// A version of a document was read that says nothing of how its replication stands, after its
+    /// A version of a document was read that does not say the replication's state, after its
     /// [`Event::Changed`]: what this service wrote of an error says so.
     Written {
         /// Its id.
@@ -115,7 +115,7 @@ pub(crate) enum Taken {
     Transient,
     /// Another document.
     Document(DocRef),
-    /// Another document of this id, which does not ask for it any more: its owner has not caught up yet.
+    /// Another document of this id, which no longer asks for it: its owner has not caught up yet.
     Former(Arc<str>),
 }
 

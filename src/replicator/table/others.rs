@@ -13,7 +13,7 @@ use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
 use store::fleet::StatusOf;
 
-/// What another daemon told of a document.
+/// What another daemon reported of a document.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
     class: Class,
@@ -88,7 +88,7 @@ impl DocTable {
         taken
     }
 
-    /// Notes what another daemon told of a document.
+    /// Notes what another daemon reported of a document.
     pub fn set_other(&mut self, id: &str, status: Arc<OtherStatus>) {
         let other = status.body.state.map(|state| Other {
             class: state.class(),
@@ -97,20 +97,20 @@ impl DocTable {
         self.change(id, |known| known.other = other);
     }
 
-    /// Returns what another daemon told of a document, if this one knows nothing of it and it asks for a
+    /// Returns what another daemon reported of a document, if this one knows nothing of it and it asks for a
     /// replication.
     pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
         let other = self.known.get(id)?.other()?;
         Some(Arc::clone(&other.status))
     }
 
-    /// Returns what other daemons told of documents, as [`Self::other`] does.
+    /// Returns what other daemons reported of documents, as [`Self::other`] does.
     pub fn others(&self) -> Vec<Arc<OtherStatus>> {
         let others = self.known.values().filter_map(Known::other);
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets what was told before a time of documents that are not there or ask for nothing: a status
+    /// Forgets what was reported before a time of documents that are not there or ask for nothing: a status
     /// may come before its document, but not so much.
     pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {

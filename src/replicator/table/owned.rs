@@ -22,7 +22,7 @@ pub(super) struct OwnedDoc {
     is_stopping: bool,
 }
 
-/// Whatever ends a claim, checkpoints and outcomes of it are not begun any more.
+/// Whatever ends a claim, no further checkpoint or outcome of it is begun.
 impl Drop for OwnedDoc {
     fn drop(&mut self) {
         self.lease.lose();
@@ -67,7 +67,7 @@ impl DocTable {
         self.change(doc, |known| known.owned = Some(Box::new(owned)));
     }
 
-    /// A document is not owned any more. Returns whether it was, by this claim.
+    /// A document is no longer owned. Returns whether it was, by this claim.
     pub fn lost(&mut self, doc: &str, claim: Claim) -> bool {
         self.change(doc, |known| {
             let is_it = known.owned_by(claim).is_some();

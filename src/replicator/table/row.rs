@@ -1,6 +1,6 @@
 //! A document that asks for a replication, on its way to a job.
 //!
-//! SUMMARY   [`Row`] is what is known of it. [`RowTurn`] is told what happened ([`Event`]) and answers what to do
+//! SUMMARY   [`Row`] is what is known of it. [`RowTurn`] gets what happened ([`Event`]) and answers what to do
 //!           ([`RowAction`]).
 //! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
 //!           change the replication leaves its job alone.
@@ -22,7 +22,7 @@ use replication::spec::Replication;
 const BACKOFF_BASE: u64 = 64;
 /// It doubles this often.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
-/// The code of a filter is looked at again after this time at the earliest.
+/// The code of a filter is checked again after this time at the earliest.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
 /// So much longer at most.
 const RECHECK_SPREAD_MAX: u64 = 86_400;

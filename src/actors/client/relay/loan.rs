@@ -136,7 +136,7 @@ pub(super) struct LentProcess {
 }
 
 impl LentProcess {
-    /// Holds a process since a moment; `down` is told of its end.
+    /// Holds a process since a moment; `down` is notified of its end.
     pub(super) fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
         Self {
             _end: lease.process.pid.watch(down),

@@ -118,7 +118,7 @@ impl Relay {
                 return Poll::Ready(Event::GiveBack);
             }
             let due = Instant::now() + due.since(now);
-            // An earlier time is left alone: it is looked again then, so that lines set no timers.
+            // An earlier time is left alone: the time is checked again then, so that lines set no timers.
             if self.timer.is_elapsed() || self.timer.deadline() > due {
                 self.timer.as_mut().reset(due);
             }

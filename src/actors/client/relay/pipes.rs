@@ -118,7 +118,7 @@ impl OutputPipe {
     /// Writes what is queued.
     ///
     /// # Errors
-    /// Nobody reads any more.
+    /// The reader is gone.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let mut guard = ready!(self.pipe.poll_write_ready(cx))?;

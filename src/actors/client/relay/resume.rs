@@ -1,9 +1,9 @@
 //! What a service that ends tells an attached client, so that the next service goes on from there.
 //!
 //! SUMMARY   [`Resume`] has what the client has taught, and what it wrote that nobody has answered. The client hands
-//!           it over with its pipes, and looks at nothing in it.
-//! PROMISES  It is told between two lines only: no answer has begun, and no process has a line. What is read of it
-//!           is what an honest client was told; from any other it is no more than lines that it could have sent.
+//!           it over with its pipes, and reads nothing in it.
+//! PROMISES  It is sent between two lines only: no answer has begun, and no process has a line. What is read of it
+//!           is what an honest client was sent; from any other it is no more than lines that it could have sent.
 //! LIMITS    It has at most [`RESUME_BYTES_MAX`].
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use crate::client::RESUME_BYTES_MAX;
 use crate::query_server::prompt::Command;
 use crate::query_server::taught::Taught;
 
-/// Where a conversation stands between two lines.
+/// The state of a conversation between two lines.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::actors::client) struct Resume {
     /// The lines that the client's process accepted, as far as they still count.

@@ -145,7 +145,7 @@ impl Session {
     fn give_up(&self) {
         self.unsent.borrow_mut().clear();
         self.set_phase(Phase::Over);
-        // Also tells whoever waits for the client to send something.
+        // Also notifies any task that waits for the client to send something.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 

@@ -14,7 +14,7 @@ use crate::config::nearest::slip;
 use crate::replicator::selection::fits;
 use replication::spec;
 
-/// What stands for the name of a database.
+/// The placeholder for the name of a database.
 const PLACEHOLDER: &str = "{db}";
 
 /// Members that say which documents there are.
@@ -49,7 +49,7 @@ pub(super) struct Entry {
     pub(super) databases: Databases,
 }
 
-/// What `{db}` stands for.
+/// The value of `{db}`.
 #[derive(Clone, Debug)]
 pub(super) enum Databases {
     /// There is no `{db}`, and one document.
@@ -341,7 +341,7 @@ fn url_of(endpoint: &Value) -> Option<&str> {
     endpoint.as_str().or_else(|| endpoint["url"].as_str())
 }
 
-/// Returns what stands in braces and is no placeholder.
+/// Returns what is in braces and is no placeholder.
 fn unknown_placeholder(text: &str) -> Option<&str> {
     let mut rest = text;
     while let Some(open) = rest.find('{') {

@@ -1,7 +1,7 @@
 //! What is to be done so that the service has the documents of a file: the difference, without doing it.
 //!
 //! PROMISES  Documents that are not marked as made from the file are never changed or removed. Of a change only the
-//!           names of members are told.
+//!           names of members are shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(super) const MARK: &str = "managed_by";
 pub(super) enum DocumentChange {
     Add(String),
     Remove(String),
-    /// It is not in the file any more, and stays.
+    /// It is no longer in the file, and stays.
     Keep(String),
     #[serde(untagged)]
     Change {
