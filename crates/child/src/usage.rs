@@ -179,7 +179,7 @@ impl Stat {
 }
 
 /// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
-/// Orphans that come to either of them stand behind it.
+/// Orphans that either of them adopts are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
     first_child(first_child(launcher)?)
 }

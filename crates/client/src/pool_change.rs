@@ -19,7 +19,7 @@ pub enum PoolChange {
     StopIdle(u32),
     /// So many processes in use are stopped when they come back.
     StopReturned(u32),
-    /// So many processes are stopped while they are in use; who holds them is told.
+    /// So many processes are stopped while they are in use; their holders are notified.
     StopUsed(u32),
     /// So many waiters are refused.
     ShrinkQueue(u32),

@@ -1,4 +1,4 @@
-//! What the service tells of a call that asked for a report.
+//! What the service reports about a call that asked for it.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ pub struct PoolStatus {
     pub name: String,
     /// Its language.
     pub language: String,
-    /// The pools that stand in for each other, if it belongs to such a group.
+    /// Its group of interchangeable pools, if it belongs to one.
     pub group: Option<String>,
     /// What starts its processes.
     pub command: String,

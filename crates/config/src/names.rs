@@ -42,7 +42,7 @@ const KEYS_WITHOUT_MEANING: &[&str] = &[
     "verify_ssl_certificates_log",
 ];
 
-/// What is to be told of a name that is not used.
+/// What to report about a name that is not used.
 pub(super) enum NameVerdict {
     Problem(Fault),
     Notice(String),

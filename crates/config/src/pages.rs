@@ -38,7 +38,7 @@ pub fn default_file() -> String {
 
 fn add_section(file: &mut String, section: &Section) {
     let keys: Vec<&Key> = section.rows().collect();
-    // What is a section for each name, and what has no key by itself, is a comment.
+    // A section for each name, and one without keys of its own, is a comment.
     let name = section.name;
     let heading = match (section.is_family, keys.is_empty()) {
         (true, _) => format!("# [{name}.NAME]\n"),
@@ -185,7 +185,7 @@ mod tests {
                     Some(end) => after.split_at(end),
                     None => (after, ""),
                 };
-                // The table stands where it stood; a part without one gets it at its end.
+                // The table stays where it was; a part without one gets it at its end.
                 let lines: Vec<&str> = body.split_inclusive('\n').collect();
                 let at = lines.iter().position(is_row).unwrap_or(lines.len());
                 let others = lines[at..].iter().filter(|line| !is_row(line)).copied();

@@ -1,4 +1,4 @@
-//! From the section of a pool to what the core is told of it.
+//! Makes the core's settings from the section of a pool.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct PoolTerms {
     pub reuse: Reuse,
     /// Whether its processes can forget.
     pub can_forget: bool,
-    /// Whether it keeps the functions of different tenants apart by itself.
+    /// Whether it isolates the functions of different tenants itself.
     pub isolates_functions: bool,
 }
 
@@ -120,7 +120,7 @@ mod tests {
         let around = around(PoolKind::Language);
         let settings = PoolConfig::default().core_settings(around);
         let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
-        // Of no account without a longest life.
+        // Ignored without a longest life.
         expected.recycle.jitter_percent = 10;
         expected.lends_taught = true;
         assert_eq!(settings, expected);

@@ -141,7 +141,7 @@ impl Raw {
         }
     }
 
-    /// Returns the entries of a list, which may stand in one text with commas between them; the empty
+    /// Returns the entries of a list, which may be one text with commas between them; the empty
     /// text is one empty entry.
     fn entries(&self) -> Option<Vec<&str>> {
         match self {

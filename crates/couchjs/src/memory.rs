@@ -27,7 +27,7 @@ use super::failure::Failure;
 pub(super) const LONG_BYTES: usize = 256 << 10;
 
 /// Data that the process may have beyond the limit, in bytes: stacks (12 MiB, of which little is
-/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, comes on top.
+/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, is extra.
 const WALL_BYTES: u64 = 26 << 20;
 
 /// Sets the system's limit of the process, well beyond the limit of the functions.

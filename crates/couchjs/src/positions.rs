@@ -42,7 +42,7 @@ impl Source {
         }
     }
 
-    /// Knows a source that stands behind other text on its first line.
+    /// Takes a source that follows other text on its first line.
     pub(super) fn behind(text_before: &str, source: &str, memory: &Rc<Account>) -> Self {
         let piece = Piece {
             line: 1,
@@ -60,7 +60,7 @@ impl Source {
     pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
-            // What stands in the piece itself is where it was inserted.
+            // A place in the piece itself is where it was inserted.
             let inside = column.saturating_sub(piece.column).min(piece.bytes);
             if inside == piece.bytes {
                 inserted += piece.bytes

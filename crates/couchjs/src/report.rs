@@ -130,7 +130,7 @@ fn levels(stack: &str, sources: &Sources) -> Vec<String> {
     users.into_iter().filter_map(level).collect()
 }
 
-/// What is told of an error.
+/// What is reported about an error.
 #[derive(Debug)]
 struct Details {
     name: String,

@@ -47,7 +47,7 @@ impl StoreObserver for () {
     fn refused(&self, _: u64, _: &StoreError) {}
 }
 
-/// Tells of writes that the store refuses: the observer of each, the log when that begins and when it is over.
+/// Reports writes that the store refuses: the observer of each, the log when that begins and when it is over.
 pub(crate) struct Refusals {
     observer: Arc<dyn StoreObserver>,
     log: Logger,

@@ -229,7 +229,7 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Whether nobody reads the status any more.
+    /// Whether the status has no reader left.
     fn is_launcher_gone(&self) -> bool {
         let mut status = [PollFd::new(&self.connection.status, PollFlags::empty())];
         let now = Timespec::default();

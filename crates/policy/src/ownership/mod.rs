@@ -34,7 +34,7 @@
 //! first such renewal it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if it tells
 //! the same soon after that. A document is *closed* to those that avoid one of its servers, while another daemon is alive that
 //! has told nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
-//! to a daemon it gives back and does not claim. For the others such a document is *extra*: it comes on top of their
+//! to a daemon it gives back and does not claim. For the others such a document is *extra*: they own it beyond their
 //! shares, and each takes an equal part of those that are closed to the same daemons. Nothing is given back for being extra,
 //! so that nothing goes in circles.
 //!
@@ -83,10 +83,10 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// So long before its lease ends, a daemon that could not renew it gives up what it has.
 pub const STOP_BEFORE_END: Duration = Duration::from_secs(10);
 
-/// How often free documents are asked for when nobody tells of any.
+/// How often free documents are polled for without a notification.
 pub const CLAIM_EVERY: Duration = Duration::from_secs(3);
 
-/// The shortest time between two questions for free documents, however many are told of.
+/// The shortest time between two polls for free documents, however many notifications arrive.
 pub const CLAIM_GAP_MIN: Duration = Duration::from_millis(200);
 
 /// How long a request may take: one without an answer has failed then.
@@ -112,7 +112,7 @@ pub const AVOID_FOR: Duration = Duration::from_mins(10);
 /// The same where each try so far has failed: it is doubled each time, up to this.
 pub const AVOID_MAX: Duration = Duration::from_hours(1);
 
-/// The most servers that a daemon tells of.
+/// The most servers that a daemon reports.
 pub const SERVERS_MAX: usize = 1000;
 
 /// FL-6: how long a document stays with a daemon that does not reach its server, where another may.

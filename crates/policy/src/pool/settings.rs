@@ -42,7 +42,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LanguageId(pub u32);
 
-/// A group of pools that stand in for each other, as the shell numbers them.
+/// A group of interchangeable pools, as the shell numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
@@ -131,7 +131,7 @@ pub struct PoolSettings {
     pub kind: PoolKind,
     /// What its processes speak. Cannot change.
     pub language: LanguageId,
-    /// The pools that stand in for each other.
+    /// Its group of interchangeable pools.
     pub group: Option<GroupId>,
     /// `max` (as `hard_limit`) and what belongs to it.
     pub limits: Limits,

@@ -157,7 +157,7 @@ pub(crate) struct Tenants {
     rows: FxHashMap<DbKey, Has>,
     /// Processor time that is left.
     pub(crate) shares: Shares,
-    /// When the first one owes none any more.
+    /// When the first tenant is out of debt.
     pub(crate) wake: Option<Timestamp>,
     /// Those that have reached their bound of processes or of processor time, or have left it, in this event.
     changed: Vec<DbKey>,

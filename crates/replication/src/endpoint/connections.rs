@@ -149,7 +149,7 @@ impl Connections {
     }
 }
 
-/// Tells of each connection that is opened.
+/// Reports each connection that is opened.
 #[derive(Clone)]
 pub(super) struct CountOpened(pub(super) Arc<Connections>);
 

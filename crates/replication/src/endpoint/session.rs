@@ -1,4 +1,4 @@
-//! Sessions: a cookie in place of a password with every request.
+//! Sessions: a cookie instead of a password with every request.
 //!
 //! SUMMARY   A [`Session`] decides what credentials a request carries, when a new cookie is fetched, and
 //!           whether a refused request is worth another try. It sends nothing itself.

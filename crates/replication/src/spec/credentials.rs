@@ -1,4 +1,4 @@
-//! Where credentials stand in an endpoint, and how they are gathered in one place.
+//! Where an endpoint has credentials, and how they are gathered in one place.
 //!
 //! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` before the URL's user
 //!           information before a header `Authorization: Basic`; whatever is not taken is dropped from

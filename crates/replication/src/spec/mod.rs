@@ -80,7 +80,7 @@ impl Replication {
     }
 }
 
-/// One side of a replication. Credentials, wherever they stood, are in `auth`.
+/// One side of a replication. Credentials, wherever they were given, are in `auth`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.

@@ -29,7 +29,7 @@ const LINE_REVISIONS_MAX: usize = 80;
 /// A revision as a database sent it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Itself, or a newer one in its place.
+    /// Itself, or a newer one instead.
     pub(super) rev: String,
     /// Names and lengths of its attachments; a length that was not told is none.
     pub(super) attachments: Vec<(String, Option<u64>)>,

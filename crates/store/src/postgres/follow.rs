@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::observer::DatabaseRequest;
 use policy::counted::Class;
 
-/// How often updates are looked for though none was told.
+/// How often updates are polled for without a notification.
 const POLL: Duration = Duration::from_secs(10);
 
 /// Documents that are read at a time.

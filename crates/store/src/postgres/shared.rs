@@ -147,7 +147,7 @@ impl Shared {
             let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid)).await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
-                // It may stand in the middle of a transaction.
+                // It may be in the middle of a transaction.
                 self.reader.forget(&client).await;
             }
             prepared.map_err(|problem| self.failed(problem))?;
