@@ -294,7 +294,7 @@ impl CellUser {
     pub(super) fn map(&self, process: Pid) -> io::Result<()> {
         let folder = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
         if !self.may_change {
-            // The system requires this of a process that may not.
+            // The kernel requires this of an unprivileged process.
             fs::write(folder.join("setgroups"), "deny")?;
         }
         let map = |outside: u32| format!("{NOBODY} {outside} 1");

@@ -26,7 +26,7 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Servers that are asked at a time; others wait.
 pub(crate) const PROBES_MAX: usize = 16;
 
-/// A server that has not answered for this long is reported at each probe. Where other daemons reach it, they get the jobs.
+/// A server that has not answered for so long is reported at each probe. Daemons that reach it get its jobs.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The longest time over which the jobs of a server that is back are started ..

@@ -31,7 +31,7 @@ const REMEDY: &str = "name an administrator of the source, which must be a Couch
 
 /// Why a connection was not made, or has ended.
 enum Ended {
-    /// The server does not tell: asking again soon does not help.
+    /// The server refuses: asking again soon does not help.
     Refused(String),
     /// It was lost, or not made.
     Lost(String),

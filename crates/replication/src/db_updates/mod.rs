@@ -1,7 +1,7 @@
 //! One connection to a source's server that wakes all replications from its databases: `feed = "db_updates"`.
 //!
 //! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server reports
-//!           the database and says how to read: with a short request, or, where the server does not tell, with a
+//!           the database and says how to read: with a short request, or, where the server does not report, with a
 //!           feed of its own. [`subscribers`] decides, [`connection`] follows `_db_updates`.
 //! PROMISES  Nothing is missed: a subscription is there before its first read; everybody reads once after the
 //!           connection was made, also again, and each at least every [`READ_EVERY`]. There is one connection to
@@ -27,7 +27,7 @@ use self::subscribers::{Next, SubscriberId, Subscribers};
 use crate::endpoint::{Endpoint, Http, HttpSettings, RequestFailed, WAIT_MIN, lock};
 use crate::spec::EndpointSpec;
 
-/// How long a replication does not read if nothing is reported of its database.
+/// How long a replication does not read if nothing is reported about its database.
 const READ_EVERY: Duration = Duration::from_secs(600);
 
 /// The most replications that read from a server at a time without having found a change.

@@ -1,6 +1,6 @@
 //! How long servers take to answer.
 //!
-//! SUMMARY   [`Paces`] takes how long each request waited for the head of its answer, received or not. A server is slow whose
+//! SUMMARY   [`Paces`] takes how long each request waited for the head of its answer, if any. A server is slow whose
 //!           requests waited for [`SLOW`] on average within the last minute.
 //! PROMISES  Time is passed in. A server that no longer gets requests is not slow, and is forgotten.
 //! LIMITS    Feeds, which wait for news, do not count; refused connections neither: they are reported separately.

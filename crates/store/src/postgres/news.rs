@@ -4,7 +4,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::fleet::Topic;
 
-/// Writers notify of documents on the channel `settee_docs`; on this one daemons tell each other of the rest.
+/// Writers notify of documents on the channel `settee_docs`; on this one daemons notify each other of the rest.
 const FLEET: &str = "settee_fleet";
 
 /// What waits for notifications.
