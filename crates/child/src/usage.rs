@@ -1,9 +1,9 @@
-//! What the system tells of running children: their time on processors, and their memory.
+//! What the system reports about running children: their time on processors, and their memory.
 //!
 //! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc. Of a
 //!           cell, [`PROCESSES_READ_MAX`] processes are read at most.
 //! LIMITS    The processes of a launched cell are found where the kernel tells the children of a process
-//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are told in steps of 10 ms; those of processes
+//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are in steps of 10 ms; those of processes
 //!           that have ended count once they were waited for.
 
 use std::fs;

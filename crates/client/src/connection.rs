@@ -72,7 +72,7 @@ impl From<ClientError> for Reply {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
-    /// Why it closed, until one caller has been told.
+    /// Why it closed, until one caller has been notified.
     reason: Option<ClientError>,
 }
 

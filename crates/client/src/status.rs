@@ -220,7 +220,7 @@ pub struct Holder {
     /// The process at the other end of a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The user whom that process runs as.
+    /// The user that process runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// Who has logged in, or the name of that user.

@@ -228,7 +228,7 @@ pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
     fixed.flat_map(|section| section.rows().map(|key| (section.name, key)))
 }
 
-/// Returns where a section stands among the others: that of `config/default.toml`, then families.
+/// Returns the place of a section among the others: that of `config/default.toml`, then families.
 pub(super) fn rank(section: &str) -> (usize, &str) {
     let owner = family(section).map_or(section, |(family, _)| family);
     let index = SECTIONS.iter().position(|known| known.name == owner);

@@ -13,7 +13,7 @@ use super::section::Key;
 /// Longest line of a comment, in characters.
 const COMMENT_MAX: usize = 110;
 
-/// What stands above everything.
+/// What is above everything.
 const HEAD: &str = "\
 # Settee's built-in defaults: there are no other keys.
 #
@@ -93,7 +93,7 @@ fn plain(markdown: &str) -> String {
     text.replace('`', "").replace("**", "")
 }
 
-/// Splits a text at its first link: what stands before it, its own text, and what follows.
+/// Splits a text at its first link: what is before it, its own text, and what follows.
 fn link(text: &str) -> Option<(&str, (&str, &str))> {
     let middle = text.find("](")?;
     let start = text[..middle].rfind('[')?;
@@ -105,7 +105,7 @@ fn link(text: &str) -> Option<(&str, (&str, &str))> {
 /// are none.
 pub fn key_table(section: &Section) -> String {
     let mut table = String::new();
-    // The keys of cells stand once, in the section that holds for all pools.
+    // The keys of cells are listed once, in the section that holds for all pools.
     let cells = section
         .rows()
         .skip(section.keys.len())

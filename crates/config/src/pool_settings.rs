@@ -58,7 +58,7 @@ impl PoolConfig {
             min_free: section.min_free,
             queue_max: section.queue_max,
             reuse,
-            // Who wants a process for each database does not take a process's word for it.
+            // A pool with a process for each database does not take a process's word for it.
             can_forget: terms.can_forget && reuse == Reuse::Any,
             // Its tenants may know everything of each other already.
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
@@ -85,7 +85,7 @@ impl PoolConfig {
         let delay_max = self.throttle_delay_max;
         let delay = match self.throttle_delay {
             Some(delay) => delay,
-            // A default never stands against what was set.
+            // A default never overrides what was set.
             None => default?.delay.min(delay_max),
         };
         (!delay.is_zero()).then_some(ThrottleSettings { delay, delay_max })

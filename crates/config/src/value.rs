@@ -103,7 +103,7 @@ pub(super) enum Raw {
     /// A number with a point or an exponent.
     Float(f64),
     Boolean(bool),
-    /// Texts, in the order in which they stand.
+    /// Texts, in their order.
     Texts(Vec<String>),
     /// Something no key can be: `a table`, `a date`, a list of numbers.
     Other(&'static str),

@@ -39,7 +39,7 @@ pub trait Peer {
     /// The line is longer than allowed; there is no further one.
     async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong>;
 
-    /// Returns whether a line tells of an error, fatal or not.
+    /// Returns whether a line reports an error, fatal or not.
     fn is_error(&self, line: &str) -> bool;
 
     /// Tells how it ended, after the end of its output: `exited with status 1`.

@@ -62,7 +62,7 @@ pub(super) struct DesignDocs {
     shared: Rc<Shared>,
 }
 
-/// What stands at the end of a path.
+/// What is at the end of a path.
 enum Leaf {
     Missing,
     /// Compiled by an earlier call, or put there by user code.

@@ -46,7 +46,7 @@ pub fn limit_process(limit_bytes: usize) {
 /// How much of /proc/self/status is read: more than it has, in bytes.
 const STATUS_BYTES_MAX: usize = 4096;
 
-/// What the system tells of the process. It stays open, because the process may not open files for long.
+/// What the system reports about the process. It stays open, because the process may not open files for long.
 #[derive(Debug)]
 pub struct ProcessStatus(Option<File>);
 

@@ -119,7 +119,7 @@ impl<'s> Results<'s> {
         self.add_text(ctx, &answer, 1)
     }
 
-    /// Puts a comma where something stands before.
+    /// Puts a comma where something comes before.
     fn separate(&mut self) -> rquickjs::Result<()> {
         if self.text.ends_with('[') {
             Ok(())

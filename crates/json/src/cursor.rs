@@ -358,7 +358,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// What stands between two brackets.
+/// What is between two brackets.
 #[derive(Clone, Debug)]
 struct Parts<'a> {
     text: &'a str,

@@ -25,7 +25,7 @@ mod rank {
 /// Ends what has parts: less than anything that could follow in a longer one.
 const END: u8 = 0;
 
-/// Stands before each member of an object.
+/// Precedes each member of an object.
 const MEMBER: u8 = 1;
 
 /// Returns bytes that compare as the terms do: strings byte by byte, numbers by value.

@@ -80,7 +80,7 @@ impl Listening {
     }
 
     /// Returns whether a listener that stops has finished: no client is left, and what they were sent last has reached
-    /// them. Who has only shaken hands is not waited for.
+    /// them. Connections that have only shaken hands are not waited for.
     pub const fn has_finished(&self, clients: usize) -> bool {
         self.stopping && clients == 0 && (self.relays == 0 || self.now)
     }

@@ -126,7 +126,7 @@ impl Server {
                 connections.spawn(async move {
                     match tls {
                         None => serve(stream, connection, context).await,
-                        // Who does not like the certificate goes away.
+                        // A client that rejects the certificate goes away.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, connection, context).await;

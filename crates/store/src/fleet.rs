@@ -1,4 +1,4 @@
-//! What the daemons of one database share beside documents: who owns which document's job, how the jobs stand, orders
+//! What the daemons of one database share beside documents: who owns which document's job, the status of jobs, orders
 //! to each other, and settings that were made while they ran.
 //!
 //! SUMMARY   [`FleetStore`] is the interface of it. A store that one daemon has to itself has none.

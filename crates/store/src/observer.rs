@@ -1,4 +1,4 @@
-//! Who hears of what goes on between a store and its file or database.
+//! Observers of what goes on between a store and its file or database.
 
 use std::fmt;
 use std::sync::Arc;

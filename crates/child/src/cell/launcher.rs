@@ -347,7 +347,7 @@ impl Cell {
                 Told::Status(status) => ExitStatus::from_raw(status),
             };
             if status.stopped_signal().is_some() {
-                // Who watches does not stop.
+                // A launcher that watches memory does not stop.
                 if self.memory_watch.is_none() {
                     self.stop_too();
                 }

@@ -235,7 +235,7 @@ pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// One line that is sent to a program as it stands; empty is none. A line feed or another control would
+/// One line that is sent to a program as it is; empty is none. A line feed or another control would
 /// make it something else.
 pub(crate) const LINE: Kind = Kind::Text(&Form {
     read: |raw| match raw {

@@ -33,7 +33,7 @@
 //! A daemon tells the database with its renewals which servers it has not reached for long. From [`SETTLE`] after the
 //! first such renewal it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if it tells
 //! the same soon after that. A document is *closed* to those that avoid one of its servers, while another daemon is alive that
-//! has told nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
+//! has reported nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
 //! to a daemon it gives back and does not claim. For the others such a document is *extra*: they own it beyond their
 //! shares, and each takes an equal part of those that are closed to the same daemons. Nothing is given back for being extra,
 //! so that nothing goes in circles.
@@ -52,7 +52,7 @@
 //! * **FL-5: a checkpoint is given up for the lease only when the lease is over.** However slow the servers of a
 //!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
 //! * **FL-6: a daemon gives up what it does not reach** within [`REACHED_WITHIN`] after the last change, while another
-//!   is alive that has told nothing of the server.
+//!   is alive that has reported nothing of the server.
 //! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes. A
 //!   report about servers counts as a change until [`SETTLE`] after it.
 //!
@@ -102,11 +102,11 @@ pub const BATCH: usize = 5000;
 /// FL-2: how long a document is without an owner at most.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
-/// How long after a daemon told first that it does not reach a server it avoids it. Until then the others have told the
+/// How long after its first report of an unreached server a daemon avoids it. Until then the others have reported the
 /// same, if nobody reaches it; and for so long after it is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
 
-/// How long a daemon avoids a server after it told last that it does not reach it. It may reach it then: it tries.
+/// How long a daemon avoids a server after its last report that it is unreached. It may reach it then: it tries.
 pub const AVOID_FOR: Duration = Duration::from_mins(10);
 
 /// The same where each try so far has failed: it is doubled each time, up to this.

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 pub enum RemoveMode {
     /// Idle processes stop now, the others when they come back.
     Graceful,
-    /// All stop now; who holds one is told.
+    /// All stop now; their holders are notified.
     Immediate,
 }
 

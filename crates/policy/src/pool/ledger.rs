@@ -147,7 +147,7 @@ pub(crate) struct Ledger {
     pub(super) waits_again: Option<RequestId>,
     /// (instant, what); ordered: the first is due first.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
-    /// The latest instant that we were told; it never runs backwards.
+    /// The latest instant that was given; it never runs backwards.
     pub(crate) now: Timestamp,
     /// Processes up to this number were decided before the last reload.
     pub(crate) threshold: u64,

@@ -1,4 +1,4 @@
-//! What a pool is told to be like.
+//! The settings of a pool.
 //!
 //! SUMMARY   [`PoolSettings`]: sizes, what becomes of processes, who waits how. [`Limits`] is the
 //!           part that every language's own pool takes from the configuration.
@@ -85,7 +85,7 @@ pub struct Recycle {
     pub jitter_percent: u8,
     /// After the use in which it took so much memory, in bytes.
     pub memory_soft: Option<u64>,
-    /// At once when it takes so much memory, in bytes; who holds it is told.
+    /// At once when it takes so much memory, in bytes; its holder is notified.
     pub memory_hard: Option<u64>,
 }
 

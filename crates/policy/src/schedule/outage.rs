@@ -1,4 +1,4 @@
-//! Servers that could not be reached: when they are asked again, and who hears that they are back.
+//! Servers that could not be reached: when they are probed again, and which jobs learn that they are back.
 //!
 //! SUMMARY   A job that crashed because a server could not be reached waits for its back-off as any other, up to hours.
 //!           Meanwhile its servers are asked every [`PROBE_INTERVAL`] whether they answer. When one that did not

@@ -290,7 +290,7 @@ impl ChangesReader {
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since => return true,
-            // One that stands among the rows of a normal feed.
+            // One that is among the rows of a normal feed.
             Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
                 return true;
             }

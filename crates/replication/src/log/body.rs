@@ -57,7 +57,7 @@ pub struct Checkpoint<'a> {
     pub stats: &'a Stats,
     /// The runs before it, as [`compare`] returned them, not as a checkpoint of this run left them.
     pub history: &'a [HistoryEntry],
-    /// Whether documents were chosen by id, in which case counters stand at the top, too.
+    /// Whether documents were chosen by id, in which case counters are at the top, too.
     pub by_doc_ids: bool,
     /// The epoch of the owner, where several daemons share the replications.
     pub owner_epoch: Option<u64>,

@@ -51,7 +51,7 @@ impl fmt::Debug for BasicAuth {
     }
 }
 
-/// Returns where the user information of a URL stands, with its `@`.
+/// Returns where the user information of a URL is, with its `@`.
 pub(super) fn user_info(url: &str) -> Option<Range<usize>> {
     let start = url.find("://")? + "://".len();
     let rest = &url[start..];

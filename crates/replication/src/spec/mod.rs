@@ -190,11 +190,11 @@ pub struct Tuning {
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// How a continuous replication hears of changes.
+    /// How a continuous replication learns of changes.
     pub feed: Feed,
 }
 
-/// How a continuous replication hears of changes: the option `feed`, which CouchDB does not have.
+/// How a continuous replication learns of changes: the option `feed`, which CouchDB does not have.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
 )]

@@ -31,7 +31,7 @@ const LINE_REVISIONS_MAX: usize = 80;
 pub(super) struct Seen {
     /// Itself, or a newer one instead.
     pub(super) rev: String,
-    /// Names and lengths of its attachments; a length that was not told is none.
+    /// Names and lengths of its attachments; a length that was not given is none.
     pub(super) attachments: Vec<(String, Option<u64>)>,
     /// Its text, if that was wanted.
     pub(super) text: String,

@@ -1,4 +1,4 @@
-//! What the connection that listens has heard.
+//! The notifications that the listening connection has received.
 
 use tokio::sync::{Notify, watch};
 

@@ -95,15 +95,15 @@ pub(super) struct Shared {
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
     pub observer: Arc<dyn StoreObserver>,
-    /// The last update that `watcher` has heard of.
+    /// The last update that `watcher` knows.
     pub update_seq: watch::Sender<Option<u64>>,
     /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
     mark: Mutex<String>,
     /// What was set of jobs.
     pub acknowledged: Acknowledged,
-    /// What the listening connection has heard.
+    /// The notifications that the listening connection has received.
     pub news: Arc<News>,
-    /// Notified when there may be updates that `watcher` has not heard of.
+    /// Notified when there may be updates that `watcher` does not know.
     pub nudge: Notify,
     reader: Line,
     /// The connection for leases, on which nothing waits for other requests.

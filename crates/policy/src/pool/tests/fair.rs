@@ -395,7 +395,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// In any history whoever is served had the least of those that waited, as added up step by step.
+    /// In any history the tenant served had the least of those that waited, as added up step by step.
     #[test]
     fn whoever_is_served_had_the_least(
         max in 1..5_u32,

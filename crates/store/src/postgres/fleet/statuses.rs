@@ -1,4 +1,4 @@
-//! How jobs stand, as their daemons write it and the others read it, and orders between daemons.
+//! The status of jobs, as their daemons write it and the others read it, and orders between daemons.
 //!
 //! PROMISES  The numbers of an epoch become visible in their order, so that a reader that has read one has read those
 //!           before it.

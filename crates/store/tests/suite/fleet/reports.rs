@@ -17,7 +17,7 @@ async fn said(fleet: &dyn FleetStore) -> Vec<(Epoch, Option<String>)> {
     said
 }
 
-/// What a daemon says stands with it in place of what it said before, and goes when it goes.
+/// A daemon's report replaces its last one, and goes when the daemon goes.
 pub async fn a_report_stands_with_its_daemon_and_goes_with_it(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let fleet = &*fleet;
