@@ -241,7 +241,7 @@ pub struct Totals {
     pub returned: u64,
     /// Processes that were given back as broken.
     pub failed: u64,
-    /// Processes whose clients crashed, or let go of them without a word.
+    /// Processes whose clients crashed, or dropped them without returning them.
     #[serde(default)]
     pub lost: u64,
     /// Processes that were started.

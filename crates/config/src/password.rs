@@ -194,7 +194,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a stand-in that costs this much to compare and that nothing matches.
+    /// Returns a decoy that costs this much to compare and that nothing matches.
     pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),

@@ -1,4 +1,4 @@
-//! How far a replication has come: which batches of changes are in progress, and up to which
+//! The progress of a replication: which batches of changes are in progress, and up to which
 //! sequence everything is known to be at the target.
 //!
 //! SUMMARY   [`Progress`] learns when a batch is handed to a worker and when it is done, and

@@ -148,7 +148,7 @@ pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 /// Each answer is an error if the database does not answer, or the store is closed: see [`StoreError`](super::StoreError).
 pub trait FleetStore: Send + Sync + fmt::Debug {
     /// Returns a receiver that changes with each notification of a topic, and when the connection for them was
-    /// made anew, as some may have been missed.
+    /// reopened, as some may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
     /// Enters an epoch, drawn by the caller, with a lease, and removes its former ones. Expired epochs of others

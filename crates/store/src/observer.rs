@@ -30,7 +30,7 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
     fn connected(&self);
     /// A connection that was made is gone.
     fn disconnected(&self);
-    /// The store is there and did not carry out so many writes: none of a transaction.
+    /// The store is there and did not carry out this many writes: none of a transaction.
     fn refused(&self, writes: u64, error: &StoreError);
     /// It takes writes again.
     fn accepted(&self) {}

@@ -93,7 +93,7 @@ pub enum Event {
     Released { request: Request },
     /// A request failed; whether it was carried out is not known.
     Failed { request: Request },
-    /// The database notified that documents were added or released.
+    /// The database reported that documents were added or released.
     Notified,
     /// Nothing of a document's job still runs, and its outcome, if it has one, is written. Asked for
     /// with [`OwnerAction::GiveBack`] or not.
@@ -145,7 +145,7 @@ pub enum OwnerAction {
         /// Whether others do not reach its servers: what happened to its job there does not count.
         is_extra: bool,
     },
-    /// So many documents are given back, because others reach their server and this daemon does not.
+    /// This many documents are given back, because others reach their server and this daemon does not.
     GiveUp { server: Server, docs: usize },
     /// Stop a document's job, with a checkpoint, then report [`Event::Stopped`].
     GiveBack { doc: DocId, claim: Claim },

@@ -26,7 +26,7 @@ pub enum ReturnStatus {
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
-    /// The client let go of it without a word: as with one that crashed, `on_client_crash` decides.
+    /// The client dropped it without returning it: as with one that crashed, `on_client_crash` decides.
     Lost,
 }
 

@@ -45,7 +45,7 @@ pub struct NewJob {
 pub struct Earlier {
     /// What happened; the job's crashes in a row are counted on. Times later than now are taken for now.
     pub history: History,
-    /// It is not started before, unless it is begun anew.
+    /// It is not started before, unless it is restarted.
     pub not_before: WallTime,
 }
 
@@ -106,7 +106,7 @@ pub enum Event {
     },
     /// All jobs are removed (`stop_clear_all_jobs`).
     RemoveAll,
-    /// A job is to be begun anew, its past forgotten (`restart_job`).
+    /// A job is to be restarted, its past forgotten (`restart_job`).
     Restart { id: JobId },
     /// A job is not to run until it is resumed.
     Pause {
@@ -172,7 +172,7 @@ pub enum ScheduleAction {
     Crashed {
         id: JobId,
         reason: Arc<Reason>,
-        /// When it is tried again at the earliest.
+        /// When it is retried at the earliest.
         until: WallTime,
     },
     /// Ask a server whether it answers; report [`Event::Probed`], exactly once.
@@ -185,7 +185,7 @@ pub enum ScheduleAction {
     ServerLost { server: Server, jobs: usize },
     /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, reported repeatedly.
     ServerUnreachable { server: Server },
-    /// A server that did not answer does, and so many jobs that waited for it are tried early.
+    /// A server that did not answer does, and this many jobs that waited for it are tried early.
     ServerBack { server: Server, jobs: usize },
     /// A job is no longer known: it had done its work, failed and belongs to no document, or was stopped because nobody
     /// wants it, or another daemon has it. Then it may not be gone yet.
@@ -205,7 +205,7 @@ pub enum StopReason {
     Removed,
     /// It is another daemon's.
     Lost,
-    /// It is replaced, or begun anew.
+    /// It is replaced, or restarted.
     Replaced,
     /// The service ends.
     Shutdown,

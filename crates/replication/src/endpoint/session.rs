@@ -65,7 +65,7 @@ pub(super) enum Before {
 /// What an answer to the request for a session means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedIn {
-    /// Come again: it is known now what credentials a request carries, or how to ask.
+    /// Retry: it is now known what credentials a request carries, or how to ask.
     Known,
     /// No session, and no use in asking again.
     Refused(&'static str),

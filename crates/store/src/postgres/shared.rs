@@ -1,7 +1,7 @@
 //! What all requests to the database share: its connections, and what is known of it.
 //!
 //! SUMMARY   There is one connection for reads, whose requests are sent behind each other without waiting, one for
-//!           writes, one that listens, and one for leases. A connection that was lost is made anew by the next request.
+//!           writes, one that listens, and one for leases. The next request reconnects a lost connection.
 //! PROMISES  While the database does not answer, requests fail at once, except for one in [`WAIT_MIN`] to
 //!           [`WAIT_MAX`] that tries again.
 
@@ -279,7 +279,7 @@ impl Shared {
         done.map_err(|failed| self.failed(problem(&failed.error)))
     }
 
-    /// Tells the answers of the database from none; a connection that is lost or says nothing is made anew by the next
+    /// Separates answers from failures to answer; a connection that is lost or silent is reopened by the next
     /// request.
     async fn sorted(
         &self,

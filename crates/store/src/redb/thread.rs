@@ -29,7 +29,7 @@ use crate::uuid_file;
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
 
-/// How long a snapshot is held that nobody reads.
+/// How long an unread snapshot is held.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// A request to the thread, and where its result goes.

@@ -2,7 +2,7 @@
 //! simulated time.
 //!
 //! SUMMARY   A closed loop: every client holds a process for a time, gives it back, and asks again at
-//!           once. Counted is how often each database was served, for how long it had processes, and how long whom
+//!           once. It counts how often each database was served, for how long it had processes, and how long each
 //!           waited.
 
 use std::collections::BTreeMap;
