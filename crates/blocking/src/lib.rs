@@ -1,7 +1,7 @@
 //! Work that waits for files, or computes for long, on a thread of its own.
 //!
 //! SUMMARY   [`run`] starts a thread for one piece of work and returns its result.
-//! PROMISES  A thread that cannot be had is an error of the caller's, never a panic.
+//! PROMISES  Where no thread can be started the caller gets an error, never a panic.
 //! DIFFERS   `tokio::task::spawn_blocking` panics where the system refuses its first thread.
 //! LIMITS    A thread for each call: callers bound how many they have at a time.
 

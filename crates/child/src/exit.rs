@@ -31,7 +31,7 @@ impl Exit {
             .unwrap_or(-1)
     }
 
-    /// Returns whether it ended by itself and told that it has failed.
+    /// Returns whether it ended by itself and reported a failure.
     pub(super) fn is_failure(self) -> bool {
         self.0.code().is_some_and(|code| code != 0)
     }

@@ -5,7 +5,7 @@
 //!           [`cell`], so the cell and the start are one crate: apart, each would reach into the other. Knows
 //!           nothing of query servers, their protocol, pools or configuration.
 //! PROMISES  A child leads a process group of its own, and a session unless it is in a cell.
-//!           It is reaped by whoever holds it, after its group was killed; dropping it kills and reaps
+//!           It is reaped by its holder, after its group was killed; dropping it kills and reaps
 //!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
 //!           its number. When this program is killed, every child is too, by the system.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
@@ -123,7 +123,7 @@ impl Spawner {
             .spawn(move || {
                 for request in inbox {
                     let result = spawn(&request.command);
-                    // If nobody waits any more, the child is dropped, which kills and reaps it.
+                    // If the caller gave up, the child is dropped, which kills and reaps it.
                     drop(request.reply.send(result));
                 }
             })?;

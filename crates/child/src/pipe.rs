@@ -164,11 +164,11 @@ impl PipeWriter {
         })))
     }
 
-    /// Returns what ends when nobody can read the pipe any more. It keeps the pipe open meanwhile.
+    /// Returns a future that ends when the pipe has no reader left. It keeps the pipe open meanwhile.
     pub fn unreadable(&self) -> impl Future<Output = ()> + use<> {
         let writer = Rc::clone(&self.0);
         async move {
-            // That it cannot be watched any more is its end as well.
+            // A pipe that can no longer be watched has ended as well.
             let _ = writer.pipe.ready(Interest::ERROR).await;
         }
     }

@@ -1,9 +1,9 @@
-//! What the system tells of running children: their time on processors, and their memory.
+//! What the system reports about running children: their time on processors, and their memory.
 //!
 //! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc. Of a
 //!           cell, [`PROCESSES_READ_MAX`] processes are read at most.
 //! LIMITS    The processes of a launched cell are found where the kernel tells the children of a process
-//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are told in steps of 10 ms; those of processes
+//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are in steps of 10 ms; those of processes
 //!           that have ended count once they were waited for.
 
 use std::fs;
@@ -179,7 +179,7 @@ impl Stat {
 }
 
 /// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
-/// Orphans that come to either of them stand behind it.
+/// Orphans that either of them adopts are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
     first_child(first_child(launcher)?)
 }

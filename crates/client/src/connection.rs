@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A writer task sends what is queued, several requests at a time; a reader task hands
 //!           each reply to the call that waits for it.
-//! PROMISES  When the connection ends, for whatever reason, every call that waits is told. Reading
+//! PROMISES  When the connection ends, for whatever reason, every call that waits is notified. Reading
 //!           never waits for writing, so two full buffers cannot stop each other.
 
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ const DOWNS_KEPT: usize = 256;
 struct Shared {
     next_id: AtomicU64,
     calls: Mutex<Calls>,
-    /// Where processes that are taken away are told.
+    /// Where processes that are taken away are reported.
     downs: broadcast::Sender<ProcDown>,
 }
 
@@ -72,7 +72,7 @@ impl From<ClientError> for Reply {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
-    /// Why it closed, until one caller has been told.
+    /// Why it closed, until one caller has been notified.
     reason: Option<ClientError>,
 }
 
@@ -81,7 +81,7 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everybody who waits that the connection is over, one of them with the reason.
+    /// Notifies all waiting calls that the connection is over, one of them with the reason.
     fn close(&self, reason: ClientError) {
         let mut calls = self.calls();
         calls.closed = true;
@@ -197,7 +197,7 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
         }
         match wire::reply(&line) {
             Ok((Some(id), outcome)) => {
-                // Nobody may wait any more: the caller gave up.
+                // The caller may have given up.
                 if let Some(waiter) = shared.calls().waiting.remove(&id) {
                     drop(waiter.send(Reply { outcome, line }));
                 }

@@ -17,7 +17,7 @@ pub struct Health {
     /// How many less bad problems of another daemon of a fleet were left out, of which it tells itself.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
-    /// How old in seconds is what another daemon of a fleet has told.
+    /// The age in seconds of what another daemon of a fleet has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
 }

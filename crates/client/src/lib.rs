@@ -136,7 +136,7 @@ impl Taking<'_> {
     }
 }
 
-/// A design document, and the database that it stands in.
+/// A design document, and the database that it is in.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DdocIn<'a> {
     /// The database's name.
@@ -249,8 +249,8 @@ impl Client {
         self.get(from.into().arguments(), timeout).await
     }
 
-    /// Returns where it is told that a process which this client holds is taken from it. What was
-    /// told before is not told again; who listens too slowly misses the oldest.
+    /// Subscribes to notices that a process this client holds is taken from it. Earlier notices are
+    /// not repeated; a receiver that lags misses the oldest.
     pub fn downs(&self) -> broadcast::Receiver<ProcDown> {
         self.connection.downs()
     }

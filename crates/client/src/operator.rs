@@ -166,7 +166,7 @@ async fn send_on(
 ) -> Result<Pieces, ClientError> {
     let made = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = made.map_err(|error| broken(&error))?;
-    // It ends with the answer; why it broke is told there.
+    // It ends with the answer, which reports why it broke.
     tokio::spawn(connection);
     let response = sender.send_request(request).await;
     let response = response.map_err(|error| broken(&error))?;

@@ -13,15 +13,15 @@ use strum::IntoStaticStr;
 pub enum PoolChange {
     /// It is there now.
     Add(String),
-    /// So many processes are opened.
+    /// This many processes are opened.
     Start(u32),
-    /// So many idle processes are stopped.
+    /// This many idle processes are stopped.
     StopIdle(u32),
-    /// So many processes in use are stopped when they come back.
+    /// This many processes in use are stopped on return.
     StopReturned(u32),
-    /// So many processes are stopped while they are in use; who holds them is told.
+    /// This many processes are stopped while they are in use; their holders are notified.
     StopUsed(u32),
-    /// So many waiters are refused.
+    /// This many waiters are refused.
     ShrinkQueue(u32),
     /// It goes.
     #[serde(untagged)]

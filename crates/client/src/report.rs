@@ -1,4 +1,4 @@
-//! What the service tells of a call that asked for a report.
+//! What the service reports about a call that asked for it.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Client {
         self.reported(call, arguments).await
     }
 
-    /// As [`Self::prompt`], with what the process told before its answer: `logs` and `errors` of the report. The
+    /// As [`Self::prompt`], with what the process wrote before its answer: `logs` and `errors` of the report. The
     /// `reset` before has to ask for errors (`"report": true` in its configuration).
     ///
     /// # Errors

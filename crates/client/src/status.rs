@@ -62,7 +62,7 @@ pub struct PoolStatus {
     pub name: String,
     /// Its language.
     pub language: String,
-    /// The pools that stand in for each other, if it belongs to such a group.
+    /// Its group of interchangeable pools, if it belongs to one.
     pub group: Option<String>,
     /// What starts its processes.
     pub command: String,
@@ -220,7 +220,7 @@ pub struct Holder {
     /// The process at the other end of a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The user whom that process runs as.
+    /// The user that process runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// Who has logged in, or the name of that user.
@@ -241,7 +241,7 @@ pub struct Totals {
     pub returned: u64,
     /// Processes that were given back as broken.
     pub failed: u64,
-    /// Processes whose clients crashed, or let go of them without a word.
+    /// Processes whose clients crashed, or dropped them without returning them.
     #[serde(default)]
     pub lost: u64,
     /// Processes that were started.

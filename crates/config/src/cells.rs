@@ -21,10 +21,10 @@ use child::cell::{CellSpec, SandboxMode, UserIds};
 use policy::pool::Reuse;
 use settee_client::operator_socket;
 
-/// Where the users of the machine stand.
+/// Lists the users of the machine.
 const USERS_FILE: &str = "/etc/passwd";
 
-/// Folders of the system: what stands there is not the service's alone.
+/// Folders of the system: their content is not the service's alone.
 const SHARED_FOLDERS: [&str; 9] = [
     "/",
     "/etc",

@@ -12,7 +12,7 @@ use super::keys;
 use super::settings::Setting;
 use super::types::Config;
 
-/// How many bytes of a hash are told: two that differ have other ones.
+/// How many bytes of a hash are shown: two that differ have other ones.
 const BYTES: usize = 8;
 
 impl Config {

@@ -35,7 +35,7 @@ pub const SECRET: (&str, &str) = ("chttpd_auth", "secret");
 const OTHERS: u32 = 0o077;
 
 impl Config {
-    /// Returns where the password of the administrator is kept whom the service has made, if it has.
+    /// Returns where the generated administrator's password is kept, if there is one.
     pub fn admin_password_file(&self) -> Option<PathBuf> {
         self.generated(super::keys::ADMINS, NAME)
     }

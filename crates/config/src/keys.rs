@@ -228,7 +228,7 @@ pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
     fixed.flat_map(|section| section.rows().map(|key| (section.name, key)))
 }
 
-/// Returns where a section stands among the others: that of `config/default.toml`, then families.
+/// Returns the place of a section among the others: that of `config/default.toml`, then families.
 pub(super) fn rank(section: &str) -> (usize, &str) {
     let owner = family(section).map_or(section, |(family, _)| family);
     let index = SECTIONS.iter().position(|known| known.name == owner);
@@ -255,8 +255,8 @@ pub fn runtime(section: &str, name: &str) -> bool {
 
 /// Returns why a key cannot be set over HTTP; `None`: it can.
 ///
-/// Whoever reaches the address, an administrator's password in hand, must not thereby become the
-/// user whom the service runs as: what runs a program, opens or moves a socket, reads a file, lets
+/// Anyone who reaches the address with an administrator's password must not thereby become the
+/// user that the service runs as: what runs a program, opens or moves a socket, reads a file, lets
 /// somebody in, or sends credentials elsewhere is for who owns the files. Most of it goes by kinds, so
 /// that a new key of such a kind is not forgotten.
 ///

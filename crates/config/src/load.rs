@@ -32,7 +32,7 @@ pub struct Sources {
     /// Files in order: `.toml`, or `.ini` as CouchDB has them.
     pub files: Vec<PathBuf>,
     /// Read where `files` is empty, if it exists; [`USUAL_FILE`] for the program. A service must be able to
-    /// read it; for other commands, one that this user may not read is passed over with a notice.
+    /// read it; for other commands, one that this user may not read is skipped with a notice.
     pub usual_file: Option<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
@@ -53,9 +53,9 @@ pub struct Sources {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Passed-over sections and keys, variables without effect, and what is overridden.
+    /// Skipped sections and keys, variables without effect, and what is overridden.
     pub notices: Vec<Notice>,
-    /// Values of files, environment and options in place of which another one counts that was set over HTTP.
+    /// Values of files, environment and options that are overridden by one set over HTTP.
     pub overridden: Vec<Change>,
 }
 

@@ -42,7 +42,7 @@ const KEYS_WITHOUT_MEANING: &[&str] = &[
     "verify_ssl_certificates_log",
 ];
 
-/// What is to be told of a name that is not used.
+/// What to report about a name that is not used.
 pub(super) enum NameVerdict {
     Problem(Fault),
     Notice(String),
@@ -62,7 +62,7 @@ pub(super) fn is_section(section: &str) -> bool {
     }
 }
 
-/// Returns what to tell of a section that there is not. In an `.ini` there are those of other parts of
+/// Returns what to report about an unknown section. In an `.ini` there are those of other parts of
 /// CouchDB too.
 pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     if let Some((family, name)) = keys::family(section) {
@@ -192,7 +192,7 @@ fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     })
 }
 
-/// Returns where a key that stands outside of any section belongs.
+/// Returns where a key outside of any section belongs.
 pub(super) fn home_of(key: &str) -> String {
     let known: Vec<&str> = keys::fixed().map(|(_, known)| known.name).collect();
     let slip = slip(key, &known);

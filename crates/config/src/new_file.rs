@@ -52,7 +52,7 @@ impl NewFile {
         Ok(Self { path, part, file })
     }
 
-    /// Returns where it is until then, for what writes files by itself.
+    /// Returns its path until then, for code that writes files itself.
     pub fn part(&self) -> &Path {
         &self.part
     }

@@ -59,7 +59,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}: {remedy}")]
 pub struct Problem {
-    /// Where it stands: an origin, or the name of a file that could not be read.
+    /// Where it is: an origin, or the name of a file that could not be read.
     pub place: String,
     /// What is wrong.
     pub what: String,
@@ -96,7 +96,7 @@ pub struct ConfigError {
 /// Something that was read and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Where it stands.
+    /// Where it is.
     pub origin: Origin,
     /// What it is and why it has no effect.
     pub text: String,

@@ -1,6 +1,6 @@
 //! Folders of the service's own, which others do not enter.
 //!
-//! CALLED    By whoever keeps secrets in one: the socket, the store, what is generated.
+//! CALLED    By code that keeps secrets in one: the socket, the store, what is generated.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;

@@ -13,7 +13,7 @@ use super::section::Key;
 /// Longest line of a comment, in characters.
 const COMMENT_MAX: usize = 110;
 
-/// What stands above everything.
+/// What is above everything.
 const HEAD: &str = "\
 # Settee's built-in defaults: there are no other keys.
 #
@@ -38,7 +38,7 @@ pub fn default_file() -> String {
 
 fn add_section(file: &mut String, section: &Section) {
     let keys: Vec<&Key> = section.rows().collect();
-    // What is a section for each name, and what has no key by itself, is a comment.
+    // A section for each name, and one without keys of its own, is a comment.
     let name = section.name;
     let heading = match (section.is_family, keys.is_empty()) {
         (true, _) => format!("# [{name}.NAME]\n"),
@@ -93,7 +93,7 @@ fn plain(markdown: &str) -> String {
     text.replace('`', "").replace("**", "")
 }
 
-/// Splits a text at its first link: what stands before it, its own text, and what follows.
+/// Splits a text at its first link: what is before it, its own text, and what follows.
 fn link(text: &str) -> Option<(&str, (&str, &str))> {
     let middle = text.find("](")?;
     let start = text[..middle].rfind('[')?;
@@ -105,7 +105,7 @@ fn link(text: &str) -> Option<(&str, (&str, &str))> {
 /// are none.
 pub fn key_table(section: &Section) -> String {
     let mut table = String::new();
-    // The keys of cells stand once, in the section that holds for all pools.
+    // The keys of cells are listed once, in the section that holds for all pools.
     let cells = section
         .rows()
         .skip(section.keys.len())
@@ -185,7 +185,7 @@ mod tests {
                     Some(end) => after.split_at(end),
                     None => (after, ""),
                 };
-                // The table stands where it stood; a part without one gets it at its end.
+                // The table stays where it was; a part without one gets it at its end.
                 let lines: Vec<&str> = body.split_inclusive('\n').collect();
                 let at = lines.iter().position(is_row).unwrap_or(lines.len());
                 let others = lines[at..].iter().filter(|line| !is_row(line)).copied();

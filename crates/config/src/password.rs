@@ -22,7 +22,7 @@ use subtle::ConstantTimeEq;
 pub(crate) const HIDDEN: &str = "***";
 
 /// Iterations for a plain password. Its hash never leaves the memory, where it only has to make
-/// guessing over the network slow; the file that it stands in protects it less.
+/// guessing over the network slow; the file that it is in protects it less.
 const PLAIN_ITERATIONS: u32 = 10_000;
 
 /// The salt of plain passwords.
@@ -194,7 +194,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns it as something that costs this much to compare, and that nothing matches any more.
+    /// Returns a decoy that costs this much to compare and that nothing matches.
     pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),

@@ -1,4 +1,4 @@
-//! From the section of a pool to what the core is told of it.
+//! Makes the core's settings from the section of a pool.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct PoolTerms {
     pub reuse: Reuse,
     /// Whether its processes can forget.
     pub can_forget: bool,
-    /// Whether it keeps the functions of different tenants apart by itself.
+    /// Whether it isolates the functions of different tenants itself.
     pub isolates_functions: bool,
 }
 
@@ -58,7 +58,7 @@ impl PoolConfig {
             min_free: section.min_free,
             queue_max: section.queue_max,
             reuse,
-            // Who wants a process for each database does not take a process's word for it.
+            // A pool with a process for each database does not take a process's word for it.
             can_forget: terms.can_forget && reuse == Reuse::Any,
             // Its tenants may know everything of each other already.
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
@@ -85,7 +85,7 @@ impl PoolConfig {
         let delay_max = self.throttle_delay_max;
         let delay = match self.throttle_delay {
             Some(delay) => delay,
-            // A default never stands against what was set.
+            // A default never overrides what was set.
             None => default?.delay.min(delay_max),
         };
         (!delay.is_zero()).then_some(ThrottleSettings { delay, delay_max })
@@ -120,7 +120,7 @@ mod tests {
         let around = around(PoolKind::Language);
         let settings = PoolConfig::default().core_settings(around);
         let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
-        // Of no account without a longest life.
+        // Ignored without a longest life.
         expected.recycle.jitter_percent = 10;
         expected.lends_taught = true;
         assert_eq!(settings, expected);

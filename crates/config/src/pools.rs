@@ -107,8 +107,8 @@ impl PoolConfig {
     /// as in a file, or as text; `null` takes a key back to its default.
     ///
     /// # Errors
-    /// An unknown key, a value that is none, a command, or what would open a cell: the fault of whoever
-    /// asked; not worth a retry.
+    /// An unknown key, an invalid value, a command, or what would open a cell: the caller's fault; not
+    /// worth a retry.
     pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {

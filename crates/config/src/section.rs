@@ -4,7 +4,7 @@
 //!           rows of [`super::keys`]. Parsing, nearest names, messages of ranges, `check-config`, reload, what
 //!           may be set over HTTP and the socket, `config/default.toml` and the tables of
 //!           `docs/configuration.md` are made of the rows.
-//! PROMISES  A key's name, sentence, type, default, bounds, unit, and when and by whom it is set stand in one
+//! PROMISES  A key's name, sentence, type, default, bounds, unit, and when and by whom it is set are in one
 //!           place.
 
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ use super::value::{Kind, Unit};
 /// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,
 ///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
 ///
-/// Fields that are no keys stand in `beside`.
+/// Fields that are no keys go in `beside`.
 macro_rules! section {
     (
         $(#[$attribute:meta])*

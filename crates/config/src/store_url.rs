@@ -2,7 +2,7 @@
 //!
 //! PROMISES  What is shown of it, and what errors say, has no password.
 //! SOURCE    libpq: connection URIs.
-//! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password stands before the host
+//! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password is before the host
 //!           and nowhere else.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Rules between keys; what a single value may be stands in [`super::keys`].
+//! Rules between keys; what a single value may be is in [`super::keys`].
 //!
 //! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
 //!           fit together.
@@ -144,7 +144,7 @@ impl Rules<'_> {
             let what = format!("socket has {length} bytes; it can have {SERVER_SOCKET_MAX}");
             section.problem("socket", what, "use a shorter path");
         }
-        // Who may enter the folder of the socket could open what else stands there.
+        // Anyone who may enter the folder of the socket could open what else is in it.
         let folder = store.file().and_then(Path::parent);
         if server.shares_socket() && folder.is_some() && server.socket.parent() == folder {
             let key = if server.socket_group.is_empty() {

@@ -103,7 +103,7 @@ pub(super) enum Raw {
     /// A number with a point or an exponent.
     Float(f64),
     Boolean(bool),
-    /// Texts, in the order in which they stand.
+    /// Texts, in their order.
     Texts(Vec<String>),
     /// Something no key can be: `a table`, `a date`, a list of numbers.
     Other(&'static str),
@@ -141,7 +141,7 @@ impl Raw {
         }
     }
 
-    /// Returns the entries of a list, which may stand in one text with commas between them; the empty
+    /// Returns the entries of a list, which may be one text with commas between them; the empty
     /// text is one empty entry.
     fn entries(&self) -> Option<Vec<&str>> {
         match self {

@@ -22,7 +22,7 @@ pub struct Case {
     pub exit: Vec<i32>,
     /// Whether the order of keys counts.
     pub ordered: bool,
-    /// Whether log lines are passed over.
+    /// Whether log lines are skipped.
     pub skip_logs: bool,
 }
 

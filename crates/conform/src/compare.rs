@@ -1,7 +1,7 @@
 //! Does an answer fit what was expected?
 //!
 //! PROMISES  Numbers are equal as doubles; keys may come in any order unless the case says otherwise;
-//!           a difference is told with its place.
+//!           a difference is reported with its place.
 
 use regex::Regex;
 use serde_json::{Map, Value};

@@ -87,7 +87,7 @@ fn totals(counts: Counts, errors: usize, time: Duration) -> String {
     )
 }
 
-/// Returns a text as it may stand in an attribute or an element. Characters that XML has no form for
+/// Escapes a text for an attribute or an element. Characters that XML has no form for
 /// become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

@@ -1,7 +1,7 @@
-//! Whom a case is played against.
+//! What a case is played against.
 //!
-//! SUMMARY   [`Target`] is what is tested; [`Peer`] is one query server of it, prompted line by line. How one is
-//!           started, and which of its lines are errors, is said by whoever tests.
+//! SUMMARY   [`Target`] is what is tested; [`Peer`] is one query server of it, prompted line by line. Implementors
+//!           decide how one is started, and which of its lines are errors.
 //! PROMISES  Dropping a peer ends a child with its group, and gives a lent process back.
 
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub trait Peer {
     /// The line is longer than allowed; there is no further one.
     async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong>;
 
-    /// Returns whether a line tells of an error, fatal or not.
+    /// Returns whether a line reports an error, fatal or not.
     fn is_error(&self, line: &str) -> bool;
 
     /// Tells how it ended, after the end of its output: `exited with status 1`.

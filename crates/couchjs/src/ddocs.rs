@@ -62,7 +62,7 @@ pub(super) struct DesignDocs {
     shared: Rc<Shared>,
 }
 
-/// What stands at the end of a path.
+/// What is at the end of a path.
 enum Leaf {
     Missing,
     /// Compiled by an earlier call, or put there by user code.
@@ -81,7 +81,7 @@ impl DesignDocs {
         }
     }
 
-    /// Keeps a design document in place of an earlier one of the same id.
+    /// Keeps a design document, replacing an earlier one of the same id.
     ///
     /// # Errors
     /// The id is no string or the document no object; an earlier one stays then.

@@ -94,7 +94,7 @@ impl Failure {
         Failure::OutOfMemory { function: None }
     }
 
-    /// There is no memory for a line of so many bytes; it was passed over.
+    /// There is no memory for a line of so many bytes; it was skipped.
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \

@@ -1,4 +1,4 @@
-//! What authors are told beside the engine's words: the way out.
+//! What authors read besides the engine's words: the way out.
 //!
 //! SUMMARY   [`of_error`] knows the names that other JavaScript has and functions here lack, and the engine's messages
 //!           for usual mistakes; [`of_source`] knows other languages; [`of_no_function`] why a source that compiles is no function.

@@ -66,7 +66,7 @@ const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 pub const TEXT_REASONS: &str = "text_reasons";
 
 /// The member of the configuration in `reset` that says whether errors are reported with their places: a line of
-/// the log that tells of an error then has a third element, an object. Answers stay the same.
+/// the log that reports an error then has a third element, an object. Answers stay the same.
 pub const REPORT: &str = "report";
 
 /// The member of the configuration in `reset` that says whether functions have a `console`, whose methods log. CouchDB

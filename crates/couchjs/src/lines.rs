@@ -80,7 +80,7 @@ pub(super) struct Lines {
     start: usize,
     /// Bytes before this index (of `read`) hold no newline after `start`.
     searched: usize,
-    /// How many bytes of a line that is too long have been passed over.
+    /// How many bytes of a line that is too long have been skipped.
     passed_over: usize,
     ended: bool,
 }

@@ -35,7 +35,7 @@ const INHERITED: [&str; 6] = [
 
 /// Returns the members of its document that a map function may read; `None` when that may be any.
 ///
-/// Understood are functions with one parameter: `function(doc) { .. }`, with a name or without, and
+/// It understands functions with one parameter: `function(doc) { .. }`, with a name or without, and
 /// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. Another variable of
 /// the same name counts as the document.
 pub fn members_read(source: &str) -> Option<BTreeSet<String>> {

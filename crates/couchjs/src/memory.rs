@@ -27,7 +27,7 @@ use super::failure::Failure;
 pub(super) const LONG_BYTES: usize = 256 << 10;
 
 /// Data that the process may have beyond the limit, in bytes: stacks (12 MiB, of which little is
-/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, comes on top.
+/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, is extra.
 const WALL_BYTES: u64 = 26 << 20;
 
 /// Sets the system's limit of the process, well beyond the limit of the functions.
@@ -46,7 +46,7 @@ pub fn limit_process(limit_bytes: usize) {
 /// How much of /proc/self/status is read: more than it has, in bytes.
 const STATUS_BYTES_MAX: usize = 4096;
 
-/// What the system tells of the process. It stays open, because the process may not open files for long.
+/// What the system reports about the process. It stays open, because the process may not open files for long.
 #[derive(Debug)]
 pub struct ProcessStatus(Option<File>);
 

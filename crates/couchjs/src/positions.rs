@@ -42,7 +42,7 @@ impl Source {
         }
     }
 
-    /// Knows a source that stands behind other text on its first line.
+    /// Takes a source that follows other text on its first line.
     pub(super) fn behind(text_before: &str, source: &str, memory: &Rc<Account>) -> Self {
         let piece = Piece {
             line: 1,
@@ -60,7 +60,7 @@ impl Source {
     pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
-            // What stands in the piece itself is where it was inserted.
+            // A place in the piece itself is where it was inserted.
             let inside = column.saturating_sub(piece.column).min(piece.bytes);
             if inside == piece.bytes {
                 inserted += piece.bytes
@@ -150,7 +150,7 @@ fn line_of(text: &str, line: u32) -> Option<&str> {
     lines(text).nth(usize::try_from(line).ok()?.checked_sub(1)?)
 }
 
-/// Returns how many characters stand before a byte, which is 1 for the first.
+/// Returns how many characters are before a byte, which is 1 for the first.
 fn characters_before(line: &str, byte: u32) -> u32 {
     let end = usize::try_from(byte).map_or(line.len(), |byte| byte - 1);
     number(line[..line.floor_char_boundary(end)].chars().count())
@@ -174,7 +174,7 @@ impl Excerpt {
         let before = usize::try_from(spot.column).ok()?.saturating_sub(1);
         let first = before.saturating_sub(SHOWN_CHARACTERS / 2);
         let shown: String = line.chars().skip(first).take(SHOWN_CHARACTERS).collect();
-        // A tab stays one, so that the mark stands right whatever its width is.
+        // A tab stays one, so that the mark is right whatever its width is.
         let blank = |c: char| if c == '\t' { c } else { ' ' };
         let mut caret: String = shown.chars().take(before - first).map(blank).collect();
         caret.push('^');

@@ -128,7 +128,7 @@ impl Shared {
         self.log_line(json, "]");
     }
 
-    /// Logs a text given as JSON, and what is told of it beside.
+    /// Logs a text given as JSON, with details.
     pub(super) fn log_with(&self, json: &str, details: &Json) {
         self.log_line(json, &format!(",{details}]"));
     }

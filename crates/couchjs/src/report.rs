@@ -1,6 +1,6 @@
 //! Errors of functions as those who write them need them: what, in which function, with which document, and where.
 //!
-//! SUMMARY   If a `reset` asks for it (`report`), a line of the log that tells of an error has a third element: an
+//! SUMMARY   If a `reset` asks for it (`report`), a line of the log that reports an error has a third element: an
 //!           object `{function, doc, name, message, module, line, column, source_line, caret, stack}`, of which
 //!           a member is left out that is not known. An error that ends a command is logged before its answer.
 //! PROMISES  Answers are the same. Nothing is read of an exception unless it is asked for. Places are those of
@@ -22,7 +22,7 @@ use super::stack::{File, Frame, frames, module_file};
 use super::text::unquote;
 use json::cursor::Elements;
 
-/// How much of an error's name, of a path and of the name in a frame is told, in characters.
+/// How much of an error's name, of a path and of the name in a frame is reported, in characters.
 const NAME_CHARACTERS_MAX: usize = 200;
 
 /// How much of its message, in characters.
@@ -130,7 +130,7 @@ fn levels(stack: &str, sources: &Sources) -> Vec<String> {
     users.into_iter().filter_map(level).collect()
 }
 
-/// What is told of an error.
+/// What is reported about an error.
 #[derive(Debug)]
 struct Details {
     name: String,

@@ -60,7 +60,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Whether the results take so much memory that the engine has to begin anew.
+    /// Whether the results take so much memory that the engine's limit has to be set again.
     pub(super) fn are_long(&self) -> bool {
         self.text.len() >= LONG_BYTES
     }
@@ -119,7 +119,7 @@ impl<'s> Results<'s> {
         self.add_text(ctx, &answer, 1)
     }
 
-    /// Puts a comma where something stands before.
+    /// Puts a comma where something comes before.
     fn separate(&mut self) -> rquickjs::Result<()> {
         if self.text.ends_with('[') {
             Ok(())

@@ -6,7 +6,7 @@
 //! PROMISES  A source that the engine accepts is not changed. The place of such a function is not
 //!           guessed: the engine reports the missing name. No line is added.
 //! SOURCE    CouchDB's engine is patched to take a function without a name for an expression where a
-//!           statement may stand, and to ask for no `;` after it.
+//!           statement may be, and to ask for no `;` after it.
 //! DIFFERS   It is taken in blocks too.
 
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use super::parser::{Parsed, Parser, SyntaxError};
 /// Begins an expression, whose value is that of the function behind it.
 const EXPRESSION: &str = "0,";
 
-/// The same behind other statements. The declaration declares nothing, and may stand only where a
+/// The same behind other statements. The declaration declares nothing, and may be only where a
 /// statement of a list may: `if (a) function() {}` stays wrong.
 const STATEMENT: &str = "let[]='';0,";
 

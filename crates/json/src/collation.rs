@@ -37,7 +37,7 @@ mod rank {
 /// Ends a string, an array or an object: less than anything that could follow in a longer one.
 const END: u8 = 0;
 
-/// Stands before each member of an object, so that an empty name is not taken for its end.
+/// Precedes each member of an object, so that an empty name is not taken for its end.
 const MEMBER: u8 = 1;
 
 /// The collation of view keys.

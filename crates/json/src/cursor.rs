@@ -18,7 +18,7 @@ const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; WORD_BYTES]);
 const QUOTES: u64 = u64::from_ne_bytes([b'"'; WORD_BYTES]);
 const BACKSLASHES: u64 = u64::from_ne_bytes([b'\\'; WORD_BYTES]);
 
-/// Below it are the control characters, which must not stand in strings.
+/// Below it are the control characters, which strings must not contain.
 const BLANK: u8 = b' ';
 
 /// A part of a JSON text. A place is that of a string with its quotation marks, or of a number.
@@ -72,7 +72,7 @@ impl<'a> Cursor<'a, true> {
 }
 
 impl<const VALID: bool> Cursor<'_, VALID> {
-    /// Passes over white space and returns the byte that comes then; none at the end.
+    /// Skips white space and returns the byte that comes then; none at the end.
     pub fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = self.here()?;
@@ -84,20 +84,20 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         }
     }
 
-    /// Passes over white space and returns whether the text ends there.
+    /// Skips white space and returns whether the text ends there.
     pub fn is_at_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// Passes over white space and this byte; none: another one comes.
+    /// Skips white space and this byte; none: another one comes.
     pub fn take(&mut self, wanted: u8) -> Option<()> {
         let found = self.peek()? == wanted;
         self.at += usize::from(found);
         found.then_some(())
     }
 
-    /// Passes over the beginning of an array or an object, a bracket. `false`: it is empty, and
-    /// passed over. None: something else comes.
+    /// Skips the opening bracket of an array or an object. `false`: it is empty, and skipped.
+    /// None: something else comes.
     pub fn open(&mut self, bracket: u8) -> Option<bool> {
         self.take(bracket)?;
         let is_empty = self.peek()? == closing(bracket);
@@ -105,8 +105,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(!is_empty)
     }
 
-    /// Passes over what comes after an element of an array or a member of an object that began with
-    /// this bracket. `false`: nothing more, it is passed over. None: something else comes.
+    /// Skips what comes after an element of an array or a member of an object that began with
+    /// this bracket. `false`: it ended, and is skipped. None: something else comes.
     pub fn goes_on(&mut self, bracket: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
@@ -116,7 +116,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         (VALID || byte == closing(bracket)).then_some(false)
     }
 
-    /// Passes over a member's name and the colon; returns where the name is, with its quotation marks.
+    /// Skips a member's name and the colon; returns where the name is, with its quotation marks.
     pub fn name(&mut self) -> Option<Range<usize>> {
         if self.peek()? != b'"' {
             return None;
@@ -126,7 +126,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(quoted)
     }
 
-    /// Passes over a value; returns where it is.
+    /// Skips a value; returns where it is.
     pub fn value(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let start = self.at;
@@ -134,7 +134,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(start..self.at)
     }
 
-    /// Passes over a value and shows each of its parts to `see`. None: the text is not well formed, as is noticed
+    /// Skips a value and shows each of its parts to `see`. None: the text is not well formed, as is noticed
     /// only after the parts before.
     pub fn walk(&mut self, mut see: impl FnMut(Token)) -> Option<()> {
         let mut open = OpenValues::default();
@@ -229,7 +229,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         (self.at > start).then_some(())
     }
 
-    /// Passes over a string, which begins here; returns where it is.
+    /// Skips a string, which begins here; returns where it is.
     // Most of a text is strings: calling this takes a fifth of the time.
     #[inline(always)]
     fn string(&mut self) -> Option<Range<usize>> {
@@ -264,7 +264,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         self.at += plain.unwrap_or(rest.len());
     }
 
-    /// Passes over what comes after a backslash.
+    /// Skips what comes after a backslash.
     fn escape(&mut self) -> Option<()> {
         let escaped = *self.text.get(self.at)?;
         self.at += 1;
@@ -342,7 +342,7 @@ impl<'a> Elements<'a> {
         Self(Parts::of(text, b'['))
     }
 
-    /// Passes over what is left, and returns whether the text is one array and nothing else.
+    /// Skips what is left, and returns whether the text is one array and nothing else.
     pub fn is_list(mut self) -> bool {
         self.by_ref().for_each(drop);
         self.0.goes_on == Some(false) && self.0.cursor.is_at_end()
@@ -358,7 +358,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// What stands between two brackets.
+/// What is between two brackets.
 #[derive(Clone, Debug)]
 struct Parts<'a> {
     text: &'a str,

@@ -15,7 +15,7 @@ use super::string::unescape_bytes;
 /// How many digits an integer may have: the time to read it grows with their square.
 pub const DIGITS_MAX: usize = 4096;
 
-/// Stands in front of every term.
+/// Precedes every term.
 pub const VERSION: u8 = 131;
 
 /// First byte of a term: its type.

@@ -31,7 +31,7 @@ impl ObjectEnd {
             };
             self.at += 1;
             match (self.in_string, byte) {
-                // Passes over the escaped character, which may not have come yet.
+                // Skips the escaped character, which may not have come yet.
                 (true, b'\\') => self.at += 1,
                 (_, b'"') => self.in_string = !self.in_string,
                 (false, b'{' | b'[') => self.depth += 1,

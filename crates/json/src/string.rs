@@ -57,7 +57,7 @@ pub fn replace_halves(json: &str) -> Cow<'_, str> {
     let (mut rest, mut at) = (json, 0);
     while let Some(found) = memchr::memchr(b'\\', rest.as_bytes().get(at..).unwrap_or_default()) {
         let start = at + found;
-        // What follows another escape is passed over with it: it may be a backslash.
+        // What follows another escape is skipped with it: it may be a backslash.
         at = start + 2;
         match rest[start + 1..].strip_prefix('u').and_then(unicode) {
             Some((REPLACEMENT, behind)) => {

@@ -43,7 +43,7 @@ pub enum SelectorErrorKind {
     /// It is JSON of another kind.
     #[error("a selector must be a JSON object, not {0}")]
     NotAnObject(&'static str),
-    /// A condition stands where a field has to: an operator on no field.
+    /// A condition where a field has to be: an operator on no field.
     #[error("missing_field_name: one or more conditions have no field name")]
     MissingFieldName,
     /// An operator's argument is not of its kind.

@@ -25,7 +25,7 @@ mod rank {
 /// Ends what has parts: less than anything that could follow in a longer one.
 const END: u8 = 0;
 
-/// Stands before each member of an object.
+/// Precedes each member of an object.
 const MEMBER: u8 = 1;
 
 /// Returns bytes that compare as the terms do: strings byte by byte, numbers by value.
@@ -35,8 +35,8 @@ pub(crate) fn order_key(text: &str) -> Vec<u8> {
     })
 }
 
-/// Returns bytes that are equal exactly when the terms are the same: 1 is not 1.0, and members
-/// stand in the same order.
+/// Returns bytes that are equal exactly when the terms are the same: 1 is not 1.0, and the order
+/// of members counts.
 pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     write(text, |number, key| {
         write_exact_number(number, key);

@@ -1,7 +1,7 @@
-//! Names in order, each of a class: pages of any classes without a walk over what is passed over.
+//! Names in order, each of a class: pages of any classes without a walk over what they skip.
 //!
-//! SUMMARY   Blocks of names, each with a count of its names of every class. What a page passes over is
-//!           counted by blocks.
+//! SUMMARY   Blocks of names, each with a count of its names of every class. What a page skips is counted
+//!           by blocks.
 //! PROMISES  A name is here once. Setting and removing one looks at one block; a page looks at the counts
 //!           of all blocks before it and at the rows of as many blocks as its own rows are in.
 //! LIMITS    [`CLASSES_MAX`] classes; a block has [`BLOCK_NAMES_MAX`] names.

@@ -1,7 +1,7 @@
 //! How much counters went up lately.
 //!
 //! SUMMARY   Every look brings what a counter says; [`Increases`] remembers what it said within the last [`WITHIN`].
-//! PROMISES  A counter that begins anew, as that of a pool that was made again, has gone up by what it says.
+//! PROMISES  A counter that restarts, as that of a pool that was made again, has gone up by what it says.
 //! LIMITS    A counter that is not looked at for [`WITHIN`] is forgotten.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! Whether a listener accepts another connection, and when it has finished.
 //!
-//! SUMMARY   [`Listening`] counts what is no client yet, or no client any more: handshakes, and relays of encrypted
+//! SUMMARY   [`Listening`] counts what is not yet, or no longer, a client: handshakes, and relays of encrypted
 //!           connections, which outlive their clients by what is still on its way.
 //! PROMISES  Pure.
 //! CALLED    By the Listener, which knows the clients.
@@ -73,14 +73,14 @@ impl Listening {
         self.relays -= 1;
     }
 
-    /// Nothing is accepted any more. `now`: what the clients were told last need not reach them.
+    /// Stops accepting. `now`: what the clients were sent last need not reach them.
     pub const fn stop(&mut self, now: bool) {
         self.stopping = true;
         self.now |= now;
     }
 
-    /// Returns whether a listener that stops has finished: no client is left, and what they were told last has reached
-    /// them. Who has only shaken hands is not waited for.
+    /// Returns whether a listener that stops has finished: no client is left, and what they were sent last has reached
+    /// them. Connections that have only shaken hands are not waited for.
     pub const fn has_finished(&self, clients: usize) -> bool {
         self.stopping && clients == 0 && (self.relays == 0 || self.now)
     }

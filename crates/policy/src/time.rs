@@ -1,4 +1,4 @@
-//! The instant that the decision core is told, and the only notion of time it has.
+//! The instant that the decision core is given, and the only notion of time it has.
 
 use std::ops::Add;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Leaving out requests that have proved useless, and trying them again now and then.
 //!
-//! SUMMARY   A [`FailureAverage`] is told how much of each call was in vain, as a share from 0 to
+//! SUMMARY   A [`FailureAverage`] takes the fraction of each call that was wasted, from 0 to
 //!           1, and says whether the next call is worth making.
 //! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] all the same, so that a
 //!           changed situation is noticed.
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// How long calls are left out before one is tried again.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
-/// An exponential moving average of the share of a call that was in vain.
+/// An exponential moving average of the fraction of a call that was wasted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailureAverage {
     average: f64,
@@ -25,12 +25,12 @@ pub(crate) struct FailureAverage {
 }
 
 impl FailureAverage {
-    /// For `_revs_diff`: in vain is what turns out to be missing, without an ancestor to name.
+    /// For `_revs_diff`: wasted is what turns out to be missing, without an ancestor to name.
     pub(crate) const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: in vain is what has to be read by itself all the same.
+    /// For `_bulk_get`: wasted is what has to be read by itself all the same.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }

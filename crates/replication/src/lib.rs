@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`spec`] says what is to be replicated, [`id`] names it, [`endpoint`] speaks HTTP to one
 //!           database, [`open`] opens one, [`log`] keeps checkpoints in both. [`changes`] reads what
-//!           changed, [`db_updates`] waits until a server tells of it, [`progress`] knows how far a run is, [`crash`] why one ended. [`verify`] compares two
-//!           databases afterwards.
+//!           changed, [`db_updates`] waits until a server reports it, [`progress`] tracks a run, [`crash`] says why
+//!           one ended. [`verify`] compares two databases afterwards.
 //! SOURCE    CouchDB's couch_replicator, as of 3.5. The wire is CouchDB's HTTP API.
 
 mod average;

@@ -19,7 +19,7 @@ const PENDING_RETRIES: u32 = 3;
 /// What a database says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DbInfo {
-    /// Where its changes stand.
+    /// The latest sequence of its changes.
     pub(crate) update_seq: Seq,
     /// Changes with the database's life. `0` says nothing.
     #[serde(deserialize_with = "text_or_json")]

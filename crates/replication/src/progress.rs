@@ -1,7 +1,7 @@
-//! How far a replication has come: which batches of changes are in progress, and up to which
+//! The progress of a replication: which batches of changes are in progress, and up to which
 //! sequence everything is known to be at the target.
 //!
-//! SUMMARY   [`Progress`] is told when a batch is handed to a worker and when it is done, and
+//! SUMMARY   [`Progress`] learns when a batch is handed to a worker and when it is done, and
 //!           answers [`Progress::through`]: what a checkpoint may record.
 //! PROMISES  `through` never passes a batch that is still in progress. It may lag behind what is
 //!           done until nothing is in progress, and then catches up. Sequences are never compared

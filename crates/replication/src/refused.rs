@@ -1,4 +1,4 @@
-//! Documents that a replication passes over, reported to a listener.
+//! Documents that a replication skips, reported to a listener.
 //!
 //! SOURCE    CouchDB only counts them (`doc_write_failures`) and writes a line to its log.
 

@@ -88,7 +88,7 @@ impl Serialize for Seq {
 }
 
 impl<'de> Deserialize<'de> for Seq {
-    /// Takes the text as it stands; only from JSON.
+    /// Takes the text as it is; only from JSON.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self::from_raw(&raw))

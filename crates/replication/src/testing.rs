@@ -1,4 +1,4 @@
-//! A server for tests, which answers what it is told to, byte for byte.
+//! A server for tests, which sends given answers, byte for byte.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Server {
         Self::start_with(None, answer).await
     }
 
-    /// Starts one that speaks TLS, if it is told how.
+    /// Starts one, which speaks TLS if given an acceptor.
     pub(crate) async fn start_with(
         tls: Option<TlsAcceptor>,
         answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
@@ -126,7 +126,7 @@ impl Server {
                 connections.spawn(async move {
                     match tls {
                         None => serve(stream, connection, context).await,
-                        // Who does not like the certificate goes away.
+                        // A client that rejects the certificate goes away.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, connection, context).await;

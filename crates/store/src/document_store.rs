@@ -132,7 +132,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
         Box::pin(async { Ok(kept.await?.pop().flatten()) })
     }
 
-    /// Keeps something of a document's job, or nothing any more.
+    /// Keeps a value for a document's job, or removes it.
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()>;
 
     /// Removes deleted documents for good: of those deleted after the update `after`, at most `limit`

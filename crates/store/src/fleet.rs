@@ -1,4 +1,4 @@
-//! What the daemons of one database share beside documents: who owns which document's job, how the jobs stand, orders
+//! What the daemons of one database share beside documents: who owns which document's job, the status of jobs, orders
 //! to each other, and settings that were made while they ran.
 //!
 //! SUMMARY   [`FleetStore`] is the interface of it. A store that one daemon has to itself has none.
@@ -16,11 +16,11 @@ use super::document_store::Answer;
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
 use policy::schedule::Server;
 
-/// What a daemon tells of itself.
+/// What a daemon says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonName {
     /// Where its HTTP is reached, `host:port`, or the name of its machine. For people; it should be unique, for a daemon
-    /// that begins anew is shown in place of the former one of the same address.
+    /// that restarts is shown instead of the former one of the same address.
     pub address: Arc<str>,
     /// The version of the program.
     pub version: Arc<str>,
@@ -44,7 +44,7 @@ pub struct Daemon {
 /// What a daemon says is wrong at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// JSON text, in the words of whoever writes and reads it.
+    /// Opaque JSON; its schema is the caller's.
     pub body: String,
     /// How long ago it was written, by the database's clock.
     pub age: Duration,
@@ -59,12 +59,12 @@ pub enum StatusOf {
     Transient(Arc<str>),
 }
 
-/// What a daemon tells of a job of its own.
+/// What a daemon says of a job of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
     /// Whose it is.
     pub of: StatusOf,
-    /// JSON text, in the words of whoever writes and reads it; none once a transient job is gone.
+    /// Opaque JSON; its schema is the caller's. `None` once a transient job is gone.
     pub body: Option<String>,
 }
 
@@ -95,7 +95,7 @@ pub struct JobRow {
 pub struct Order {
     /// Whose job it is for.
     pub of: StatusOf,
-    /// JSON text, in the words of whoever writes and reads it.
+    /// Opaque JSON; its schema is the caller's.
     pub body: String,
 }
 
@@ -147,8 +147,8 @@ pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 /// # Errors
 /// Each answer is an error if the database does not answer, or the store is closed: see [`StoreError`](super::StoreError).
 pub trait FleetStore: Send + Sync + fmt::Debug {
-    /// Returns a receiver that changes whenever something was told of a topic, and when the connection on which
-    /// it is told was made anew, as something may have been missed.
+    /// Returns a receiver that changes with each notification of a topic, and when the connection for them was
+    /// reopened, as some may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
     /// Enters an epoch, drawn by the caller, with a lease, and removes its former ones. Expired epochs of others
@@ -197,7 +197,7 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Answer<'_, Vec<ReadStatus>>;
 
-    /// Writes what is wrong at the daemon of an epoch, in place of what it said before; nothing for an epoch that is gone.
+    /// Writes what is wrong at the daemon of an epoch, replacing its last report; nothing for an epoch that is gone.
     fn write_report(&self, epoch: Epoch, body: String) -> Answer<'_, ()>;
 
     /// Returns all daemons, and how many documents each has claimed.

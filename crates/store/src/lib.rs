@@ -18,7 +18,7 @@ mod postgres;
 mod redb;
 mod revision;
 pub mod shared_settings;
-/// Of no use to the program: cases and fakes for tests, of this crate and of others.
+/// Cases and fakes for the tests of this crate and of others; unused by the program.
 #[cfg(any(test, feature = "suite"))]
 #[path = "../tests/suite/mod.rs"]
 pub mod suite;

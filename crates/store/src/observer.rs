@@ -1,4 +1,4 @@
-//! Who hears of what goes on between a store and its file or database.
+//! Observers of what goes on between a store and its file or database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
     fn connected(&self);
     /// A connection that was made is gone.
     fn disconnected(&self);
-    /// The store is there and did not carry out so many writes: none of a transaction.
+    /// The store is there and did not carry out this many writes: none of a transaction.
     fn refused(&self, writes: u64, error: &StoreError);
     /// It takes writes again.
     fn accepted(&self) {}
@@ -47,7 +47,7 @@ impl StoreObserver for () {
     fn refused(&self, _: u64, _: &StoreError) {}
 }
 
-/// Tells of writes that the store refuses: the observer of each, the log when that begins and when it is over.
+/// Reports writes that the store refuses: the observer of each, the log when that begins and when it is over.
 pub(crate) struct Refusals {
     observer: Arc<dyn StoreObserver>,
     log: Logger,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`join`] is done once by each start: it compares explicit secrets with those of the other daemons, and
 //!           takes over the generated ones. [`take_overrides`] reads what was set over HTTP.
-//! PROMISES  The database holds an explicit secret only as a slow, salted hash. What stands in the database and
+//! PROMISES  The database holds an explicit secret only as a slow, salted hash. What is in the database and
 //!           may not be set over HTTP has no effect.
 //! CALLED    At the start, and by the ConfigListener; off the arbiter where it is slow.
 

@@ -45,7 +45,7 @@ pub(super) trait DocumentTables {
         body: &str,
     ) -> Result<Revision, Self::Error>;
 
-    /// Keeps something of a document's job, or nothing any more.
+    /// Keeps a value for a document's job, or removes it.
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Self::Error>;
 
     /// Gives a document that is there another body, if `change` has one for it.

@@ -1,6 +1,6 @@
 //! The file with this user's uuid, beside the store: `replicate.uuid`.
 //!
-//! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whoever
+//! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whichever
 //!           came first: a new store takes the uuid of the file, and a store without a file writes it.
 //! PROMISES  The file is there whole, and on the disk, or not at all.
 

@@ -235,7 +235,7 @@ impl TestClient {
         lease.ret_proc(status).await
     }
 
-    /// Lets go of its process without a word.
+    /// Drops its process without returning it.
     pub fn lets_go(&mut self) {
         self.lease = None;
     }

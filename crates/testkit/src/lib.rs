@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`TestPool`] is a real process manager with limits of its own; [`TestClient`] is a
 //!           scripted client; [`ScriptedChild`] is a real child that does what its [`Script`]
-//!           says; [`FakeLanguage`] stands in for one under paused time; [`Probe`] records
+//!           says; [`FakeLanguage`] replaces one under paused time; [`Probe`] records
 //!           messages; [`eventually`] waits for a state.
 //! PROMISES  Nothing here sleeps for a fixed time: a wait ends with what it waits for, or fails
 //!           the test with its name after [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no

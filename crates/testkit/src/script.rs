@@ -18,15 +18,15 @@ pub enum Step {
     PrintHuge(usize),
     /// Prints the prompt itself.
     Echo,
-    /// Prints this line again and again, as fast as it can, and does nothing else any more.
+    /// Prints this line forever, as fast as it can.
     Flood(String),
-    /// Writes this line to its standard error as fast as it can, and does nothing else any more.
+    /// Writes this line to its standard error forever, as fast as it can.
     FloodErrors(String),
-    /// Prints this line every few milliseconds, and does nothing else any more.
+    /// Prints this line every few milliseconds, forever.
     Drip(String),
     /// Writes this as one line to its standard error.
     Complain(String),
-    /// Does nothing any more.
+    /// Does nothing more.
     Hang,
     /// Ends with this status.
     Exit(u8),

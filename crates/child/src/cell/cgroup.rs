@@ -36,13 +36,13 @@ const PREFIX: &str = "settee-cell-";
 const PERIOD_US: u64 = 100_000;
 
 /// What a cell gets of processors that others want too: a tenth of what the service beside it gets. Groups of version 1
-/// may stand beside all processes of the machine, which would take too much from it.
+/// may be siblings of all processes of the machine, which would take too much from it.
 const WEIGHT_V2: u32 = 10;
 
 /// What limits of cells need.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
-/// How long is waited until it is looked again whether processes have left their group.
+/// Poll interval while a control group empties.
 const ROUND: Duration = Duration::from_millis(10);
 
 /// The process that reports to the launcher, which is in the group beside the command's own.

@@ -43,7 +43,7 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell rests. Told to a launcher that watches its memory, as the next.
+    /// The cell rests. Sent to a launcher that watches its memory, as the next.
     Rests,
     /// The cell goes on.
     GoesOn,
@@ -74,7 +74,7 @@ impl Told {
     }
 }
 
-/// How often children are looked at where the system does not tell of them, in nanoseconds.
+/// How often children are looked at where the system does not report them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
 /// The namespaces that the first process was started in; of the others, why not.
@@ -105,7 +105,7 @@ impl Prepared {
 
 /// What connects it to the launcher.
 pub(super) struct Connection {
-    /// Becomes readable when the launcher has done its part, once more when it has heard of
+    /// Becomes readable when the launcher has done its part, once more when it has received
     /// [`Told::AboutToExecute`], and ends when it is gone.
     pub go: PipeReader,
     /// Takes [`Told::AboutToExecute`], then the status of the command, as `wait` tells it, whenever it changes.
@@ -229,7 +229,7 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Whether nobody reads the status any more.
+    /// Whether the status has no reader left.
     fn is_launcher_gone(&self) -> bool {
         let mut status = [PollFd::new(&self.connection.status, PollFlags::empty())];
         let now = Timespec::default();

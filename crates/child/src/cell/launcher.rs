@@ -3,7 +3,7 @@
 //! SUMMARY   Three processes. The launcher stays outside with the service's rights: it prepares the layers,
 //!           starts the first process of the cell ([`super::init`]), gives it its user, and waits. That one puts
 //!           the layers on and starts the command.
-//! PROMISES  The cell ends with its command, with the launcher, and with whoever started the launcher. The
+//! PROMISES  The cell ends with its command, with the launcher, and with the process that started the launcher. The
 //!           launcher ends when nothing of the cell is left, with the command's status or by its signal.
 //!           Requests to end that are sent to its process group are for the command; before that is executed,
 //!           they end the launcher and the cell. While the command is stopped, so is the launcher. Standard input
@@ -154,7 +154,7 @@ impl Launch {
         let cell = self.start(prepared)?;
         // A change of users forgets it.
         self.die_with_service(parent)?;
-        // Its memory is nobody's business, now that others need nothing of it any more.
+        // Others no longer need to see its memory.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         Ok(cell.wait(&self.spec, &self.reporter))
     }
@@ -263,7 +263,7 @@ impl Launch {
 }
 
 /// Lets go of the standard input and output, which are the command's: what it closes then ends for the service
-/// too. `instead` stands in their places, so that no descriptor that is opened later does.
+/// too. `instead` takes their places, so that no descriptor that is opened later does.
 pub(super) fn leave_pipes(instead: impl AsFd) {
     // Fails only for a descriptor that is not open.
     let _ = dup2_stdin(&instead);
@@ -347,7 +347,7 @@ impl Cell {
                 Told::Status(status) => ExitStatus::from_raw(status),
             };
             if status.stopped_signal().is_some() {
-                // Who watches does not stop.
+                // A launcher that watches memory does not stop.
                 if self.memory_watch.is_none() {
                     self.stop_too();
                 }

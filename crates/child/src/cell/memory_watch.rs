@@ -67,7 +67,7 @@ impl MemoryWatch {
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell rests from now on, or does not any more. Either is a time to look: in between there may never be one.
+    /// The cell rests from now on, or no longer does. Either is a time to look: in between there may never be one.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()

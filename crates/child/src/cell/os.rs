@@ -95,7 +95,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
     Ok(Pid::from_raw(pid as i32))
 }
 
-/// Opens files as this user from now on, whoever the effective one is. Where it may not, nothing changes.
+/// Opens files as this user from now on, whatever the effective one is. Where it may not, nothing changes.
 pub(super) fn set_user_of_files(uid: u32) {
     // SAFETY: the call takes a number and touches no memory.
     unsafe { libc::setfsuid(uid) };

@@ -111,7 +111,7 @@ fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
     )
 }
 
-/// The line that tells of a refused system call. It is made without memory: a signal handler does it.
+/// The line that reports a refused system call. It is made without memory: a signal handler does it.
 pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
     let name = NAMES.iter().find(|(known, _)| *known == number);
     // The names come as SYS_name.
@@ -132,7 +132,7 @@ macro_rules! names {
     };
 }
 
-/// Calls that somebody may look for; of others only the number is told.
+/// Calls that somebody may look for; of others only the number is reported.
 const NAMES: &[(c_long, &str)] = names! {
     SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
     SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat

@@ -59,7 +59,7 @@ pub(super) fn enter_user_namespace() -> io::Result<()> {
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?)
 }
 
-/// From now on a system call that the filter refuses is told on standard error, and then ends the
+/// From now on a system call that the filter refuses is reported on standard error, and then ends the
 /// process.
 pub(super) fn die_of_refused_calls() -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut Refused, *mut c_void) = refused;

@@ -120,7 +120,7 @@ impl Reports {
                     self.met = Some(limit);
                 }
                 Ok(Report::Met(_)) => {}
-                // Trials tell of it, once for all processes.
+                // Trials report it, once for all processes.
                 Ok(Report::Missing(_)) | Err(_) => {}
             }
         }

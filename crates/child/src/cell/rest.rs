@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders rest, and the end of it. [`Rest`] is
 //!           the end of the cell's first process, which stops all others of its pid namespace or lets them go on.
-//! PROMISES  Whatever the command has started rests with it, whoever its parent is now: a signal to all of a namespace
-//!           passes nobody over, not even a process that is just being made. Orders take effect in their order.
+//! PROMISES  Whatever the command has started rests with it, whatever its parent is now: a signal to all of a namespace
+//!           skips none, not even a process that is just being made. Orders take effect in their order.
 //! SOURCE    kill(2) with -1, pid_namespaces(7), signal(7).
 //! LIMITS    Without a pid namespace, such a signal would reach the whole machine: there orders change nothing.
 //!           A SIGCONT that is on its way from one process to another, or that the kernel sends when a process ends, may

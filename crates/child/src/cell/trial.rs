@@ -30,7 +30,7 @@ const TRIES_MAX: usize = 3;
 /// The longest report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
 
-/// How much of a report that makes no sense is told.
+/// How much of a report that makes no sense is shown.
 const QUOTED_CHARACTERS: usize = 200;
 
 /// A cell to be tried. Cells of which it is the same have the same layers.
@@ -107,7 +107,7 @@ impl CellTrial {
         let wrong = |report| ChildEnd { report, is_its_own };
         let mut arguments = self.arguments.clone();
         if let Some(program) = &self.program {
-            // One that is missing is told when it is started.
+            // One that is missing is reported when it is started.
             let found = find_program(program);
             arguments.push(found.unwrap_or_else(|_| program.clone()).into());
         }

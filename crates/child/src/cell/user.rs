@@ -5,7 +5,7 @@
 //!           cell's namespace.
 //! PROMISES  What the kernel counts by user (watches of `epoll`, pages of pipes, sockets in flight, keys, processes,
 //!           pending signals, message queues, instances of inotify) is the cell's own. No cell has root's number,
-//!           as long as the launcher may give it another one. Where the number is not its own, it is told why.
+//!           as long as the launcher may give it another one. Where the number is not its own, the reason is given.
 //! SOURCE    user_namespaces(7): the kernel also counts for the owner of a namespace, who is the effective user
 //!           of the process that made it; so that user must be the cell's already. unix(7) for abstract names.
 //! LIMITS    Names are claimed in a network namespace: two services that share the users of a machine and not its
@@ -294,7 +294,7 @@ impl CellUser {
     pub(super) fn map(&self, process: Pid) -> io::Result<()> {
         let folder = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
         if !self.may_change {
-            // The system wants this of whoever may not.
+            // The kernel requires this of an unprivileged process.
             fs::write(folder.join("setgroups"), "deny")?;
         }
         let map = |outside: u32| format!("{NOBODY} {outside} 1");

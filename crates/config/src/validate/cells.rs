@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::{CellKeys, Config};
 
-    /// Returns what is wrong, as told to who runs the service.
+    /// Returns what is wrong, for the operator.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],

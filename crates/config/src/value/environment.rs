@@ -1,6 +1,6 @@
 //! Variables that are given to query servers.
 //!
-//! PROMISES  No value stands in a message: it may be a credential.
+//! PROMISES  Messages never contain a value: it may be a credential.
 
 use serde_json::Value;
 

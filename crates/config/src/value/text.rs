@@ -138,7 +138,7 @@ pub(crate) const READ_PATHS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Variables of an environment; there may be none. The values stand in no message.
+/// Variables of an environment; there may be none. Messages never contain the values.
 pub(crate) const ENV: Kind = Kind::Text(&Form {
     read: environment::read,
     expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
@@ -171,7 +171,7 @@ pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// The URL of a PostgreSQL database; empty is none. The value stands in no message.
+/// The URL of a PostgreSQL database; empty is none. Messages never contain the value.
 pub(crate) const STORE_URL: Kind = Kind::Text(&Form {
     read: |raw| match raw.text() {
         Some("") => Ok(Value::Null),
@@ -235,7 +235,7 @@ pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// One line that is sent to a program as it stands; empty is none. A line feed or another control would
+/// One line that is sent to a program as it is; empty is none. A line feed or another control would
 /// make it something else.
 pub(crate) const LINE: Kind = Kind::Text(&Form {
     read: |raw| match raw {
@@ -248,7 +248,7 @@ pub(crate) const LINE: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// A password, plain or hashed. The value stands in no message.
+/// A password, plain or hashed. Messages never contain the value.
 pub(crate) const PASSWORD: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) => Ok(PasswordHash::of_config(text)?.text().into()),
@@ -260,7 +260,7 @@ pub(crate) const PASSWORD: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Text that stands in no message.
+/// Text that messages never contain.
 pub(crate) const SECRET: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) if text != HIDDEN => Ok(text.as_str().into()),
@@ -286,7 +286,7 @@ const SOCKET: &str = "it opens a socket";
 pub(crate) const LET_IN: &str = "it decides who is let in";
 
 /// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
-/// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with
+/// name: names are used in paths of HTTP, labels of metrics, command lines and the log. What begins with
 /// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
 pub fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

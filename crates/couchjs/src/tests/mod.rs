@@ -1,4 +1,4 @@
-//! Random sources: what is told of them from their text, against what they do; and texts that are none.
+//! Random sources: what is concluded from their text, against what they do; and texts that are none.
 
 #![allow(clippy::unwrap_used)]
 
@@ -94,7 +94,7 @@ fn documents() -> [Value; 3] {
     ]
 }
 
-/// What a query server is told of a source; with `optimize` it sees no members that are not read.
+/// What a query server is sent for a source; with `optimize` it sees no members that are not read.
 fn commands(source: &str, optimize: bool) -> Vec<Value> {
     let members = optimize.then(|| members_read(source)).flatten();
     let library = json!({"m": "exports.change = function(doc) { doc.a = 'changed'; }"});

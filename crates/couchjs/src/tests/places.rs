@@ -1,6 +1,6 @@
-//! Where pieces of code stand in random sources.
+//! Where pieces of code are in random sources.
 
-/// Where a statement may stand, for the placeholder `@X`.
+/// Where a statement may be, for the placeholder `@X`.
 pub(super) const PLACES: &[&str] = &[
     "@X",
     "{ @X }",
@@ -62,7 +62,7 @@ pub(super) const PLACES: &[&str] = &[
     "return (() => { @X })();",
 ];
 
-/// What stands around the body of a function.
+/// What is around the body of a function.
 pub(super) const HEADS: &[(&str, &str)] = &[
     ("function(doc) {", "}"),
     ("function(doc) {", "}"),

@@ -17,7 +17,7 @@ fn lines(report: bool, commands: &[Value]) -> Vec<Vec<Value>> {
     answers.map(values).collect()
 }
 
-/// What is told of the errors of some commands; the answers are those of a server that does not report.
+/// What is reported about the errors of some commands; the answers are those of a server that does not report.
 fn reported(commands: &[Value]) -> Vec<Value> {
     let (with, without) = (lines(true, commands), lines(false, commands));
     let mut details = Vec::new();
@@ -30,7 +30,7 @@ fn reported(commands: &[Value]) -> Vec<Value> {
     details
 }
 
-/// What is told of the only error of some commands.
+/// What is reported about the only error of some commands.
 fn only(commands: &[Value]) -> Value {
     let mut all = reported(commands);
     assert_eq!(all.len(), 1, "{all:?}");
@@ -61,7 +61,7 @@ fn place(details: &Value) -> (u64, u64) {
 
 #[test]
 fn the_place_of_an_error_is_that_of_the_source_in_every_form_of_a_function() {
-    // The error is where `@` stands.
+    // The error is where `@` is.
     for source in [
         "function(doc) { @doc.a.b }",
         "function (doc) {\n  var a = 1;\n\n  @doc.a.b;\n}",

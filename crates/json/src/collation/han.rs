@@ -6,7 +6,7 @@
 //! PROMISES  Texts without Han characters are recognised by their bytes and not changed. The table is
 //!           made when the first text with one comes.
 //! SOURCE    `han.txt`, which `han.py` writes from ICU 72.1, the version of CouchDB's own packages.
-//! DIFFERS   Han characters that are newer than Unicode 15.0 stand somewhere among the others.
+//! DIFFERS   Han characters that are newer than Unicode 15.0 are somewhere among the others.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

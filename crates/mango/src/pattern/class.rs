@@ -181,7 +181,7 @@ impl Translator<'_> {
         Ok(Item::Set(format!("[{not}{set}]")))
     }
 
-    /// What stands in `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken, if it is one of these.
+    /// What is in `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken, if it is one of these.
     pub(super) fn posix_name(&self) -> Option<String> {
         let (end, rest) = self.rest().split_first()?;
         let is_mark = matches!(end, ':' | '.' | '=');

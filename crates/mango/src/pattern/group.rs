@@ -102,7 +102,7 @@ impl Translator<'_> {
         self.keeping(&format!("(?({group})"))
     }
 
-    /// `(?i)`, `(?i-s:...)`. White space and comments are passed over here: `x` goes no further.
+    /// `(?i)`, `(?i-s:...)`. White space and comments are skipped here: `x` goes no further.
     fn flags(&mut self, first: char) -> Result<(), String> {
         let mut kept = String::new();
         let mut on = true;

@@ -71,7 +71,7 @@ pub(super) fn escape(character: char) -> String {
 /// The flags that the translation depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
-    /// `x`: white space and comments are passed over.
+    /// `x`: white space and comments are skipped.
     pub extended: bool,
     /// `i`: case does not matter.
     pub caseless: bool,

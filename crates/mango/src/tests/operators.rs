@@ -45,7 +45,7 @@ fn fields_may_be_nested_or_joined_by_points() {
     }
     // Not an equality with the whole object.
     assert!(matches(r#"{"a":{"b":1}}"#, r#"{"a":{"b":1,"c":2}}"#));
-    // An empty name in front is passed over.
+    // An empty name in front is skipped.
     assert!(matches(r#"{"":{"a":1}}"#, r#"{"a":1}"#));
 }
 

@@ -27,7 +27,7 @@ impl<'a> Here<'a> {
     }
 }
 
-/// Whether a field is as a selector, read as it stands, asks.
+/// Whether a field is as a selector, read as it is, asks.
 fn naive(selector: &Value, here: Here<'_>) -> bool {
     match (selector, here) {
         (Value::Object(members), _) if !members.is_empty() => members

@@ -73,7 +73,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Takes a failure. Returns whether there is evidence by now that processes cannot be had. A failure that
+    /// Takes a failure. Returns whether there is evidence by now that processes are unavailable. A failure that
     /// comes while it is on (several were being created at a time) is of the same trouble.
     pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
         if self.is_on(now) {

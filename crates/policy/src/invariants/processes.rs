@@ -107,8 +107,8 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
     })
 }
 
-/// Whether whoever has a process is its tenant, and nobody had one without a tenant since it started or
-/// forgot everything.
+/// Whether a process serves only its tenant, and one without a tenant has served nobody since it
+/// started or forgot everything.
 fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
     let Some(tenant) = &proc.tenant else {
         let serves_nobody = is_idle(proc) || proc.state == ProcState::Forgetting { request: None };

@@ -1,4 +1,4 @@
-//! What one daemon's ownership is told and what it answers.
+//! The events of one daemon's ownership, and its actions.
 //!
 //! SUMMARY   The vocabulary between [`super::Ownership`] and the actor that speaks to the database.
 
@@ -17,7 +17,7 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request(pub u64);
 
-/// The request by which a document was claimed. With the epoch it stands in the document's row.
+/// The request by which a document was claimed. With the epoch it is in the document's row.
 pub type Claim = Request;
 
 /// How much there is to share, and among how many.
@@ -93,12 +93,12 @@ pub enum Event {
     Released { request: Request },
     /// A request failed; whether it was carried out is not known.
     Failed { request: Request },
-    /// The database told that documents were added or released.
+    /// The database reported that documents were added or released.
     Notified,
-    /// Nothing runs any more of a document's job, and its outcome, if it has one, is written. Asked for
+    /// Nothing of a document's job still runs, and its outcome, if it has one, is written. Asked for
     /// with [`OwnerAction::GiveBack`] or not.
     Stopped { doc: DocId, claim: Claim },
-    /// A server has not been reached for long, told again and again; or is reached again.
+    /// A server has not been reached for long, reported repeatedly; or is reached again.
     ServerReach { server: Server, answers: bool },
     /// The daemon is to end: everything is given back.
     Stop,
@@ -112,7 +112,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerAction {
     /// Take an epoch that no start has had, with a lease of [`super::LEASE`]. Another epoch of this daemon, of
-    /// which nothing runs any more, is removed.
+    /// which nothing still runs, is removed.
     TakeEpoch {
         request: Request,
         former: Option<Epoch>,
@@ -145,11 +145,11 @@ pub enum OwnerAction {
         /// Whether others do not reach its servers: what happened to its job there does not count.
         is_extra: bool,
     },
-    /// So many documents are given back, because others reach their server and this daemon does not.
+    /// This many documents are given back, because others reach their server and this daemon does not.
     GiveUp { server: Server, docs: usize },
     /// Stop a document's job, with a checkpoint, then report [`Event::Stopped`].
     GiveBack { doc: DocId, claim: Claim },
-    /// A document is not owned any more: its job is killed, without a checkpoint.
+    /// A document is no longer owned: its job is killed, without a checkpoint.
     Lost { doc: DocId, claim: Claim },
     /// The last action of a daemon that was to end: remove its epoch, and with it what is claimed in its name.
     Depart { epoch: Option<Epoch> },

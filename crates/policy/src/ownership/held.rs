@@ -24,7 +24,7 @@ pub(super) struct Held {
     /// The latest request that was sent when the claim became known: later ones see it.
     pub(super) known: Request,
     hold: Hold,
-    /// Whether it comes on top of the share.
+    /// Whether it is beyond the share.
     is_extra: bool,
 }
 
@@ -147,7 +147,7 @@ impl HeldDocs {
         }
     }
 
-    /// Says whether a document comes on top of the share.
+    /// Sets whether a document is beyond the share.
     pub(super) fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
         let held = self.docs.get(doc).copied();
         if let Some(held) = held.filter(|held| held.is_extra != is_extra) {

@@ -33,8 +33,8 @@
 //! A daemon tells the database with its renewals which servers it has not reached for long. From [`SETTLE`] after the
 //! first such renewal it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if it tells
 //! the same soon after that. A document is *closed* to those that avoid one of its servers, while another daemon is alive that
-//! has told nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
-//! to a daemon it gives back and does not claim. For the others such a document is *extra*: it comes on top of their
+//! has reported nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
+//! to a daemon it gives back and does not claim. For the others such a document is *extra*: they own it beyond their
 //! shares, and each takes an equal part of those that are closed to the same daemons. Nothing is given back for being extra,
 //! so that nothing goes in circles.
 //!
@@ -52,7 +52,7 @@
 //! * **FL-5: a checkpoint is given up for the lease only when the lease is over.** However slow the servers of a
 //!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
 //! * **FL-6: a daemon gives up what it does not reach** within [`REACHED_WITHIN`] after the last change, while another
-//!   is alive that has told nothing of the server.
+//!   is alive that has reported nothing of the server.
 //! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes. A
 //!   report about servers counts as a change until [`SETTLE`] after it.
 //!
@@ -83,10 +83,10 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// So long before its lease ends, a daemon that could not renew it gives up what it has.
 pub const STOP_BEFORE_END: Duration = Duration::from_secs(10);
 
-/// How often free documents are asked for when nobody tells of any.
+/// How often free documents are polled for without a notification.
 pub const CLAIM_EVERY: Duration = Duration::from_secs(3);
 
-/// The shortest time between two questions for free documents, however many are told of.
+/// The shortest time between two polls for free documents, however many notifications arrive.
 pub const CLAIM_GAP_MIN: Duration = Duration::from_millis(200);
 
 /// How long a request may take: one without an answer has failed then.
@@ -102,17 +102,17 @@ pub const BATCH: usize = 5000;
 /// FL-2: how long a document is without an owner at most.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
-/// How long after a daemon told first that it does not reach a server it avoids it. Until then the others have told the
+/// How long after its first report of an unreached server a daemon avoids it. Until then the others have reported the
 /// same, if nobody reaches it; and for so long after it is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
 
-/// How long a daemon avoids a server after it told last that it does not reach it. It may reach it then: it tries.
+/// How long a daemon avoids a server after its last report that it is unreached. It may reach it then: it tries.
 pub const AVOID_FOR: Duration = Duration::from_mins(10);
 
 /// The same where each try so far has failed: it is doubled each time, up to this.
 pub const AVOID_MAX: Duration = Duration::from_hours(1);
 
-/// The most servers that a daemon tells of.
+/// The most servers that a daemon reports.
 pub const SERVERS_MAX: usize = 1000;
 
 /// FL-6: how long a document stays with a daemon that does not reach its server, where another may.

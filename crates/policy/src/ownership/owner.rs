@@ -48,7 +48,7 @@ struct Sent {
 #[derive(Clone, Debug)]
 struct Renewal {
     sent: Sent,
-    /// Whether it tells that the daemon is leaving.
+    /// Whether it reports that the daemon is leaving.
     leaving: bool,
     reach: Reach,
 }

@@ -1,6 +1,6 @@
 //! Which servers this daemon does not reach, as its renewals tell.
 //!
-//! SUMMARY   What was told of lately goes into each renewal; what is reached again into those until one is answered.
+//! SUMMARY   Each renewal reports the servers found unreached lately, and those reached again until one is answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::SERVERS_MAX;
 use super::event::{Reach, Request};
 use crate::schedule::Server;
 
-/// How long a server counts as unreached after that was told last.
+/// How long a server counts as unreached after the last report.
 const TOLD_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToldServers {
-    /// When it was told last that a server is not reached.
+    /// When a server was last reported unreached.
     unreached: BTreeMap<Server, Duration>,
     /// Those that are reached again, and the latest request that was sent before.
     back: BTreeMap<Server, Request>,
@@ -41,7 +41,7 @@ impl ToldServers {
         }
     }
 
-    /// A renewal that told this was answered.
+    /// A renewal that reported this was answered.
     pub(super) fn answered(&mut self, request: Request, reach: &Reach) {
         self.back
             .retain(|server, sent| *sent >= request || !reach.back.contains(server));
@@ -52,7 +52,7 @@ impl ToldServers {
         !self.unreached.is_empty()
     }
 
-    /// There is an epoch of which nothing was told.
+    /// There is an epoch that has reported nothing.
     pub(super) fn begin_anew(&mut self) {
         self.back.clear();
     }

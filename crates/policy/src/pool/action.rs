@@ -58,7 +58,7 @@ pub enum PoolAction {
     Refuse { request: RequestId, why: Refusal },
     /// End the process; report `ProcExit` once it is gone and reaped.
     Stop {
-        /// The process. It is in no table any more but the count of stopping ones.
+        /// The process. It is no longer in any table but the count of stopping ones.
         proc: ProcId,
         /// Why, for the log and for how politely it is ended.
         why: StopReason,

@@ -1,4 +1,4 @@
-//! What the pool's decision core is told: that clients ask and return, that processes come and go.
+//! The events of the pool's decision core: clients ask and return, processes come and go.
 //!
 //! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it of messages.
 //! SOURCE    couch_proc_manager 001: the calls, casts and infos of its gen_server, as data.
@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 pub enum RemoveMode {
     /// Idle processes stop now, the others when they come back.
     Graceful,
-    /// All stop now; who holds one is told.
+    /// All stop now; their holders are notified.
     Immediate,
 }
 
@@ -26,7 +26,7 @@ pub enum ReturnStatus {
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
-    /// The client let go of it without a word: as with one that crashed, `on_client_crash` decides.
+    /// The client dropped it without returning it: as with one that crashed, `on_client_crash` decides.
     Lost,
 }
 
@@ -56,7 +56,7 @@ pub enum Event {
         client: ClientId,
         /// The pools that may serve it.
         target: Target,
-        /// What kind of work it is for; of no account in a pool without reserved capacity.
+        /// Ignored unless the pool reserves capacity.
         lane: Lane,
         /// What for; `None` is the client itself, without a design document.
         affinity: Option<Affinity>,

@@ -72,7 +72,7 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     }
 }
 
-/// Returns the language that keeps a pool of `language` out of a group: that of the `others` there. Whoever asks a group
+/// Returns the language that keeps a pool of `language` out of a group: that of the `others` there. Requests to a group
 /// must get one language.
 pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
     others.filter(|others| *others != language)

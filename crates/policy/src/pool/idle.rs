@@ -110,7 +110,7 @@ impl IdleIndex {
         }
     }
 
-    /// Notes that a member of `tenant` which is not idle knows `new` now, in place of `old`.
+    /// Notes that a member of `tenant` that is not idle now knows `new` instead of `old`.
     pub(super) fn learn(&mut self, tenant: Option<&Tenant>, new: &DdocKey, old: Option<&DdocKey>) {
         let shelf = self.shelf_mut(tenant);
         shelf.knows(new);

@@ -74,7 +74,7 @@ pub(crate) enum Due {
     Head(PoolId),
     /// Upkeep of a pool.
     Pool(PoolId),
-    /// A tenant owes no processor time any more.
+    /// A tenant no longer owes processor time.
     Debts,
     /// An idle process may be stopped for a waiter of another pool.
     Places,
@@ -141,13 +141,13 @@ pub(crate) struct Ledger {
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
     /// (client, process); ordered: the processes that belong to a client lie together.
     pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
-    /// The client whose end is being handled: nobody may have its processes any more.
+    /// The client whose end is being handled: its processes can no longer be lent.
     pub(super) leaving: Option<ClientId>,
     /// The request that lost its process in this event: another pool may be able to serve it.
     pub(super) waits_again: Option<RequestId>,
     /// (instant, what); ordered: the first is due first.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
-    /// The latest instant that we were told; it never runs backwards.
+    /// The latest instant that was given; it never runs backwards.
     pub(crate) now: Timestamp,
     /// Processes up to this number were decided before the last reload.
     pub(crate) threshold: u64,
@@ -188,7 +188,7 @@ impl Ledger {
         debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
     }
 
-    /// Removes the row of a request: it is answered, or nobody waits for the answer any more.
+    /// Removes the row of a request: it is answered, or its answer is no longer awaited.
     pub(super) fn close(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.requests.remove(&id)?;
         let asked = self.asked.remove(&(request.client, id));

@@ -48,7 +48,7 @@
 //!
 //! | for | file |
 //! |---|---|
-//! | what is told and answered | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
+//! | events and actions | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
 //! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |

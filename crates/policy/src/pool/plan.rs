@@ -16,14 +16,14 @@ use super::settings::PoolSettings;
 /// What new settings do to a pool that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So many idle processes are stopped: they are above `max`, or `reuse` changes.
+    /// This many idle processes are stopped: they are above `max`, or `reuse` changes.
     StopIdle(u32),
-    /// So many processes in use are stopped when they come back, for the same reasons.
+    /// This many processes in use are stopped on return, for the same reasons.
     StopReturned(u32),
-    /// So many waiters, the newest ones, are refused: they are more than `queue_max`, and no
+    /// This many waiters, the newest ones, are refused: they are more than `queue_max`, and no
     /// other pool of their group has room for them.
     ShrinkQueue(u32),
-    /// So many processes are opened: for waiters, for `init_size` and `min_free`.
+    /// This many processes are opened: for waiters, for `init_size` and `min_free`.
     Start(u32),
 }
 

@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a process in whatever state; its holder is told.
+    /// Stops a process in whatever state; its holder is notified.
     pub(super) fn take_away(&mut self, number: u64, why: StopReason) {
         let state = self.pool.procs.get(&number).map(|proc| &proc.state);
         if let Some(&ProcState::Assigned { client, token }) = state {

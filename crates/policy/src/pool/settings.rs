@@ -1,4 +1,4 @@
-//! What a pool is told to be like.
+//! The settings of a pool.
 //!
 //! SUMMARY   [`PoolSettings`]: sizes, what becomes of processes, who waits how. [`Limits`] is the
 //!           part that every language's own pool takes from the configuration.
@@ -42,7 +42,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LanguageId(pub u32);
 
-/// A group of pools that stand in for each other, as the shell numbers them.
+/// A group of interchangeable pools, as the shell numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
@@ -76,16 +76,16 @@ pub enum OnClientCrash {
 /// for `memory_hard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycle {
-    /// After so many assignments.
+    /// After this many assignments.
     pub max_uses: Option<u64>,
-    /// After so long a life.
+    /// At this age.
     pub max_age: Option<Duration>,
     /// By how much a life may be shorter than `max_age`, in percent: so processes that were born
     /// together do not go together.
     pub jitter_percent: u8,
     /// After the use in which it took so much memory, in bytes.
     pub memory_soft: Option<u64>,
-    /// At once when it takes so much memory, in bytes; who holds it is told.
+    /// At once when it takes this much memory, in bytes; its holder is notified.
     pub memory_hard: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ pub struct PoolSettings {
     pub kind: PoolKind,
     /// What its processes speak. Cannot change.
     pub language: LanguageId,
-    /// The pools that stand in for each other.
+    /// Its group of interchangeable pools.
     pub group: Option<GroupId>,
     /// `max` (as `hard_limit`) and what belongs to it.
     pub limits: Limits,
@@ -139,7 +139,7 @@ pub struct PoolSettings {
     pub init_size: u32,
     /// While free and opening processes are fewer, one more is opened in the background.
     pub min_free: u32,
-    /// A request is refused at once when so many wait.
+    /// A request is refused at once when this many wait.
     pub queue_max: Option<u32>,
     /// Whom a process may serve. A change replaces the processes.
     pub reuse: Reuse,

@@ -421,7 +421,7 @@ impl Pool {
         }
     }
 
-    /// The idle indexes as they must be, made anew from procs and opening.
+    /// The idle indexes as they must be, rebuilt from procs and opening.
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.tenant.is_some()) {
@@ -436,7 +436,7 @@ impl Pool {
         idle
     }
 
-    /// The queue as it must be, made anew from the requests of this pool, whose identity is `id`.
+    /// The queue as it must be, rebuilt from the requests of this pool, whose identity is `id`.
     pub(crate) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {

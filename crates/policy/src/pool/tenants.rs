@@ -71,7 +71,7 @@ impl TenantBound {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantRules {
     names: BTreeMap<String, TenantRule>,
-    /// What stands before the star, the longest first.
+    /// What is before the star, the longest first.
     patterns: Vec<(String, TenantRule)>,
     /// Whether one of them has a share of processor time.
     has_shares: bool,
@@ -105,7 +105,7 @@ impl TenantRules {
         self.names.is_empty() && self.patterns.is_empty()
     }
 
-    /// Returns whether what uses cost is to be told ([`super::Event::Charge`]), for some tenants.
+    /// Returns whether what uses cost is to be reported ([`super::Event::Charge`]), for some tenants.
     pub fn has_shares(&self) -> bool {
         self.has_shares
     }
@@ -131,7 +131,7 @@ impl TenantRules {
         Some(format!("{name}{star}"))
     }
 
-    /// The rules that fit a tenant, the most exact first, each with its name, or with what stands before its star.
+    /// The rules that fit a tenant, the most exact first, each with its name, or with what is before its star.
     fn fitting<'a>(
         &'a self,
         db: &'a str,
@@ -157,7 +157,7 @@ pub(crate) struct Tenants {
     rows: FxHashMap<DbKey, Has>,
     /// Processor time that is left.
     pub(crate) shares: Shares,
-    /// When the first one owes none any more.
+    /// When the first tenant is out of debt.
     pub(crate) wake: Option<Timestamp>,
     /// Those that have reached their bound of processes or of processor time, or have left it, in this event.
     changed: Vec<DbKey>,

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::fairness::{Kept, Standing};
 use super::id::{RequestId, Tenant};
 
-/// What the queue is told of a tenant.
+/// What the queue knows of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TenantState {
     /// What decides when it is served.
@@ -156,7 +156,7 @@ impl Waiters {
         });
     }
 
-    /// Removes a waiter, wherever it stands in the queue.
+    /// Removes a waiter, wherever it is in the queue.
     pub(super) fn remove(&mut self, lane: usize, id: RequestId, tenant: &Tenant) {
         self.change(lane, tenant, |queue| {
             let present = queue.ids.remove(&id);

@@ -1,6 +1,6 @@
 //! Requests that end without a process: dropped, refused, or out of time; or that wait for another one.
 //!
-//! PROMISES  A request that is withdrawn is in no table any more. What was begun for it goes on, for
+//! PROMISES  A withdrawn request is no longer in any table. What was begun for it goes on, for
 //!           nobody.
 //! CALLED    By the handlers of one pool's events, and by those that look at several pools.
 //! SOURCE    couch_proc_manager 001: the ends of a gen_server:call.

@@ -1,4 +1,4 @@
-//! What the scheduler's decision core is told and what it answers.
+//! The events of the scheduler's decision core, and its actions.
 //!
 //! SUMMARY   The vocabulary between [`super::Scheduler`] and the ReplicationScheduler actor.
 //! SOURCE    couch_replicator_scheduler 004: the calls, casts and infos of its gen_server, as data.
@@ -28,7 +28,7 @@ pub struct NewJob {
     /// Whose share of the slots it uses: its replicator database, or the name of its user if it has
     /// no database.
     pub key: Arc<str>,
-    /// Whether it never ends by itself. Others are not stopped to let jobs take turns.
+    /// Whether it never ends on its own. Others are not stopped to let jobs take turns.
     pub continuous: bool,
     /// Whether it belongs to no document: then its first failure is its end.
     pub transient: bool,
@@ -45,7 +45,7 @@ pub struct NewJob {
 pub struct Earlier {
     /// What happened; the job's crashes in a row are counted on. Times later than now are taken for now.
     pub history: History,
-    /// It is not started before, unless it is begun anew.
+    /// It is not started before, unless it is restarted.
     pub not_before: WallTime,
 }
 
@@ -93,7 +93,7 @@ pub enum End {
 pub enum Event {
     /// A job is to be run (`add_job`). One with the same id is stopped and replaced.
     Add(NewJob),
-    /// A job is not to be run any more (`remove_job`).
+    /// A job is no longer to be run (`remove_job`).
     Remove {
         /// Which; an unknown one is no mistake.
         id: JobId,
@@ -104,9 +104,9 @@ pub enum Event {
         /// Which; an unknown one is no mistake.
         id: JobId,
     },
-    /// No job is to be run any more (`stop_clear_all_jobs`).
+    /// All jobs are removed (`stop_clear_all_jobs`).
     RemoveAll,
-    /// A job is to be begun anew, its past forgotten (`restart_job`).
+    /// A job is to be restarted, its past forgotten (`restart_job`).
     Restart { id: JobId },
     /// A job is not to run until it is resumed.
     Pause {
@@ -143,7 +143,7 @@ pub enum Event {
     Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),
-    /// The service ends: everything is stopped, nothing is started any more.
+    /// The service ends: everything is stopped, nothing more is started.
     Shutdown,
 }
 
@@ -172,7 +172,7 @@ pub enum ScheduleAction {
     Crashed {
         id: JobId,
         reason: Arc<Reason>,
-        /// When it is tried again at the earliest.
+        /// When it is retried at the earliest.
         until: WallTime,
     },
     /// Ask a server whether it answers; report [`Event::Probed`], exactly once.
@@ -183,11 +183,11 @@ pub enum ScheduleAction {
     },
     /// A server does not answer, and `jobs` wait for it so far.
     ServerLost { server: Server, jobs: usize },
-    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, told again and again.
+    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, reported repeatedly.
     ServerUnreachable { server: Server },
-    /// A server that did not answer does, and so many jobs that waited for it are tried early.
+    /// A server that did not answer does, and this many jobs that waited for it are tried early.
     ServerBack { server: Server, jobs: usize },
-    /// A job is not known any more: it had done its work, failed and belongs to no document, or was stopped because nobody
+    /// A job is no longer known: it had done its work, failed and belongs to no document, or was stopped because nobody
     /// wants it, or another daemon has it. Then it may not be gone yet.
     Left { id: JobId, how: End },
 }
@@ -205,7 +205,7 @@ pub enum StopReason {
     Removed,
     /// It is another daemon's.
     Lost,
-    /// It is replaced, or begun anew.
+    /// It is replaced, or restarted.
     Replaced,
     /// The service ends.
     Shutdown,

@@ -31,7 +31,7 @@
 //! * **A server that is back** is noticed ([`ScheduleAction::Probe`]), and the jobs that could not reach it are tried
 //!   early, a few milliseconds after one another. Other crashes keep their back-off.
 //! * **A job may have a past** ([`Earlier`]) when it is added: its crashes are counted on.
-//! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
+//! * **Per job**: pause and resume, a priority, restart, and a reason for not running.
 
 mod cycle;
 mod event;

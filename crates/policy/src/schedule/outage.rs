@@ -1,10 +1,10 @@
-//! Servers that could not be reached: when they are asked again, and who hears that they are back.
+//! Servers that could not be reached: when they are probed again, and which jobs learn that they are back.
 //!
 //! SUMMARY   A job that crashed because a server could not be reached waits for its back-off as any other, up to hours.
-//!           Meanwhile its servers are asked every [`PROBE_INTERVAL`] whether they answer. When one that did not
+//!           Meanwhile its servers are probed every [`PROBE_INTERVAL`]. When one that did not
 //!           answers, the jobs that wait for it are tried early, spread over [`SPREAD_MAX`] at most.
 //! PROMISES  One question to a server at a time, [`PROBES_MAX`] in all. A server that answers the first question was
-//!           not away: its jobs keep their back-off. A job that has been started, paused, begun anew or removed
+//!           not away: its jobs keep their back-off. A job that has been started, paused, restarted or removed
 //!           meanwhile is left alone. Nothing is kept of a server that nobody waits for, except that it was
 //!           reported as unreachable: a run that opens its databases there withdraws the report.
 //! CALLED    By [`super::Scheduler`].
@@ -23,10 +23,10 @@ use crate::ownership::AVOID_MAX;
 /// The time between two questions to a server.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Servers that are asked at a time; others wait.
+/// Servers that are probed at a time; others wait.
 pub(crate) const PROBES_MAX: usize = 16;
 
-/// A server that does not answer for so long is told of at each question. Where other daemons reach it, they get the jobs.
+/// A server that has not answered for so long is reported at each probe. Daemons that reach it get its jobs.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The longest time over which the jobs of a server that is back are started ..
@@ -40,7 +40,7 @@ pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
 struct Outage {
     /// When it was asked and did not answer first, and has not answered since.
     down_since: Option<WallTime>,
-    /// When it is asked next; none while it is being asked.
+    /// When it is probed next; `None` during a probe.
     due: Option<WallTime>,
     jobs: BTreeSet<JobId>,
 }

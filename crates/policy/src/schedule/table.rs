@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub(super) continuous: bool,
     pub(super) transient: bool,
     pub(super) level: Level,
-    /// Whether it goes easier because a server limits its rate.
+    /// Whether it backs off because a server rate-limits it.
     pub(super) eased: bool,
     /// Whether it is tried early when a server answers again. Only while it backs off.
     pub(super) awaits_server: bool,
@@ -75,7 +75,7 @@ pub(super) enum Then {
     Pend,
     /// It is paused.
     Pause(Pause),
-    /// It was removed, and has no account any more.
+    /// It was removed, and no longer has an account.
     Leave,
 }
 

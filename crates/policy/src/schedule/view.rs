@@ -69,23 +69,23 @@ pub struct Failing {
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
     pub id: &'a Arc<str>,
-    /// Whether it never ends by itself.
+    /// Whether it never ends on its own.
     pub continuous: bool,
     /// Whether it belongs to no document.
     pub transient: bool,
     /// What its key used weighs on it: the smaller, the sooner its turn.
     pub penalty: u64,
-    /// Whether it goes easier because a server limits its rate.
+    /// Whether it backs off because a server rate-limits it.
     pub eased: bool,
     /// What happened to it.
     pub history: &'a History,
     /// It is not started before, whatever its history says; in the past as a rule.
     pub not_before: WallTime,
-    /// What is told of it.
+    /// What is shown of it.
     pub shown: ShownJob,
 }
 
-/// What is told of a job, beside its history: users see it, and other daemons.
+/// What users and other daemons see of a job, besides its history.
 #[derive(Clone, Debug)]
 pub struct ShownJob {
     /// The incarnation that runs, or that is not gone yet.
@@ -113,7 +113,7 @@ impl JobView<'_> {
     }
 }
 
-/// Why a job does not run, or will not any more. Shown in words.
+/// Why a job does not run, or never will again. Shown in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// All slots are taken.

@@ -35,7 +35,7 @@ pub(crate) enum Framing {
 pub(crate) enum Line {
     /// A document changed.
     Row(Row),
-    /// The feed ends here for now; it has told of everything up to this sequence.
+    /// The feed ends here for now; it is complete up to this sequence.
     LastSeq(Seq),
 }
 
@@ -147,7 +147,7 @@ impl FeedParser {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Takes the end of the stream. Returns the sequence up to which a normal feed has told of everything.
+    /// Takes the end of the stream. Returns the sequence up to which a normal feed is complete.
     ///
     /// # Errors
     /// The feed is incomplete. A continuous feed may end between any two rows.
@@ -170,7 +170,7 @@ impl FeedParser {
     fn head(&mut self) -> Result<bool, FeedError> {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
-            // An error in place of a feed is an object too, and has an end.
+            // An error instead of a feed is an object too, and has an end.
             let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));

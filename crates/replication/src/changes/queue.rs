@@ -34,7 +34,7 @@ impl QueueLimits {
     }
 }
 
-/// What can stand in the queue.
+/// What can be in the queue.
 pub trait QueueItem {
     /// Returns how many bytes it takes, roughly.
     fn bytes(&self) -> usize;

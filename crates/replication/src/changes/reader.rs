@@ -37,7 +37,7 @@ const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// The longest wait after a connection that closed in the middle.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What stands in the queue.
+/// An entry of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A document changed.
@@ -85,11 +85,11 @@ pub struct ChangesReader {
     pub since: Seq,
     /// How many failures there may be in all.
     pub retries: u32,
-    /// Documents with longer ids, in bytes, are passed over.
+    /// Documents with longer ids, in bytes, are skipped.
     pub id_max: Option<usize>,
     /// Where that is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where documents that are passed over are reported.
+    /// Where skipped documents are reported.
     pub refused: RefusalListener,
     /// What tells a continuous replication when to read, if it has no feed of its own.
     pub subscription: Option<Subscription>,
@@ -290,7 +290,7 @@ impl ChangesReader {
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since => return true,
-            // One that stands among the rows of a normal feed.
+            // One that is among the rows of a normal feed.
             Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
                 return true;
             }

@@ -29,9 +29,9 @@ const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, WAIT_MAX);
 const REMEDY: &str = "name an administrator of the source, which must be a CouchDB 2 or newer with a database \
                       `_global_changes`, or remove feed = \"db_updates\"";
 
-/// Why a connection is none, or none any more.
+/// Why a connection was not made, or has ended.
 enum Ended {
-    /// The server does not tell: asking again soon does not help.
+    /// The server refuses: asking again soon does not help.
     Refused(String),
     /// It was lost, or not made.
     Lost(String),
@@ -54,7 +54,7 @@ enum Kind {
     Other,
 }
 
-/// Tells that nobody follows any more, also when the thread ends.
+/// Notes on drop that nothing follows the server, also when the thread ends.
 struct Following(Arc<Server>);
 
 impl Drop for Following {

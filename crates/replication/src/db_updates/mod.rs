@@ -1,7 +1,7 @@
 //! One connection to a source's server that wakes all replications from its databases: `feed = "db_updates"`.
 //!
-//! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server tells of
-//!           the database and says how to read: with a short request, or, where the server does not tell, with a
+//! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server reports
+//!           the database and says how to read: with a short request, or, where the server does not report, with a
 //!           feed of its own. [`subscribers`] decides, [`connection`] follows `_db_updates`.
 //! PROMISES  Nothing is missed: a subscription is there before its first read; everybody reads once after the
 //!           connection was made, also again, and each at least every [`READ_EVERY`]. There is one connection to
@@ -27,7 +27,7 @@ use self::subscribers::{Next, SubscriberId, Subscribers};
 use crate::endpoint::{Endpoint, Http, HttpSettings, RequestFailed, WAIT_MIN, lock};
 use crate::spec::EndpointSpec;
 
-/// How long a replication does not read if nothing is told of its database.
+/// How long a replication does not read if nothing is reported about its database.
 const READ_EVERY: Duration = Duration::from_secs(600);
 
 /// The most replications that read from a server at a time without having found a change.
@@ -36,7 +36,7 @@ const READS_MAX: usize = 16;
 /// The shortest time between the beginnings of two reads of a replication.
 const READ_GAP: Duration = WAIT_MIN;
 
-/// Hears why a replication has a feed of its own; nothing when it has none any more.
+/// Learns why a replication has a feed of its own; `None` when it no longer has one.
 pub type FeedListener = Rc<dyn Fn(Option<Arc<str>>)>;
 
 /// How to read the changes after the last sequence.
@@ -113,7 +113,7 @@ pub struct Subscription {
     server: Arc<Server>,
     id: SubscriberId,
     bell: Arc<Notify>,
-    /// To the server, for whoever makes the connection.
+    /// To the server, for making the connection.
     endpoint: Endpoint,
     read_at: Instant,
     /// The read at hand has not come to its end.

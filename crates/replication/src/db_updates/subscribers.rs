@@ -1,7 +1,7 @@
 //! Which replications wait for a server's `_db_updates`, and which of them read next: the decisions alone.
 //!
 //! SUMMARY   A subscriber is a replication that has one database of the server as its source. It reads when it is *due*:
-//!           at first, when its database was told of, and whenever the connection was made.
+//!           at first, when its database was reported, and whenever the connection was made.
 //! PROMISES  A change that is written while the connection is up, or before it was made, makes its subscriber due. Each
 //!           is in one place only: it waits, it reads, or it has a feed of its own.
 
@@ -155,7 +155,7 @@ impl Subscribers {
         self.ids()
     }
 
-    /// The server tells of a database. Returns who is woken.
+    /// The server reports a database. Returns who is woken.
     pub(super) fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
         let ids = self.by_database.get(database).cloned().unwrap_or_default();
         for id in &ids {
@@ -202,7 +202,7 @@ impl Subscribers {
         self.ids()
     }
 
-    /// Nobody follows the connection any more. Returns who is woken, one of whom makes it again.
+    /// The connection is no longer followed. Returns the subscribers to wake; one of them makes it again.
     pub(super) fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
         self.is_followed = false;
         match self.connection {
@@ -240,7 +240,7 @@ impl Subscribers {
         }
     }
 
-    /// A subscriber begins to read. What is told from now on makes it due again.
+    /// A subscriber begins to read. What is reported from now on makes it due again.
     pub(super) fn began(&mut self, id: SubscriberId) {
         self.set_due(id, false);
     }

@@ -74,7 +74,7 @@ pub struct HttpConfig {
     pub password: Option<String>,
     /// How long an idle connection is kept.
     pub connection_close_interval: Duration,
-    /// Where to connect to in place of what a URL says: `pattern:port:target:target_port[,..]`. Not with a
+    /// Where to connect instead of to what a URL says: `pattern:port:target:target_port[,..]`. Not with a
     /// proxy.
     pub connect_to: Option<String>,
     /// Hosts and networks that may be connected to, with commas between: see

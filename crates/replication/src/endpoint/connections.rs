@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use super::http::lock;
 
-/// So many connections are opened at most before descriptors are counted again.
+/// The most connections that are opened before descriptors are counted again.
 const OPENED_MAX: usize = 256;
 
 /// More than this are never needed.
@@ -149,7 +149,7 @@ impl Connections {
     }
 }
 
-/// Tells of each connection that is opened.
+/// Reports each connection that is opened.
 #[derive(Clone)]
 pub(super) struct CountOpened(pub(super) Arc<Connections>);
 

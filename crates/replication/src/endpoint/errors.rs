@@ -45,7 +45,7 @@ fn innermost(error: &std::io::Error) -> &std::io::Error {
     inner.map_or(error, innermost)
 }
 
-/// Whether what came in place of TLS is not even of its form, as the answer of a plain server.
+/// Whether what came is not TLS at all, such as the answer of a plain server.
 fn is_no_tls(error: &std::io::Error) -> bool {
     use rustls::{Error, InvalidMessage};
     let error = error.get_ref().and_then(|error| error.downcast_ref());

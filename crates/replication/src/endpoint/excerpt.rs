@@ -35,7 +35,7 @@ pub(crate) fn shown(text: &[u8]) -> String {
 /// Shorter parts of a header are not masked by themselves.
 const PART_MIN: usize = 8;
 
-/// Returns a text as it stands in URLs, in forms and in JSON.
+/// Returns a text as written in URLs, in forms and in JSON.
 fn forms(text: &str) -> [String; 3] {
     let form = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
     let json = serde_json::Value::from(text).to_string();

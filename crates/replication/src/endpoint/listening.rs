@@ -1,6 +1,6 @@
 //! At which addresses this program itself listens.
 //!
-//! SUMMARY   Whoever binds a TCP socket notes its address in [`Listening`]; replications ask it, so that no document
+//! SUMMARY   Code that binds a TCP socket notes its address in [`Listening`]; replications ask it, so that no document
 //!           makes the daemon speak to itself.
 //! PROMISES  A clone shares what is noted. Addresses have the port that they have got.
 
@@ -27,7 +27,7 @@ impl Listening {
         lock(&self.0).daemon.push(address);
     }
 
-    /// Notes the addresses of all services, in place of those before.
+    /// Notes the addresses of all services, replacing those before.
     pub fn set_services(&self, services: Vec<SocketAddr>) {
         lock(&self.0).services = services;
     }

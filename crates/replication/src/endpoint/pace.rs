@@ -1,9 +1,9 @@
 //! How long servers take to answer.
 //!
-//! SUMMARY   [`Paces`] is told how long each request waited for the head of its answer, or in vain. A server is slow whose
+//! SUMMARY   [`Paces`] takes how long each request waited for the head of its answer, if any. A server is slow whose
 //!           requests waited for [`SLOW`] on average within the last minute.
-//! PROMISES  Time is passed in. A server that nothing is asked of any more is not slow, and is forgotten.
-//! LIMITS    Feeds, which wait for news, do not count; refused connections neither: they are told of by themselves.
+//! PROMISES  Time is passed in. A server that no longer gets requests is not slow, and is forgotten.
+//! LIMITS    Feeds, which wait for news, do not count; refused connections neither: they are reported separately.
 
 use std::sync::Arc;
 use std::time::Duration;

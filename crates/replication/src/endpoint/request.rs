@@ -85,7 +85,7 @@ impl Request {
         self
     }
 
-    /// Sets a header, in place of the endpoint's own of that name.
+    /// Sets a header, overriding the endpoint's own of that name.
     #[must_use]
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
@@ -114,7 +114,7 @@ impl Request {
         self
     }
 
-    /// Sets how often it is tried again, in place of the endpoint's number.
+    /// Sets how often it is retried, overriding the endpoint's number.
     #[must_use]
     pub(crate) fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);

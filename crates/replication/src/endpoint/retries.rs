@@ -43,7 +43,7 @@ impl Backoff {
 pub(crate) struct Retries {
     left: u32,
     backoff: Backoff,
-    /// How old the first failure is when it is not tried again any more.
+    /// The age of the first failure at which retries stop.
     limit: Duration,
     failing_since: Option<Instant>,
 }

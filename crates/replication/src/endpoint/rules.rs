@@ -277,7 +277,7 @@ impl RuleEntry {
     }
 
     /// Reads `*`, `HOST`, `*.DOMAIN`, an address or a network, each with `:PORT` behind it or not; IPv6 with a
-    /// port stands in brackets.
+    /// port is in brackets.
     fn parse(text: &str) -> Option<Self> {
         let (hosts, port) = match text.strip_prefix('[') {
             Some(rest) => {

@@ -1,4 +1,4 @@
-//! Sessions: a cookie in place of a password with every request.
+//! Sessions: a cookie instead of a password with every request.
 //!
 //! SUMMARY   A [`Session`] decides what credentials a request carries, when a new cookie is fetched, and
 //!           whether a refused request is worth another try. It sends nothing itself.
@@ -65,7 +65,7 @@ pub(super) enum Before {
 /// What an answer to the request for a session means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedIn {
-    /// Come again: it is known now what credentials a request carries, or how to ask.
+    /// Retry: it is now known what credentials a request carries, or how to ask.
     Known,
     /// No session, and no use in asking again.
     Refused(&'static str),

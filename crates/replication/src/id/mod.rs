@@ -184,7 +184,7 @@ fn string_pairs(pairs: &[(String, String)], term: &mut Vec<u8>) {
     list.end(term);
 }
 
-/// The parts of a URL as they stand in it. Nothing is normalised: ids depend on the letters.
+/// The parts of a URL as written. Nothing is normalised: ids depend on the letters.
 #[derive(Debug, PartialEq, Eq)]
 struct UrlParts<'u> {
     /// Without the brackets of an IPv6 address.

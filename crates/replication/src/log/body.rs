@@ -19,7 +19,7 @@ use crate::seq::Seq;
 pub struct LogBody {
     /// The run that wrote it.
     pub(crate) session_id: Option<String>,
-    /// How far it had come.
+    /// The sequence it had reached.
     pub(crate) source_last_seq: Option<Seq>,
     /// Runs, newest first.
     pub(crate) history: Vec<HistoryEntry>,
@@ -32,7 +32,7 @@ pub struct LogBody {
 pub struct HistoryEntry {
     /// The run.
     pub(crate) session_id: Option<String>,
-    /// How far it had come.
+    /// The sequence it had reached.
     pub(crate) recorded_seq: Option<Seq>,
     /// What it, and those before it, had counted.
     pub stats: Stats,
@@ -45,7 +45,7 @@ pub struct HistoryEntry {
 pub struct Checkpoint<'a> {
     /// The run: 32 hexadecimal digits.
     pub session_id: &'a str,
-    /// How far it has come.
+    /// The sequence it has reached.
     pub seq: &'a Seq,
     /// Where it began.
     pub start_seq: &'a Seq,
@@ -57,7 +57,7 @@ pub struct Checkpoint<'a> {
     pub stats: &'a Stats,
     /// The runs before it, as [`compare`] returned them, not as a checkpoint of this run left them.
     pub history: &'a [HistoryEntry],
-    /// Whether documents were chosen by id, in which case counters stand at the top, too.
+    /// Whether documents were chosen by id, in which case counters are at the top, too.
     pub by_doc_ids: bool,
     /// The epoch of the owner, where several daemons share the replications.
     pub owner_epoch: Option<u64>,

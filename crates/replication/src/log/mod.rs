@@ -1,4 +1,4 @@
-//! Checkpoints: one document in each database says how far a replication has come.
+//! Checkpoints: one document in each database records a replication's progress.
 //!
 //! SUMMARY   [`find`] reads the log of one side, [`renew`] writes one of an older version anew, [`compare`] finds what both have in common,
 //!           [`checkpoint`] commits both sides and writes the logs.

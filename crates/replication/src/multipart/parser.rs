@@ -160,7 +160,7 @@ impl Parser {
         Ok(Self {
             finder: Finder::new(&delimiter).into_owned(),
             delimiter,
-            // The first delimiter may stand right at the beginning, without a line end.
+            // The first delimiter may be right at the beginning, without a line end.
             buffer: Bytes::from_static(b"\r\n"),
             state: State::Preamble,
             part_ends: false,

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Multipart::next_part`] goes to the next part, [`Chunks::chunk`] reads it. A part is
 //!           a stream again, so that a `multipart/related` inside a `multipart/mixed` is read by a
 //!           second [`Multipart`] on top of the first.
-//! PROMISES  At most a piece of the body is in memory. What of a part is not read is passed over.
+//! PROMISES  At most a piece of the body is in memory. What is not read of a part is skipped.
 //!           A body that ends before its last delimiter is an error, never a short part.
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Where credentials stand in an endpoint, and how they are gathered in one place.
+//! Where an endpoint has credentials, and how they are gathered in one place.
 //!
 //! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` before the URL's user
 //!           information before a header `Authorization: Basic`; whatever is not taken is dropped from
@@ -51,7 +51,7 @@ impl fmt::Debug for BasicAuth {
     }
 }
 
-/// Returns where the user information of a URL stands, with its `@`.
+/// Returns where the user information of a URL is, with its `@`.
 pub(super) fn user_info(url: &str) -> Option<Range<usize>> {
     let start = url.find("://")? + "://".len();
     let rest = &url[start..];

@@ -80,7 +80,7 @@ impl Replication {
     }
 }
 
-/// One side of a replication. Credentials, wherever they stood, are in `auth`.
+/// One side of a replication. Credentials, wherever they were given, are in `auth`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.
@@ -190,11 +190,11 @@ pub struct Tuning {
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// How a continuous replication hears of changes.
+    /// How a continuous replication learns of changes.
     pub feed: Feed,
 }
 
-/// How a continuous replication hears of changes: the option `feed`, which CouchDB does not have.
+/// How a continuous replication learns of changes: the option `feed`, which CouchDB does not have.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
 )]

@@ -280,7 +280,7 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
     }
 }
 
-/// Reads how changes are heard of. It has no effect on a replication that is not continuous.
+/// Reads how changes are noticed. It has no effect on a replication that is not continuous.
 fn feed(body: &Map<String, Value>) -> Result<Option<Feed>, SpecError> {
     match body.get("feed") {
         None | Some(Value::Null) => Ok(None),

@@ -96,7 +96,7 @@ impl Replication {
     ) -> Result<Self, SpecError> {
         let members = members(body)?;
         let (source_proxy, target_proxy) = proxies(members)?;
-        // CouchDB refuses it wherever it stands, although it means something in calls only.
+        // CouchDB refuses it wherever it is, although it means something in calls only.
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {

@@ -1,4 +1,4 @@
-//! Looks again for revisions that the target missed, before they are told.
+//! Looks again for revisions that the target missed, before they are reported.
 //!
 //! SUMMARY   A replication that is still running brings some of them meanwhile, and writes at the source replace
 //!           others. What is left after [`LOOKS_MAX`] looks, and still is a leaf of the source, is missing.

@@ -1,4 +1,4 @@
-//! What a target lacks, as it is told.
+//! What a target lacks, as it is reported.
 
 use std::fmt;
 

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Verifier::run`] reads the source's feed as the replication does, asks the target which leaf
 //!           revisions it misses, and compares the attachments of the others ([`attachments`]). Revisions that
-//!           are missing are looked for again at the end ([`again`]) before they are told.
+//!           are missing are looked for again at the end ([`again`]) before they are reported.
 //! PROMISES  Nothing is written anywhere. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions,
-//!           whatever the size of the databases. What was told is not taken back.
+//!           whatever the size of the databases. What was reported is not taken back.
 //! LIMITS    What the target has beyond the source is no difference. A revision that both have is taken to be the
 //!           same document: its body is not compared.
 
@@ -122,7 +122,7 @@ impl Verifier {
     /// Compares everything. `tell` hears of each step, in the order of the source's feed, and may end it.
     ///
     /// # Errors
-    /// A database does not answer, or not what it should; what was told until then is right.
+    /// A database does not answer, or not what it should; what was reported until then is right.
     pub async fn run(self, mut tell: impl FnMut(Step) -> ControlFlow<()>) -> Result<(), Crash> {
         let options = Options {
             continuous: false,
@@ -196,7 +196,7 @@ impl Comparison {
                 return Ok(());
             }
         }
-        // Also where nothing is left: what the feed's reader passed over last is told with it.
+        // Also when nothing is left: it reports what the feed's reader skipped last.
         let _ = tell(self.look_again(suspects).await?);
         Ok(())
     }

@@ -29,9 +29,9 @@ const LINE_REVISIONS_MAX: usize = 80;
 /// A revision as a database sent it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Itself, or a newer one in its place.
+    /// Itself, or a newer one instead.
     pub(super) rev: String,
-    /// Names and lengths of its attachments; a length that was not told is none.
+    /// Names and lengths of its attachments; a length that was not given is none.
     pub(super) attachments: Vec<(String, Option<u64>)>,
     /// Its text, if that was wanted.
     pub(super) text: String,

@@ -1,7 +1,7 @@
 //! Writes many documents with one request.
 //!
-//! SUMMARY   A [`WriteBatch`] collects texts of documents; it is written when the next one does not
-//!           fit [`BATCH_BYTES_MAX`] any more, and at the end.
+//! SUMMARY   A [`WriteBatch`] collects texts of documents; it is written when the next one no longer
+//!           fits [`BATCH_BYTES_MAX`], and at the end.
 //! PROMISES  A batch that is too large for the target, or that one document spoils, is halved down to
 //!           that one document, which is refused. Each refusal is reported with id and reason. Documents of
 //!           which the answer says neither are written again, as often as requests are tried; then the job
@@ -240,7 +240,7 @@ impl Worker {
         });
     }
 
-    /// Counts a document that is passed over, and tells of it.
+    /// Counts and reports a skipped document.
     pub(super) fn refuse(&self, mut doc: RefusedDoc) {
         // The target's text may repeat what it was sent.
         doc.error = self.target.redacted(&doc.error);

@@ -144,7 +144,7 @@ impl OpenDocs {
 }
 
 impl Worker {
-    /// Puts what can be had in the batch, and returns what is left to be read by itself.
+    /// Puts what is available in the batch, and returns what is left to be read by itself.
     pub(super) async fn read_bulk(
         &self,
         wanted: Vec<Wanted>,
@@ -259,7 +259,7 @@ impl Worker {
     }
 }
 
-/// Asks a database for revisions, or what is newer in place of them, with their attachments in them or as stubs.
+/// Asks a database for revisions, or newer ones instead, with their attachments in them or as stubs.
 pub(crate) async fn ask(
     database: &Endpoint,
     asked: &[RevRequest<'_>],
@@ -289,7 +289,7 @@ fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
     serde_json::to_vec(&question).expect("RP-3: texts are JSON")
 }
 
-/// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.
+/// Whether asking for less may help: the answer is longer than is read, or the source takes no question of so many.
 pub(crate) fn is_too_much(cause: &Cause) -> bool {
     match cause {
         Cause::TooLong(_) => true,

@@ -17,7 +17,7 @@ pub(super) enum DocFailed {
     /// It is worth another try; if it stays it is the job's end.
     #[error("{0}")]
     RetryThen(Box<Crash>),
-    /// The target does not know or let in this user any more; a new session may help. If not, it is the job's end.
+    /// The target no longer knows this user or lets it in; a new session may help. If not, it is the job's end.
     #[error("{0}")]
     LockedOut(Box<Crash>),
     /// A revision is too long to be read, and it is not known which one of those asked for.

@@ -1,9 +1,9 @@
 //! Documents that no URL can name: with an id like `..`, or an attachment of such a name.
 //!
 //! SUMMARY   [`Worker::read_inline`] reads them with `_bulk_get`, their attachments within the text, and puts them in the
-//!           batch: ids stand in bodies then, and in no path.
+//!           batch: ids are then in bodies, never in paths.
 //! PROMISES  A document that cannot be read like this is refused by name and the work goes on. A source that fails, or
-//!           tells of a revision and does not deliver it, ends the job as with other documents.
+//!           names a revision and does not deliver it, ends the job as with other documents.
 //! LIMITS    An answer has at most 64 MiB; what is longer is refused.
 
 use slog::warn;

@@ -87,7 +87,7 @@ pub(crate) async fn revs_diff(
     picked.ok_or_else(failed)
 }
 
-/// Puts together what rows tell of the same document, each revision once.
+/// Merges what rows say of the same document, each revision once.
 pub(crate) fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
     let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());

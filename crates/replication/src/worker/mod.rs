@@ -90,7 +90,7 @@ impl Default for Averages {
 }
 
 impl Worker {
-    /// Replicates what the changes tell of.
+    /// Replicates what the changes name.
     ///
     /// # Errors
     /// The end of the job; what of the batch is not done is done by a later run.

@@ -1,7 +1,7 @@
 //! Revisions that are wanted of one document, and have not come yet.
 //!
 //! PROMISES  A document answers for the revision that it is and for the wanted ones among its ancestors, and for no
-//!           other: with `latest`, a source sends a newer revision in place of one that is no leaf any more. The cost of
+//!           other: with `latest`, a source sends a newer revision instead of one that is no longer a leaf. The cost of
 //!           a document is that of its own revision and at most of its list of ancestors, however many are wanted.
 
 use std::collections::BTreeMap;

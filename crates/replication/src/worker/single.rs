@@ -1,6 +1,6 @@
 //! Reads one document by itself: the revisions that are wanted of it, as one stream.
 //!
-//! SUMMARY   [`Worker::single`] asks until everything wanted was had; [`super::single_answer`] reads the answers.
+//! SUMMARY   [`Worker::single`] asks until everything wanted has arrived; [`super::single_answer`] reads the answers.
 //! PROMISES  The source sends each revision, or a descendant in its place, or says that it is missing; if it
 //!           does neither, the revision is asked for again, and then the job ends. After a failure only
 //!           revisions that have not come yet are asked for. What the target may refuse is put off, and judged by what it
@@ -73,7 +73,7 @@ impl Worker {
 pub(super) struct Single<'a> {
     pub(super) worker: &'a Worker,
     pub(super) id: String,
-    /// Revisions that are to be asked for. Those that have come in place of others are passed over.
+    /// Revisions to ask for. Those that have come instead of others are skipped.
     queue: VecDeque<String>,
     /// Revisions that have not come yet.
     pub(super) open: OpenRevs,

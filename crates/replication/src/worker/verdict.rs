@@ -32,7 +32,7 @@ const OF_DOCUMENT: [&str; 10] = [
 ];
 /// Those of them for which `_bulk_docs` takes nothing of a batch.
 const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
-/// Errors of an entry that tell of the server or of the moment: they refuse no document, however often they come.
+/// Errors of an entry that concern the server or the moment: they refuse no document, however often they come.
 const OF_SERVER: [&str; 7] = [
     "internal_server_error",
     "service_unavailable",

@@ -33,7 +33,7 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// What does not ask any more gives its replication to others. Of a new one nothing was set before.
+/// What is no longer wanted leaves its replication to others. A new row has no replication set yet.
 const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
@@ -90,7 +90,7 @@ struct Job {
 pub(super) struct Before {
     /// The number of the last update.
     pub seq: u64,
-    /// When the lock was had, in microseconds since 1970, by the database's clock.
+    /// When the lock was acquired, in microseconds since 1970, by the database's clock.
     pub at: i64,
     pub documents: Vec<Row>,
     pub locals: Vec<Row>,

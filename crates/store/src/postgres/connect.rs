@@ -98,7 +98,7 @@ impl Connector {
                 }
             }
             drop(up);
-            // Who listened has to know that nothing is heard any more.
+            // Listeners must learn that notifications have stopped.
             news.documents.notify_one();
         });
         prepare(&client).await?;

@@ -138,7 +138,7 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
     watcher: &dyn Watcher,
 ) -> Result<(), E> {
     let session = Session::open(url).await?;
-    // Who starts reads settee.meta first.
+    // A starting service reads settee.meta first.
     session
         .run(
             "SET idle_in_transaction_session_timeout = 0; BEGIN; \

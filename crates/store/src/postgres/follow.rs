@@ -1,8 +1,8 @@
-//! Hears of what others write, and tells the watcher of it in the order of the updates.
+//! Learns what others write, and notifies the watcher in the order of the updates.
 //!
 //! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
 //!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.
-//! PROMISES  The watcher hears of each update, and never of an earlier one of a document after a later one. What was
+//! PROMISES  The watcher learns of each update, and never of an earlier one of a document after a later one. What was
 //!           missed while there was no connection is read afterwards.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::observer::DatabaseRequest;
 use policy::counted::Class;
 
-/// How often updates are looked for though none was told.
+/// How often updates are polled for without a notification.
 const POLL: Duration = Duration::from_secs(10);
 
 /// Documents that are read at a time.
@@ -95,7 +95,7 @@ async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, 
     read.map_err(|error| shared.failed(problem(&error)))
 }
 
-/// Reads all updates that the watcher has not heard of.
+/// Reads all updates that the watcher does not know.
 async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreError> {
     loop {
         let since = shared.update_seq.borrow().unwrap_or(0);
@@ -147,7 +147,7 @@ impl Updates {
         Ok(updates)
     }
 
-    /// Tells the watcher what it has not heard from a writer meanwhile.
+    /// Notifies the watcher of what no writer has reported to it meanwhile.
     fn tell(self, shared: &Shared, is_end: bool) {
         let last = match (is_end, self.documents.last()) {
             (false, Some((seq, ..))) => *seq,

@@ -3,7 +3,7 @@
 //! SUMMARY   [`PostgresStore`] has a thread with a runtime of its own, on which the connections live: one for reads,
 //!           one for writes, one that listens to what other services write, and one for leases where there is a fleet.
 //!           Its tables are in the schema `settee`.
-//! PROMISES  A write that was answered is committed. What one service wrote, the others hear of in the order of the
+//! PROMISES  A write that was answered is committed. The others learn what one service wrote in the order of the
 //!           sequence numbers, none is missed, also when connections are lost.
 //! SOURCE    PostgreSQL: LISTEN, NOTIFY; explicit locking.
 //! LIMITS    PostgreSQL 13 or newer, with UTF8. An id has at most [`ID_BYTES_MAX`] bytes, and no NUL. Nothing waits for the

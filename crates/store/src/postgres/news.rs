@@ -1,13 +1,13 @@
-//! What the connection that listens has heard.
+//! The notifications that the listening connection has received.
 
 use tokio::sync::{Notify, watch};
 
 use crate::fleet::Topic;
 
-/// The channel on which writers tell of documents is `settee_docs`; on this one daemons tell each other of the rest.
+/// Writers notify of documents on the channel `settee_docs`; on this one daemons notify each other of the rest.
 const FLEET: &str = "settee_fleet";
 
-/// Who waits for news.
+/// What waits for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Notified when another service has written documents.
@@ -18,7 +18,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Tells who waits for it of a notification.
+    /// Passes a notification to what waits for it.
     pub fn hear(&self, channel: &str, payload: &str) {
         match (channel, payload) {
             (FLEET, "claims") => bump(&self.claims),

@@ -26,7 +26,7 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
 /// Their format, which another program may not know. Formats before this one were never released.
 pub(crate) const FORMAT: i32 = 2;
 
-/// The lock of whoever makes tables: the letters "settee".
+/// The lock for making tables: the letters "settee".
 const LOCK: i64 = 0x7365_7474_6565;
 
 /// Makes the tables unless they are there. A new store is called `new_uuid`.

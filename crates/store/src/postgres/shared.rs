@@ -1,7 +1,7 @@
 //! What all requests to the database share: its connections, and what is known of it.
 //!
 //! SUMMARY   There is one connection for reads, whose requests are sent behind each other without waiting, one for
-//!           writes, one that listens, and one for leases. A connection that was lost is made anew by the next request.
+//!           writes, one that listens, and one for leases. The next request reconnects a lost connection.
 //! PROMISES  While the database does not answer, requests fail at once, except for one in [`WAIT_MIN`] to
 //!           [`WAIT_MAX`] that tries again.
 
@@ -95,15 +95,15 @@ pub(super) struct Shared {
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
     pub observer: Arc<dyn StoreObserver>,
-    /// The last update that `watcher` has heard of.
+    /// The last update that `watcher` knows.
     pub update_seq: watch::Sender<Option<u64>>,
     /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
     mark: Mutex<String>,
     /// What was set of jobs.
     pub acknowledged: Acknowledged,
-    /// What the listening connection has heard.
+    /// The notifications that the listening connection has received.
     pub news: Arc<News>,
-    /// Notified when there may be updates that `watcher` has not heard of.
+    /// Notified when there may be updates that `watcher` does not know.
     pub nudge: Notify,
     reader: Line,
     /// The connection for leases, on which nothing waits for other requests.
@@ -147,7 +147,7 @@ impl Shared {
             let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid)).await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
-                // It may stand in the middle of a transaction.
+                // It may be in the middle of a transaction.
                 self.reader.forget(&client).await;
             }
             prepared.map_err(|problem| self.failed(problem))?;
@@ -279,7 +279,7 @@ impl Shared {
         done.map_err(|failed| self.failed(problem(&failed.error)))
     }
 
-    /// Tells the answers of the database from none; a connection that is lost or says nothing is made anew by the next
+    /// Separates answers from failures to answer; a connection that is lost or silent is reopened by the next
     /// request.
     async fn sorted(
         &self,

@@ -43,7 +43,7 @@ pub(super) struct Write {
     /// The `_local/` document that it asks about.
     pub local: Option<String>,
     pub work: Box<dyn FnOnce(&mut Batch<'_>) + Send>,
-    /// Told when it is committed.
+    /// Notified when it is committed.
     pub reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Works until nobody can ask any more.
+    /// Runs until no caller is left.
     pub async fn run(mut self) {
         let mut next = None;
         loop {
@@ -252,7 +252,7 @@ async fn begin(
     let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
                     ORDER BY doc_id FOR UPDATE";
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
-    // They are sent one behind the other; each sees what was committed before the lock was had.
+    // They are sent one behind the other; each sees what was committed before the lock was acquired.
     let ids = std::slice::from_ref(documents);
     let (begun, seq, at, documents, jobs, locals) = tokio::join!(
         biased;

@@ -170,7 +170,7 @@ async fn a_file_of_another_format_is_refused() {
     }
 }
 
-/// Opens a store again: the thread of the one before closes the file when it has seen that nobody asks any more.
+/// Opens a store again: the thread of the one before closes the file when it has seen that no caller is left.
 async fn opened(place: StorePlace) -> Store {
     let store = started(place);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -228,7 +228,7 @@ fn a_snapshot_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
     );
 }
 
-/// Waits until the thread of a store has closed the file, once it has seen that nobody asks any more.
+/// Waits until the thread of a store has closed the file, once it has seen that no caller is left.
 async fn closed(place: &StorePlace) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while let Err(error) = place.snapshot().await

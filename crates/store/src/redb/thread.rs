@@ -3,7 +3,7 @@
 //! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
 //!           one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
-//!           is undone, all its callers are told, and the next request opens the file again. A snapshot is
+//!           is undone, all its callers are notified, and the next request opens the file again. A snapshot is
 //!           read between other requests; while it is held, the file keeps what it has of that moment.
 //! LIMITS    A snapshot is held for at most [`HELD_IDLE_MAX`] after it was last read.
 
@@ -29,13 +29,13 @@ use crate::uuid_file;
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
 
-/// How long a snapshot is held that nobody reads.
+/// How long an unread snapshot is held.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// What the thread is asked, and who is told what came of it.
+/// A request to the thread, and where its result goes.
 pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
-    /// Told when what was written is on the disk.
+    /// Notified when what was written is on the disk.
     Write(Box<Write>, Reply<()>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
     Compact(Reply<u64>),
@@ -75,7 +75,7 @@ pub(super) struct Held {
 }
 
 impl Keeper {
-    /// Starts the thread, which ends when nobody can ask any more.
+    /// Starts the thread, which ends when no caller is left.
     pub(super) fn start(self) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("store".to_owned());
         thread.spawn(move || self.run()).map(drop)

@@ -1,7 +1,7 @@
 //! A file that redb opens and that stays as it is: what is written is kept in memory.
 //!
 //! SUMMARY   redb writes into a file that it only reads: that it is open, and what it repairs where a service was killed. [`UnchangedFile`] takes all of that and writes none.
-//! PROMISES  No byte of the file changes. Whoever has it is noticed, and whoever wants it is refused, as with any other.
+//! PROMISES  No byte of the file changes. A holder is noticed, and others that open it are refused, as with any other.
 //! CALLED    By an export of a store that no service has; at each start, to verify the store first.
 //! LIMITS    What is written is in memory, in blocks of [`BLOCK`] bytes: little.
 

@@ -109,7 +109,7 @@ async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_relo
     tell_explicit(&fleet, &third).await.unwrap();
     join(&fleet, &third).await.unwrap();
     join(&fleet, &second).await.unwrap_err();
-    // Whoever is alone forgets what is named nowhere any more.
+    // A daemon alone forgets what is no longer named anywhere.
     fleet.set_running(0);
     let folder = tempfile::tempdir().unwrap();
     join(&fleet, &config(folder.path(), "")).await.unwrap();

@@ -93,7 +93,7 @@ pub(super) struct Daemon {
     pub(super) is_drained: bool,
     /// What it cannot reach, and since when its jobs found that.
     pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
-    /// What it has told of that it cannot reach it.
+    /// Servers that it has reported unreached.
     pub(super) told: BTreeSet<Server>,
 }
 

@@ -51,11 +51,11 @@ pub(super) struct Mistakes {
     pub(super) releases_any_claim: bool,
     /// Epochs are counted by the database.
     pub(super) counts_epochs: bool,
-    /// Documents are claimed whoever's lease they are under.
+    /// Documents are claimed even under another's lease.
     pub(super) ignores_leases: bool,
-    /// Claims pass over no document.
+    /// Claims skip no document.
     pub(super) claims_what_is_closed: bool,
-    /// Documents are closed to whoever avoids their server, also where everybody does.
+    /// Documents are closed to all that avoid their server, also where everybody does.
     pub(super) closes_to_all: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn server_of(doc: &str) -> Server {
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Core(OwnerAction),
-    /// A document asks for nothing any more.
+    /// A document no longer asks for anything.
     Outcome {
         doc: DocId,
         owner: (Epoch, Claim),
@@ -120,7 +120,7 @@ impl Database {
         live.map(|row| row.daemon).collect()
     }
 
-    /// Whether a daemon has told that it does not reach a server, and that counts.
+    /// Whether a daemon has reported that it does not reach a server, and that counts.
     pub(super) fn is_unreached(&self, epoch: Epoch, server: &Server, now: Ms) -> bool {
         let row = self.unreached(epoch, server);
         row.is_some_and(|row| row.until > self.now(now))

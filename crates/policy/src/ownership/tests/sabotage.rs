@@ -25,7 +25,7 @@ pub(super) enum Sabotage {
     KeepsSurplus,
     /// A checkpoint ends with what was left of the lease when it was begun.
     TakesLeaseOnce,
-    /// Servers that are not reached are not told of.
+    /// Servers that are not reached are not reported.
     TellsNoServers,
 }
 

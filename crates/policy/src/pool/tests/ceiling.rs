@@ -271,7 +271,7 @@ fn plan_of_a_pool_that_is_added_counts_the_places() {
 /// Random clients of several pools under a ceiling that moves.
 ///
 /// PROMISES  There are never more processes than the ceiling when one is opened, no process that is
-///           held is stopped, and whoever waits is served in the end, while the others go on.
+///           held is stopped, and each waiter is served in the end, while the others go on.
 struct Crowd {
     world: World,
     random: TestRandom,
@@ -498,7 +498,7 @@ fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
             steps += 1;
             assert!(steps < 20_000, "{last:?} is passed over");
         }
-        // Everybody, once nobody asks any more.
+        // Everybody, once there are no new requests.
         let mut steps = 0;
         while !crowd.waiting.is_empty() {
             crowd.step(false);

@@ -203,7 +203,7 @@ fn slots_that_a_reload_frees_go_to_waiters() {
 }
 
 /// D10: with a whole batch still ending nobody is reaped, so that a waiter and an idle process of
-/// another database stand side by side: every way to free that slot serves the waiter.
+/// another database are side by side: every way to free that slot serves the waiter.
 #[test]
 fn slots_that_idle_processes_leave_go_to_waiters() {
     for event in [0, 1, 2] {

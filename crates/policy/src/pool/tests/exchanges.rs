@@ -1,7 +1,7 @@
 //! What pools cost each other at the ceiling, in simulated time.
 //!
 //! SUMMARY   A closed loop: every caller holds a process for a call, returns it, rests, and asks again.
-//!           Starts and ends of processes take time, too. Counted are calls, starts, and the longest wait.
+//!           Starts and ends of processes take time, too. It counts calls, starts, and the longest wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 

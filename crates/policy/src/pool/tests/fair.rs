@@ -2,7 +2,7 @@
 //! simulated time.
 //!
 //! SUMMARY   A closed loop: every client holds a process for a time, gives it back, and asks again at
-//!           once. Counted is how often each database was served, for how long it had processes, and how long whom
+//!           once. It counts how often each database was served, for how long it had processes, and how long each
 //!           waited.
 
 use std::collections::BTreeMap;
@@ -395,7 +395,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// In any history whoever is served had the least of those that waited, as added up step by step.
+    /// In any history the tenant served had the least of those that waited, as added up step by step.
     #[test]
     fn whoever_is_served_had_the_least(
         max in 1..5_u32,

@@ -405,7 +405,7 @@ impl Model {
         }
     }
 
-    /// Serves who has nothing to make up for any more, whose bucket will be full last first.
+    /// Serves tenants that are out of debt, the one whose bucket will be full last first.
     fn free(&mut self) {
         let left = |db: &DbKey| self.left.get(db).copied().unwrap_or(0);
         let free = self.held_back.iter().filter(|db| left(db) >= 0).cloned();
@@ -434,7 +434,7 @@ impl Model {
         }
     }
 
-    /// Serves who can be served now that this tenant is held back, or is not any more, where it waits longest first.
+    /// Serves who can be served now that this tenant is held back, or no longer is, where it waits longest first.
     fn settle(&mut self, db: DbKey) {
         let tenant = Tenant::Database(db);
         let of = |pool: &ModelPool| {

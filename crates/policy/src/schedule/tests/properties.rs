@@ -1,10 +1,10 @@
 //! Random histories: the core against the naive model, event by event.
 //!
-//! SUMMARY   Jobs are added, with a past or none, replaced, removed, paused, resumed, begun anew; incarnations end as
+//! SUMMARY   Jobs are added, with a past or none, replaced, removed, paused, resumed, restarted; incarnations end as
 //!           they were told to, or otherwise, at once or late; settings change; time passes; and
 //!           ends of what is long gone come in between. After every event: the same actions as the
 //!           model's, the same jobs, never more incarnations than slots, and no start before the time
-//!           that a job's past names, unless it is begun anew.
+//!           that a job's past names, unless it is restarted.
 
 use super::model::Model;
 use super::*;

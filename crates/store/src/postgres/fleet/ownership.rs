@@ -45,7 +45,7 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// Of an epoch that nobody knows any more, nothing is kept but the statuses of documents.
+/// An epoch that is gone leaves nothing but the statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -67,8 +67,8 @@ pub(super) fn take_epoch() -> String {
     )
 }
 
-/// No row where the lease is over. It is looked at once the row is locked: whoever has found it over has the documents
-/// by then.
+/// No row if the lease has expired. It is checked once the row is locked: a daemon that found it expired has the
+/// documents by then.
 pub(super) fn renew() -> String {
     format!(
         "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \

@@ -1,4 +1,4 @@
-//! How jobs stand, as their daemons write it and the others read it, and orders between daemons.
+//! The status of jobs, as their daemons write it and the others read it, and orders between daemons.
 //!
 //! PROMISES  The numbers of an epoch become visible in their order, so that a reader that has read one has read those
 //!           before it.
@@ -15,7 +15,7 @@ use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::Epoch;
 
 /// The row of `status_numbers` puts the writes of an epoch in a row; a job's row is locked so that nobody else becomes its
-/// owner before the status is there. Who has released it may take back what it told, until there is another owner.
+/// owner before the status is there. One that released it may take back its status until there is another owner.
 pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET number = number + $2 WHERE epoch = $1 \
      RETURNING number - $2 AS before), \
      asked AS (SELECT * FROM unnest($3::text[], $4::boolean[], $5::text[]) \

@@ -168,7 +168,7 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
     let mut all: Vec<DocId> = claimed.into_iter().flatten().collect();
     let (_store, fleet) = fleet_of(place);
     let (late, _) = enter(&*fleet, 99).await;
-    // What was locked by another at that moment was passed over.
+    // What was locked by another at that moment was skipped.
     all.extend(claim(&*fleet, late, 1, DOCUMENTS).await);
     all.sort();
     assert_eq!(all.len(), DOCUMENTS);
@@ -278,7 +278,7 @@ pub async fn of_two_documents_that_ask_for_the_same_replication_one_gets_it(plac
     claim(fleet, first, 1, 9).await;
     let set = |epoch, doc, id| set_id(fleet, epoch, doc, id);
     assert_eq!(set(second, "a", "rep").await, None, "not its own");
-    // Whoever comes first, or at the same moment.
+    // Either one first, or both at the same moment.
     let (one_of, other) =
         futures_util::future::join(set(first, "a", "rep"), set(first, "b", "rep")).await;
     let (one_of, other) = (one_of.unwrap(), other.unwrap());

@@ -23,7 +23,7 @@ async fn documents(store: &Store, fleet: &dyn FleetStore, by: Epoch) {
     assert!(set.unwrap().iter().all(Option::is_some));
 }
 
-/// Tells that an epoch does not reach the server, or does again; returns how its documents stand.
+/// Reports that an epoch does not reach the server, or does again; returns the state of its documents.
 async fn tell(fleet: &dyn FleetStore, epoch: Epoch, unreached: bool, back: bool) -> Vec<ListedDoc> {
     let server = |is: bool| is.then(|| SERVER.into()).into_iter().collect();
     let reach = Reach {

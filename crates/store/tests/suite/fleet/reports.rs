@@ -17,7 +17,7 @@ async fn said(fleet: &dyn FleetStore) -> Vec<(Epoch, Option<String>)> {
     said
 }
 
-/// What a daemon says stands with it in place of what it said before, and goes when it goes.
+/// A daemon's report replaces its last one, and goes when the daemon goes.
 pub async fn a_report_stands_with_its_daemon_and_goes_with_it(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let fleet = &*fleet;
@@ -31,7 +31,7 @@ pub async fn a_report_stands_with_its_daemon_and_goes_with_it(place: &TestPlace)
     fleet.depart(first).await.unwrap();
     fleet.write_report(first, "late".to_owned()).await.unwrap();
     assert_eq!(said(fleet).await, [(second, None)]);
-    // One that begins anew has said nothing yet.
+    // One that restarts has said nothing yet.
     fleet.write_report(second, "old".to_owned()).await.unwrap();
     let third = Epoch(3);
     let entered = fleet.take_epoch(name("host:1"), third, vec![second]).await;

@@ -1,4 +1,4 @@
-//! How jobs stand, as their daemons write it and the others read it.
+//! The status of jobs, as their daemons write it and the others read it.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub async fn statuses_of_others_are_read_once_and_only_owners_write_them(place: 
     assert_eq!(last.len(), 1);
     assert_eq!(last[0].status, transient("t", None));
     assert!(last[0].age < PATIENCE);
-    // Who has released a document takes back what it told of it, until it is another's.
+    // A daemon that released a document takes back its status, until it is another's.
     let released = vec![("a".into(), Request(1))];
     fleet.release(first, released).await.unwrap();
     let bodies_of_a = || async {
