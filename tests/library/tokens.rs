@@ -78,7 +78,7 @@ const BOUND: &[(isize, &str)] = &[
     ),
     (-925, "the ProcManager is eight files"),
     (
-        5_300,
+        5_600,
         "each remedy is a command that works: losses are told until they are acknowledged, records that cannot be written are \
          counted, and orders can depend on the audit",
     ),
