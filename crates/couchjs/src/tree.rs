@@ -11,7 +11,7 @@ use oxc_parser::{ParseOptions, Parser};
 
 use super::source::begun;
 
-/// Longest source that is parsed, in bytes, and most opening brackets in it. A level of nesting takes
+/// Longest source that is parsed, in bytes, and most opening brackets in it; of TypeScript `<` is one. A level of nesting takes
 /// up to 6 KiB of stack for a bracket and 450 bytes for any other byte, where nothing is optimised:
 /// together less than the thread has.
 const SOURCE_BYTES_MAX: usize = 10 << 10;
@@ -32,7 +32,12 @@ fn with_tree_of<R>(
     source: &str,
     look: impl FnOnce(&Program<'_>) -> R,
 ) -> Option<R> {
-    let brackets = source.bytes().filter(|byte| b"([{".contains(byte)).count();
+    let opening: &[u8] = if kind.is_typescript() {
+        b"([{<"
+    } else {
+        b"([{"
+    };
+    let brackets = source.bytes().filter(|byte| opening.contains(byte)).count();
     if source.len() > SOURCE_BYTES_MAX || brackets > BRACKETS_MAX {
         return None;
     }
@@ -124,6 +129,30 @@ mod tests {
             for count in [by_length.min(by_brackets), by_length] {
                 let source = [&open.repeat(count), middle, &close.repeat(count)].concat();
                 on_own_stack(|| only_reads(&source)).unwrap();
+                on_own_stack(|| is_typescript(&source)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn types_fit_the_stack_too() {
+        for (begin, open, middle, close) in [
+            ("let x: ", "A<", "B", ">"),
+            ("let x: ", "keyof ", "B", ""),
+            ("let x: ", "typeof a<", "B", ">"),
+            ("let x: ", "A extends B?", "C", ":D"),
+            ("let x: ", "(a:", "B", ")=>C"),
+            ("let x: ", "new()=>", "B", ""),
+            ("let x: ", "{a:", "B", "}"),
+            ("let x: ", "`${", "B", "}`"),
+            ("x = ", "a<", "1", ""),
+            ("x = ", "<T>", "1", ""),
+            ("x = ", "<T>(a)=>", "1", ""),
+        ] {
+            let most = SOURCE_BYTES_MAX / (open.len() + close.len());
+            for count in [most.min(BRACKETS_MAX / 2), BRACKETS_MAX, most] {
+                let source = [begin, &open.repeat(count), middle, &close.repeat(count)].concat();
+                on_own_stack(|| is_typescript(&source)).unwrap();
             }
         }
     }

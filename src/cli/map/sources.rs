@@ -207,8 +207,8 @@ const BEGIN_BYTES_MAX: usize = 4096;
 #[error("{0}, not one JSON document a line")]
 struct Foreign(&'static str, &'static str);
 
-/// An input that is looked at before it is read, and refused if it is no lines of JSON. A mark of UTF-8 at its
-/// beginning is left out.
+/// An input whose first bytes are checked: anything but lines of JSON is refused. A byte order mark of UTF-8 is
+/// skipped.
 struct Lines {
     input: Box<dyn Read + Send>,
     is_known: bool,

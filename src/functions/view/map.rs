@@ -5,7 +5,7 @@
 //!           If a process dies or does not answer in time, its unanswered documents are tried once
 //!           more, one at a time in a fresh process: a query server may hold answers back while it
 //!           works on more, so only then is it clear which document is at fault. The error names that
-//!           document. Only the first process is waited for; the work goes on with those available.
+//!           document. Waits for the first process alone, and works with those available.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
