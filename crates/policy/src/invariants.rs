@@ -125,7 +125,7 @@ impl Invariant {
                 "all processes are counted, and nobody waits for a place that is free or can be made"
             }
             Self::Pm24 => {
-                "a process that ran code of one database forgets everything before it serves another"
+                "a process that ran code of one database forgets everything before it serves another, or has an isolate for each"
             }
             Self::Pm25 => "what is held for each tenant is counted",
             Self::Pm26 => {

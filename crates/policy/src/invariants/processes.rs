@@ -14,7 +14,7 @@ pub(super) fn count_is_within_the_limit(_: PoolId, pool: &Pool, _: &Ledger) -> J
 pub(super) fn idle_indexes_are_exact(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
     let idle = pool.procs.values().filter(|proc| is_idle(proc));
     let (all, tagged) = idle.fold((0, 0), |(all, tagged), proc| {
-        (all + 1, tagged + usize::from(proc.tenant.is_some()))
+        (all + 1, tagged + usize::from(!proc.has_room()))
     });
     let indexed = (pool.idle.len(), pool.idle.tagged_len());
     require(indexed == (all, tagged), || {
@@ -92,7 +92,21 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
     let mut owned = BTreeSet::new();
     for (id, pool) in numbered(pools) {
         for (&number, proc) in &pool.procs {
-            if let Some(Tenant::Client(client)) = proc.tenant {
+            let isolates = proc.known().map(|(tenant, _)| tenant);
+            let distinct: BTreeSet<_> = isolates.clone().collect();
+            let most = proc.isolates_max.max(1) as usize;
+            require(
+                distinct.len() == isolates.count() && distinct.len() <= most,
+                || {
+                    format!(
+                        "pool {}: process {number} has the isolates of {distinct:?}",
+                        id.0
+                    )
+                },
+            )?;
+            if proc.isolates_max == 0
+                && let Some(Tenant::Client(client)) = proc.tenant
+            {
                 owned.insert((client, ProcId { pool: id, number }));
             }
             // One from before a change of `reuse` goes when it comes back.
@@ -108,11 +122,12 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
 }
 
 /// Whether a process serves only its tenant, and one without a tenant has served nobody since it
-/// started or forgot everything.
+/// started or forgot everything, or has lost the isolate of whom it served.
 fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
     let Some(tenant) = &proc.tenant else {
         let serves_nobody = is_idle(proc) || proc.state == ProcState::Forgetting { request: None };
-        return serves_nobody && !proc.has_served && proc.ddocs.is_empty();
+        let was_lost = proc.isolates_max > 0;
+        return serves_nobody && (was_lost || !proc.has_served) && proc.ddocs.is_empty();
     };
     match (&proc.state, tenant) {
         (ProcState::Assigned { client, .. }, Tenant::Client(tenant)) => client == tenant,

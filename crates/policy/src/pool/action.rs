@@ -5,7 +5,7 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::id::{ClientId, PoolId, ProcId, RequestId, Token};
+use super::id::{ClientId, PoolId, ProcId, RequestId, Tenant, Token};
 use crate::admission::SpawnRefused;
 use crate::time::Timestamp;
 
@@ -24,6 +24,8 @@ pub enum PoolAction {
         proc: ProcId,
         /// The request, whose document the actor kept.
         request: RequestId,
+        /// The isolate that the process selects first, and resets.
+        select: Option<Select>,
     },
     /// Send the process a reset of its own and require `true`; report `TeachOrResetDone`.
     Reset { proc: ProcId },
@@ -38,6 +40,8 @@ pub enum PoolAction {
         /// Whether somebody else has left something in it: the process is sent a `reset` before the first line
         /// of this client, unless that line is one.
         reset: bool,
+        /// The isolate that the process selects and resets before the first line of this client.
+        select: Option<Select>,
     },
     /// Tell a client that the process which it holds is taken from it; `Stop` follows.
     ProcRevoked {
@@ -63,6 +67,15 @@ pub enum PoolAction {
         /// Why, for the log and for how politely it is ended.
         why: StopReason,
     },
+}
+
+/// An isolate that a process is to select.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Select {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// Whether it is made for the tenant: one that the process may still have of it ends.
+    pub is_new: bool,
 }
 
 /// Why a request gets no process.

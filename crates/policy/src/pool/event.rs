@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Token};
+use super::id::{
+    Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token,
+};
 use super::settings::PoolSettings;
 use super::tenants::TenantRules;
 use crate::time::Timestamp;
@@ -100,6 +102,12 @@ pub enum Event {
     SpawnKilled {
         /// The process that it should have opened.
         proc: ProcId,
+    },
+    /// A process has ended isolates. Comes before the event that ends the use in which it did.
+    Evicted {
+        proc: ProcId,
+        /// Whose they were.
+        tenants: Vec<Tenant>,
     },
     /// Teaching, resetting or forgetting ended. A failure removes the process.
     TeachOrResetDone {

@@ -165,8 +165,11 @@ impl Turn<'_> {
             return false;
         };
         let lane = request.lane;
-        // Where processes can forget, one that is taught nothing is for others again at once.
-        let keeps_it = request.ddoc.is_some() || !self.pool.settings.can_forget;
+        // Where processes can forget, one that is taught nothing is for others again at once, and one with isolates is
+        // in any case.
+        let settings = &self.pool.settings;
+        let keeps_it =
+            settings.isolates_max == 0 && (request.ddoc.is_some() || !settings.can_forget);
         self.leave_queue(id);
         self.take_idle(number, lane);
         if fit == Fit::Tag && keeps_it && self.may_open() {
@@ -180,7 +183,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Has an idle process forget its tenant for a waiter that nothing idle fits. Returns false if none can.
+    /// Has an idle process forget a tenant for a waiter that nothing idle fits. Returns false if none can.
     fn forget_for(&mut self, id: RequestId) -> bool {
         let Some(number) = self.pool.forgetful() else {
             return false;
@@ -190,7 +193,11 @@ impl Turn<'_> {
         };
         self.leave_queue(id);
         self.take_idle(number, lane);
-        self.forget(number, Some(id));
+        match self.pool.settings.isolates_max {
+            0 => self.forget(number, Some(id)),
+            // The isolate that was used longest ago makes room.
+            _ => self.hand_over(id, number),
+        }
         true
     }
 
@@ -233,6 +240,7 @@ impl Turn<'_> {
             request,
             tenant: None,
             bulk: false,
+            isolates_max: self.pool.settings.isolates_max,
         };
         if let Some(id) = request
             && let Some(row) = self.ledger.requests.get(&id)
@@ -287,8 +295,10 @@ impl Turn<'_> {
     /// half learned is this database's.
     fn teach(&mut self, id: RequestId, number: u64, ddoc: DdocKey) {
         let row = self.ledger.request(id);
-        let tenant = row.and_then(|row| self.wanted(row).tenant().cloned());
-        if let Some(tenant) = tenant {
+        let tenant = row.map(|row| row.tenant.clone());
+        let select = tenant.and_then(|tenant| self.pool.select(number, &tenant, self.ledger.now));
+        let row = self.ledger.request(id);
+        if let Some(tenant) = row.and_then(|row| self.wanted(row).tenant().cloned()) {
             self.tag(number, &tenant);
         }
         let request = Some(id);
@@ -298,11 +308,13 @@ impl Turn<'_> {
         self.out.push(PoolAction::Teach {
             proc: self.proc_id(number),
             request: id,
+            select,
         });
     }
 
     /// Lends a process in hand. Where it is not shared, it is its tenant's from now on.
     fn assign(&mut self, id: RequestId, request: &RequestRow, number: u64) {
+        let select = self.pool.select(number, &request.tenant, self.ledger.now);
         if self.pool.settings.keeps_apart() {
             self.tag(number, &request.tenant);
         }
@@ -315,6 +327,7 @@ impl Turn<'_> {
             proc,
             token,
             reset,
+            select,
         });
     }
 

@@ -26,13 +26,15 @@ pub(crate) struct IdleIndex {
     untagged: Shelf,
     /// tag -> its processes; unordered: always asked for one tag.
     tagged: FxHashMap<Tenant, Shelf>,
-    /// (last use, number) of the idle tagged processes; ordered: the first is reaped first.
+    /// (last use, number) of the idle processes that have no room for another tenant; ordered: the first is reaped
+    /// first, or forgets a tenant.
     access: BTreeSet<(Timestamp, u64)>,
     /// Those of `access` that know no design document.
     untaught: BTreeSet<(Timestamp, u64)>,
 }
 
-/// The processes of one tag, or those of none.
+/// The processes of one tag, or those of none. One with isolates belongs to each of its tenants, and to none: it is idle
+/// there while it has room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shelf {
     /// How many belong here: idle ones, lent ones, and openings meant for this tag.
@@ -74,6 +76,25 @@ impl Shelf {
         if knowing.members == 0 {
             debug_assert!(knowing.idle.is_empty(), "PM-2: nobody is left to be idle");
             self.by_ddoc.remove(ddoc);
+        }
+    }
+
+    fn put(&mut self, ranked: Ranked, ddocs: &[DdocKey]) {
+        self.idle.insert(ranked);
+        for ddoc in ddocs {
+            if let Some(knowing) = self.by_ddoc.get_mut(ddoc) {
+                knowing.idle.insert(ranked);
+            }
+        }
+    }
+
+    fn take(&mut self, ranked: &Ranked, ddocs: &[DdocKey]) {
+        let present = self.idle.remove(ranked);
+        debug_assert!(present, "PM-2: an idle process is on its shelf");
+        for ddoc in ddocs {
+            if let Some(knowing) = self.by_ddoc.get_mut(ddoc) {
+                knowing.idle.remove(ranked);
+            }
         }
     }
 
@@ -121,37 +142,34 @@ impl IdleIndex {
 
     /// Makes a member idle.
     pub(super) fn put(&mut self, number: u64, proc: &Proc) {
-        let shelf = self.shelf_mut(proc.tenant.as_ref());
         let ranked = (proc.rank, number);
-        shelf.idle.insert(ranked);
-        for ddoc in &proc.ddocs {
-            if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
-                knowing.idle.insert(ranked);
+        let has_room = proc.has_room();
+        for (tenant, ddocs) in proc.shelves() {
+            if tenant.is_some() || has_room {
+                self.shelf_mut(tenant).put(ranked, ddocs);
             }
         }
-        if proc.tenant.is_some() {
-            self.access.insert((proc.last_use, number));
+        if !has_room {
+            self.access.insert((proc.oldest_use(), number));
             if proc.ddocs.is_empty() {
-                self.untaught.insert((proc.last_use, number));
+                self.untaught.insert((proc.oldest_use(), number));
             }
         }
     }
 
     /// Makes a member not idle.
     pub(super) fn take(&mut self, number: u64, proc: &Proc) {
-        let shelf = self.shelf_mut(proc.tenant.as_ref());
         let ranked = (proc.rank, number);
-        let present = shelf.idle.remove(&ranked);
-        debug_assert!(present, "PM-2: an idle process is on its shelf");
-        for ddoc in &proc.ddocs {
-            if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
-                knowing.idle.remove(&ranked);
+        let has_room = proc.has_room();
+        for (tenant, ddocs) in proc.shelves() {
+            if tenant.is_some() || has_room {
+                self.shelf_mut(tenant).take(&ranked, ddocs);
             }
         }
-        if proc.tenant.is_some() {
-            let present = self.access.remove(&(proc.last_use, number));
-            debug_assert!(present, "PM-2: the access index holds the tagged ones");
-            self.untaught.remove(&(proc.last_use, number));
+        if !has_room {
+            let present = self.access.remove(&(proc.oldest_use(), number));
+            debug_assert!(present, "PM-2: the access index holds those without room");
+            self.untaught.remove(&(proc.oldest_use(), number));
         }
     }
 

@@ -115,9 +115,9 @@ impl Pool {
         self.head_until.is_some() || self.is_blocked(now)
     }
 
-    /// The idle process that forgets its tenant for another one, if processes can: that of the longest unused.
+    /// The idle process that forgets a tenant for another one, if processes can: that of the longest unused.
     pub(crate) fn forgetful(&self) -> Option<u64> {
-        let can_forget = self.settings.can_forget;
+        let can_forget = self.settings.can_forget || self.settings.isolates_max > 0;
         can_forget.then(|| self.idle.oldest_used()).flatten()
     }
 
@@ -155,7 +155,8 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = if self.settings.can_forget || self.lends_any_to(request) {
+        let serves_any = self.settings.can_forget || self.settings.isolates_max > 0;
+        let fits = if serves_any || self.lends_any_to(request) {
             !self.procs.is_empty()
         } else {
             self.idle.has_member(self.settings.wanted(request).tag())
@@ -246,7 +247,7 @@ impl Pool {
     fn claimed(&self) -> u32 {
         match self.settings.reuse {
             Reuse::Database if !self.settings.can_forget => self.idle.tagged_len() as u32,
-            Reuse::Database | Reuse::Any => 0,
+            Reuse::Database | Reuse::Any | Reuse::Isolates => 0,
         }
     }
 

@@ -97,6 +97,7 @@ mod follow;
 mod groups;
 mod id;
 mod idle;
+mod isolates;
 mod ledger;
 mod life;
 mod plan;

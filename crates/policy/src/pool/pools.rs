@@ -91,12 +91,11 @@ impl Pools {
                 conditions,
             } => self.client_down(client, normal, conditions, out),
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
-            Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| {
-                turn.spawn_error(n, Failure::Start);
-            }),
-            Event::SpawnKilled { proc } => self.on_proc(proc, out, |turn, n| {
-                turn.spawn_error(n, Failure::KilledStart);
-            }),
+            Event::SpawnError { proc } => self.spawn_error(proc, Failure::Start, out),
+            Event::SpawnKilled { proc } => self.spawn_error(proc, Failure::KilledStart, out),
+            Event::Evicted { proc, tenants } => {
+                self.on_proc(proc, out, |turn, n| turn.pool.evict(n, &tenants));
+            }
             Event::TeachOrResetDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.teach_or_reset_done(n, ok));
             }
@@ -129,6 +128,10 @@ impl Pools {
         }
         self.settle_tenants(out);
         self.share(out);
+    }
+
+    fn spawn_error(&mut self, proc: ProcId, failure: Failure, out: &mut Vec<PoolAction>) {
+        self.on_proc(proc, out, |turn, n| turn.spawn_error(n, failure));
     }
 
     /// Returns the row of a request that arrives now and has no place yet.

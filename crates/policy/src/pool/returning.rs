@@ -63,6 +63,12 @@ impl Turn<'_> {
     pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         match condition {
             Condition::Broken => self.stop_broken(number, StopReason::Broken),
+            Condition::NeedsForgetting if self.pool.has_isolates(number) => {
+                self.pool.life.throttle.served();
+                self.release(number, client);
+                self.pool.lose_isolate(number);
+                self.settle(number);
+            }
             Condition::NeedsForgetting if !self.pool.settings.can_forget => {
                 self.stop_broken(number, StopReason::Broken);
             }

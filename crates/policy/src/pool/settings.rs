@@ -109,6 +109,9 @@ pub enum Reuse {
     Any,
     /// Its tenant only, whatever the work: a process without a tenant never ran a function.
     Database,
+    /// Several tenants, each in an isolate of its own ([`PoolSettings::isolates_max`]), where processes have isolates;
+    /// elsewhere as [`Reuse::Any`].
+    Isolates,
 }
 
 /// In which order the waiters of a lane are served.
@@ -146,6 +149,9 @@ pub struct PoolSettings {
     /// Whether its processes can forget all that they were taught and that functions did to them. A change
     /// replaces the processes.
     pub can_forget: bool,
+    /// How many tenants may have an isolate in a process at a time; 0: processes have no isolates. A change replaces the
+    /// processes.
+    pub isolates_max: u32,
     /// Whether a request without a design document may get a process that another tenant's were taught, where no
     /// other is idle; as in the reference. Not where a process serves one tenant only.
     pub lends_taught: bool,
@@ -186,14 +192,24 @@ impl PoolSettings {
         }
     }
 
-    /// Whether a process serves one tenant only, whatever the work: until it ends, or until it forgets.
+    /// Whether a process serves one tenant only, whatever the work: until it ends, forgets, or selects the isolate of
+    /// another one.
     pub(crate) const fn keeps_apart(&self) -> bool {
-        self.can_forget || matches!(self.reuse, Reuse::Database)
+        self.can_forget || self.isolates_max > 0 || matches!(self.reuse, Reuse::Database)
     }
 
     /// Whether the past of processes from before says nothing under these settings.
     pub(super) fn replaces_those_of(&self, old: &Self) -> bool {
-        let rule = |settings: &Self| (settings.reuse, settings.can_forget, settings.lends_taught);
+        let rule = |settings: &Self| {
+            let Self {
+                reuse,
+                can_forget,
+                isolates_max,
+                lends_taught,
+                ..
+            } = *settings;
+            (reuse, can_forget, isolates_max, lends_taught)
+        };
         rule(self) != rule(old)
     }
 

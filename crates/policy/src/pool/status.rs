@@ -52,6 +52,8 @@ pub struct ProcStatus {
     pub db: Option<DbKey>,
     /// How many design documents it knows.
     pub ddocs: u32,
+    /// How many tenants have an isolate in it.
+    pub isolates: u32,
     /// How often it was assigned.
     pub uses: u64,
     /// Time since its opening succeeded.
@@ -90,6 +92,10 @@ pub struct PoolTotals {
     pub started: u64,
     /// Processes that forgot their tenant instead of being replaced.
     pub forgot: u64,
+    /// Isolates that were made.
+    pub isolates_made: u64,
+    /// Isolates that ended for others, or because they had taken too much memory.
+    pub isolates_evicted: u64,
     /// Openings that failed.
     pub start_failures: u64,
     /// Processes that ended unasked.
@@ -132,6 +138,10 @@ impl PoolStatus {
                     phase,
                     db: proc.tenant.as_ref().and_then(|tenant| tenant.db().cloned()),
                     ddocs: proc.ddocs.len() as u32,
+                    isolates: match proc.isolates_max {
+                        0 => 0,
+                        _ => proc.known().count() as u32,
+                    },
                     uses: proc.uses,
                     age: now.since(proc.born),
                     idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),

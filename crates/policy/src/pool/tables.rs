@@ -59,6 +59,10 @@ pub(crate) struct Proc {
     pub(crate) tenant: Option<Tenant>,
     /// What it knows, one text of an id. A short list: it is walked at each lending.
     pub(crate) ddocs: Vec<DdocKey>,
+    /// The isolates of other tenants, the one that was used longest ago first.
+    pub(crate) parked: Vec<Isolate>,
+    /// How many tenants may have an isolate in it; 0: it has no isolates.
+    pub(crate) isolates_max: u32,
     /// How often it was assigned.
     pub(crate) uses: u64,
     /// Whether it was assigned since it started, or forgot everything.
@@ -76,6 +80,15 @@ pub(crate) struct Proc {
     pub(super) born: Timestamp,
     /// When it last became idle.
     pub(super) last_use: Timestamp,
+}
+
+/// What a process holds of a tenant that it does not serve now.
+#[derive(Clone, Debug)]
+pub(crate) struct Isolate {
+    pub(crate) tenant: Tenant,
+    pub(crate) ddocs: Vec<DdocKey>,
+    /// When another tenant's isolate was selected in its place.
+    pub(super) left: Timestamp,
 }
 
 /// What a process does.
@@ -128,6 +141,8 @@ pub(crate) struct Opening {
     pub(crate) tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
     pub(crate) bulk: bool,
+    /// How many tenants may have an isolate in the process.
+    pub(crate) isolates_max: u32,
 }
 
 impl Pool {
@@ -179,6 +194,8 @@ impl Pool {
             state: ProcState::Transitioning,
             tenant: None,
             ddocs: Vec::new(),
+            parked: Vec::new(),
+            isolates_max: opening.isolates_max,
             uses: 0,
             has_served: false,
             left_by: None,
@@ -239,10 +256,10 @@ impl Pool {
         }
         self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
-        if let Some(tenant) = &proc.tenant
-            && self.waiters.len() > 0
-        {
-            self.waiters.note(tenant, |state| state.has_idle = true);
+        if self.waiters.len() > 0 {
+            for (tenant, _) in proc.known() {
+                self.waiters.note(tenant, |state| state.has_idle = true);
+            }
         }
     }
 
@@ -252,11 +269,11 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
         self.idle.take(number, proc);
         proc.state = ProcState::Transitioning;
-        if let Some(tenant) = &proc.tenant
-            && self.waiters.len() > 0
-        {
-            let has_idle = self.idle.has_idle(tenant);
-            self.waiters.note(tenant, |state| state.has_idle = has_idle);
+        if self.waiters.len() > 0 {
+            for (tenant, _) in proc.known() {
+                let has_idle = self.idle.has_idle(tenant);
+                self.waiters.note(tenant, |state| state.has_idle = has_idle);
+            }
         }
     }
 
@@ -371,7 +388,9 @@ impl Pool {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
-        self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
+        for (tenant, ddocs) in proc.shelves() {
+            self.idle.leave(tenant, ddocs);
+        }
         self.bulk -= u32::from(proc.bulk);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.remove(&(end, number));
@@ -428,7 +447,9 @@ impl Pool {
             idle.join(opening.tenant.as_ref(), &[]);
         }
         for (&number, proc) in &self.procs {
-            idle.join(proc.tenant.as_ref(), &proc.ddocs);
+            for (tenant, ddocs) in proc.shelves() {
+                idle.join(tenant, ddocs);
+            }
             if proc.state == ProcState::Idle {
                 idle.put(number, proc);
             }
@@ -464,6 +485,40 @@ impl Pool {
 }
 
 impl Proc {
+    /// The tenants whose functions ran in it, each with the design documents that it knows of it.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[DdocKey])> + Clone {
+        let parked = self
+            .parked
+            .iter()
+            .map(|isolate| (&isolate.tenant, &isolate.ddocs[..]));
+        let tenant = self.tenant.iter().map(|tenant| (tenant, &self.ddocs[..]));
+        tenant.chain(parked)
+    }
+
+    /// Where the idle indexes have it: under each tenant, and under none while it serves any.
+    pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
+        let untagged = match self.tenant {
+            None => Some(&self.ddocs[..]),
+            Some(_) => (self.isolates_max > 0).then_some(&[][..]),
+        };
+        let known = self.known().map(|(tenant, ddocs)| (Some(tenant), ddocs));
+        known.chain(untagged.map(|ddocs| (None, ddocs)))
+    }
+
+    /// Whether a tenant that it does not know would cost no other one anything.
+    pub(crate) fn has_room(&self) -> bool {
+        match self.isolates_max {
+            0 => self.tenant.is_none(),
+            most => self.known().count() < most as usize,
+        }
+    }
+
+    /// When the tenant that was not served for longest was served last.
+    pub(super) fn oldest_use(&self) -> Timestamp {
+        let parked = self.parked.first().map(|isolate| isolate.left);
+        parked.unwrap_or(self.last_use)
+    }
+
     /// For which tenant it is lent, while it is.
     pub(super) fn used_for(&self) -> Option<&Tenant> {
         let is_lent = matches!(self.state, ProcState::Assigned { .. });
@@ -473,7 +528,7 @@ impl Proc {
 }
 
 /// The row of a process whose number came from another table of the pool.
-fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
+pub(super) fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
     procs
         .get_mut(&number)
         .expect("PM-2: every process that another table names is in procs")

@@ -20,7 +20,7 @@ fn one_tagged_idle() -> (World, ProcId) {
 fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     let (mut world, proc) = one_tagged_idle();
     let request = world.ask(2, tagged("db", "_design/2"));
-    assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
+    assert_eq!(world.last, [taught(proc, request)]);
     let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
     assert_eq!(
@@ -98,10 +98,7 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, tagged("db", "_design/1"));
     let (proc, _) = opened(&world.last)[0];
-    assert_eq!(
-        world.on(Event::SpawnOk { proc }),
-        [PoolAction::Teach { proc, request }]
-    );
+    assert_eq!(world.on(Event::SpawnOk { proc }), [taught(proc, request)]);
     let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
     assert_eq!(actions[0], PoolAction::Refuse { request, why });

@@ -97,7 +97,7 @@ fn another_text_takes_the_place_of_the_old_one() {
     assert_eq!(world.status().procs[0].ddocs, 1);
     let request = world.ask(1, affinity(Some("db"), "_design/1", "1-a"));
     let proc = lease.proc;
-    assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
+    assert_eq!(world.last, [taught(proc, request)]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn untagged_process_that_knows_the_document_is_taught_again_to_become_tagged() {
     world.give_back(lease);
     let request = world.ask(2, tagged("db", "_design/1"));
     let proc = lease.proc;
-    assert!(world.last.contains(&PoolAction::Teach { proc, request }));
+    assert!(world.last.contains(&taught(proc, request)));
     world.run();
     let lease = world.lease(request, 2).expect("taught");
     world.give_back(lease);

@@ -36,7 +36,7 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     let request = world.ask(2, tagged("b", "_design/1"));
     assert_eq!(world.last, [PoolAction::Forget { proc }]);
     let actions = done(&mut world, proc, true);
-    assert_eq!(actions, [PoolAction::Teach { proc, request }]);
+    assert_eq!(actions, [taught(proc, request)]);
     done(&mut world, proc, true);
     let lease = world.lease(request, 2).expect("served");
     assert_eq!(lease.proc, proc);
@@ -48,7 +48,7 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     let request = world.ask(1, tagged("a", "_design/1"));
     assert_eq!(world.last, [PoolAction::Forget { proc }]);
     let actions = done(&mut world, proc, true);
-    assert_eq!(actions, [PoolAction::Teach { proc, request }]);
+    assert_eq!(actions, [taught(proc, request)]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn process_that_forgot_for_a_client_that_is_gone_is_anybodys() {
         assert_eq!((status.free, status.free_tagged), (1, 0));
         assert_eq!(status.procs[0].ddocs, 0);
         let request = world.ask(3, tagged("c", "_design/1"));
-        assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
+        assert_eq!(world.last, [taught(proc, request)]);
     }
 }
 
@@ -353,11 +353,7 @@ fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_
     world.give_back(lease);
     let request = world.ask(8, tagged("a", "_design/1"));
     let proc = lease.proc;
-    assert_eq!(
-        world.last,
-        [PoolAction::Teach { proc, request }],
-        "it is of a"
-    );
+    assert_eq!(world.last, [taught(proc, request)], "it is of a");
     done(&mut world, proc, true);
     let lease = world.lease(request, 8).expect("served");
     world.give_back(lease);

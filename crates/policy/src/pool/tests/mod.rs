@@ -14,6 +14,7 @@ mod fair;
 mod forgetting;
 mod grouped;
 mod histories;
+mod isolates;
 mod model;
 mod named;
 mod properties;
@@ -26,6 +27,7 @@ mod tenants;
 mod throttled;
 mod trial;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -82,6 +84,15 @@ fn plain(tenant: Tenant) -> Option<Affinity> {
 /// The tenant of a database.
 fn db(name: &str) -> Tenant {
     Tenant::Database(name.into())
+}
+
+/// A lesson that selects no isolate.
+fn taught(proc: ProcId, request: RequestId) -> PoolAction {
+    PoolAction::Teach {
+        proc,
+        request,
+        select: None,
+    }
 }
 
 /// A design-document client of a database, in the only text there is.

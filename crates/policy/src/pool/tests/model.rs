@@ -34,6 +34,7 @@ struct ModelPool {
     limits: Limits,
     reuse: Reuse,
     can_forget: bool,
+    isolates_max: u32,
     lends_taught: bool,
     /// Processes below this number were decided before `reuse` or `can_forget` changed.
     renewed: u64,
@@ -59,6 +60,7 @@ struct ModelOpening {
     ask: Option<Ask>,
     /// What it is meant for.
     tag: Option<Tenant>,
+    isolates_max: u32,
 }
 
 struct ModelProc {
@@ -66,6 +68,9 @@ struct ModelProc {
     state: State,
     tag: Option<Tenant>,
     ddocs: Vec<DdocKey>,
+    /// The isolates of other tenants, with what they know and since when they are others', the oldest first.
+    parked: Vec<(Tenant, Vec<DdocKey>, Timestamp)>,
+    isolates_max: u32,
     last_use: Timestamp,
     /// Who had it last, for whom, unless it was made as new since.
     left_by: Option<(ClientId, Tenant)>,
@@ -103,6 +108,47 @@ impl ModelProc {
         matches!(self.state, State::Idle)
     }
 
+    /// What it knows of a tenant; `None`: not even that.
+    fn knows(&self, tenant: &Tenant) -> Option<&[DdocKey]> {
+        let mut parked = self.parked.iter();
+        let parked = parked.find(|(other, ..)| other == tenant);
+        match &self.tag {
+            Some(tag) if tag == tenant => Some(&self.ddocs),
+            _ => parked.map(|(_, ddocs, _)| &ddocs[..]),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let known = self.parked.len() + usize::from(self.tag.is_some());
+        known < self.isolates_max.max(1) as usize
+    }
+
+    fn oldest_use(&self) -> Timestamp {
+        self.parked
+            .first()
+            .map_or(self.last_use, |(.., left)| *left)
+    }
+
+    fn select(&mut self, tenant: Tenant, now: Timestamp) -> Option<Select> {
+        if self.tag.as_ref() == Some(&tenant) {
+            return None;
+        }
+        if let Some(before) = self.tag.replace(tenant.clone()) {
+            let ddocs = std::mem::take(&mut self.ddocs);
+            self.parked.push((before, ddocs, now));
+        }
+        let is_new = !self.parked.iter().any(|(other, ..)| *other == tenant);
+        let own = |isolate: &mut (Tenant, Vec<DdocKey>, Timestamp)| isolate.0 == tenant;
+        if let Some((_, ddocs, _)) = self.parked.extract_if(.., own).next() {
+            self.ddocs = ddocs;
+        }
+        if self.parked.len() == self.isolates_max as usize {
+            self.parked.remove(0);
+        }
+        self.left_by = None;
+        Some(Select { tenant, is_new })
+    }
+
     /// Whether nothing that it was taught would be lost if it forgot.
     fn is_untaught(&self) -> bool {
         self.tag.is_some() && self.ddocs.is_empty()
@@ -115,7 +161,7 @@ impl ModelPool {
     }
 
     fn apart(&self) -> bool {
-        self.reuse == Reuse::Database || self.can_forget
+        self.reuse == Reuse::Database || self.can_forget || self.isolates_max > 0
     }
 
     fn limit(&self) -> usize {
@@ -129,7 +175,18 @@ impl ModelPool {
     /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
     /// are shared, for a client without a document: no tag, else its own. Among equals, the newest. If there is none, the one that was not used for longest of those that can forget their tenant
     /// and lose no document by that.
+    ///
+    /// With isolates: one that knows tenant and document, one that knows the tenant, one with room for it.
     fn pick_own(&self, ask: &Ask) -> Option<usize> {
+        if self.isolates_max > 0 {
+            let score = |proc: &ModelProc| match proc.knows(&ask.tenant()) {
+                Some(known) => Some(ask.ddoc().is_none_or(|ddoc| known.contains(ddoc)).into()),
+                None => proc.has_room().then_some(-1),
+            };
+            let idle = self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
+            let fits = idle.filter_map(|(at, proc)| Some((score(proc)?, proc.id, at)));
+            return fits.max().map(|(_, _, at)| at);
+        }
         let tag = ask.tag(self.apart());
         let takes_any = !self.apart() && ask.ddoc().is_none();
         let knows = |proc: &ModelProc| ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
@@ -210,6 +267,7 @@ impl Model {
             limits: *limits,
             reuse: Reuse::Any,
             can_forget: false,
+            isolates_max: 0,
             lends_taught: false,
             renewed: 0,
             procs: Vec::new(),
@@ -299,6 +357,14 @@ impl Model {
             } => self.down(client, &conditions),
             Event::SpawnOk { proc } => self.spawned(proc),
             Event::SpawnError { proc } => self.not_spawned(proc),
+            Event::Evicted { proc, tenants } => {
+                if self.find(proc).is_some() && !self.row(proc).is_idle() {
+                    let is_gone = |tenant: &Tenant| tenants.contains(tenant);
+                    self.row(proc)
+                        .parked
+                        .retain(|(tenant, ..)| !is_gone(tenant));
+                }
+            }
             Event::TeachOrResetDone { proc, ok } => self.helped(proc, ok),
             Event::ProcExit { proc, .. } => self.ended(proc),
             Event::OsProcIdle { proc } => self.idle_for_long(proc),
@@ -514,7 +580,10 @@ impl Model {
                         self.pools[at].last_impatience = self.now;
                     }
                     let ask = self.pools[at].queue.remove(first);
-                    self.forget(proc, Some(ask));
+                    match self.pools[at].isolates_max {
+                        0 => self.forget(proc, Some(ask)),
+                        _ => self.hand_over(proc, ask),
+                    }
                     continue;
                 }
                 if victims.is_empty() {
@@ -532,9 +601,10 @@ impl Model {
 
     fn forgetful(&self, at: usize) -> Option<ProcId> {
         let pool = &self.pools[at];
-        let procs = pool.procs.iter().filter(|_| pool.can_forget);
-        let tagged = procs.filter(|proc| proc.is_idle() && proc.tag.is_some());
-        let oldest = tagged.min_by_key(|proc| (proc.last_use, proc.id));
+        let can_forget = pool.can_forget || pool.isolates_max > 0;
+        let procs = pool.procs.iter().filter(|_| can_forget);
+        let full = procs.filter(|proc| proc.is_idle() && !proc.has_room());
+        let oldest = full.min_by_key(|proc| (proc.oldest_use(), proc.id));
         oldest.map(|proc| proc.id)
     }
 
@@ -576,7 +646,7 @@ impl Model {
             return false;
         }
         let mut procs = pool.procs.iter();
-        let used = procs.any(|proc| !proc.is_idle() && proc.tag == tag);
+        let used = procs.any(|proc| !proc.is_idle() && proc.knows(&head.tenant()).is_some());
         let opening = pool.opening.iter().any(|row| row.tag == tag);
         (used || opening) && !pool.limits.affinity_wait.is_zero()
     }
@@ -587,6 +657,13 @@ impl Model {
         let chosen = pool.pick(&ask).expect("the caller looked");
         let proc = &pool.procs[chosen];
         let id = proc.id;
+        if pool.isolates_max > 0 {
+            let known = proc.knows(&ask.tenant()).unwrap_or_default();
+            return match ask.ddoc().is_none_or(|ddoc| known.contains(ddoc)) {
+                true => self.assign(id, &ask),
+                false => self.teach(id, ask),
+            };
+        }
         let knows = ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
         let tag = ask.tag(pool.apart());
         if pool.apart() && proc.tag.is_some() && proc.tag != tag {
@@ -611,26 +688,48 @@ impl Model {
         self.numbers += 1;
         let request = ask.as_ref().map(|ask| ask.id);
         let tag = ask.as_ref().and_then(|ask| ask.tag(self.pools[at].apart()));
-        self.pools[at].opening.push(ModelOpening { id, ask, tag });
+        let isolates_max = self.pools[at].isolates_max;
+        self.pools[at].opening.push(ModelOpening {
+            id,
+            ask,
+            tag,
+            isolates_max,
+        });
         self.out.push(PoolAction::Open { proc: id, request });
     }
 
     fn teach(&mut self, proc: ProcId, ask: Ask) {
-        let tag = ask.tag(self.pools[proc.pool.0 as usize].apart());
+        let (now, tag) = (self.now, ask.tag(self.pools[proc.pool.0 as usize].apart()));
         let row = self.row(proc);
         let ddoc = ask.ddoc().cloned().expect("only a document is taught");
-        row.tag = row.tag.take().or(tag);
+        let select = match row.isolates_max {
+            0 => {
+                row.tag = row.tag.take().or(tag);
+                None
+            }
+            _ => row.select(ask.tenant(), now),
+        };
         let request = ask.id;
         row.state = State::Teaching(Some(ask), ddoc);
-        self.out.push(PoolAction::Teach { proc, request });
+        self.out.push(PoolAction::Teach {
+            proc,
+            request,
+            select,
+        });
     }
 
     fn assign(&mut self, proc: ProcId, ask: &Ask) {
         let token = Token(self.tokens);
         self.tokens += 1;
-        let tag = ask.tag(self.pools[proc.pool.0 as usize].apart());
+        let (now, tag) = (self.now, ask.tag(self.pools[proc.pool.0 as usize].apart()));
         let row = self.row(proc);
-        row.tag = row.tag.take().or(tag);
+        let select = match row.isolates_max {
+            0 => {
+                row.tag = row.tag.take().or(tag);
+                None
+            }
+            _ => row.select(ask.tenant(), now),
+        };
         row.state = State::Assigned(ask.client, token);
         let before = row.left_by.replace((ask.client, ask.tenant()));
         let reset = before.is_some() && before != row.left_by;
@@ -640,6 +739,7 @@ impl Model {
             proc,
             token,
             reset,
+            select,
         });
     }
 
@@ -658,6 +758,8 @@ impl Model {
             state: State::Resetting,
             tag: None,
             ddocs: Vec::new(),
+            parked: Vec::new(),
+            isolates_max: opening.isolates_max,
             last_use: self.now,
             left_by: None,
         };
@@ -729,6 +831,13 @@ impl Model {
     fn come_back(&mut self, proc: ProcId, condition: Condition) {
         match (condition, self.fate(proc)) {
             (Condition::Broken, _) => self.stop(proc, StopReason::Broken),
+            (Condition::NeedsForgetting, _) if self.row(proc).isolates_max > 0 => {
+                let row = self.row(proc);
+                row.tag = None;
+                row.left_by = None;
+                row.ddocs.clear();
+                self.rest(proc);
+            }
             (Condition::NeedsForgetting, _) if !self.pools[proc.pool.0 as usize].can_forget => {
                 self.stop(proc, StopReason::Broken);
             }
@@ -772,7 +881,8 @@ impl Model {
             return false;
         };
         let leaving = self.leaving.map(Tenant::Client);
-        leaving.is_some() && self.pools[at].procs[index].tag == leaving
+        let proc = &self.pools[at].procs[index];
+        leaving.is_some() && proc.tag == leaving && proc.isolates_max == 0
     }
 
     fn stop(&mut self, proc: ProcId, why: StopReason) {
@@ -806,9 +916,23 @@ impl Model {
             return;
         };
         pool.limits = settings.limits;
-        let new = (settings.reuse, settings.can_forget, settings.lends_taught);
-        if (pool.reuse, pool.can_forget, pool.lends_taught) != new {
-            (pool.reuse, pool.can_forget, pool.lends_taught) = new;
+        let PoolSettings {
+            reuse,
+            can_forget,
+            isolates_max,
+            lends_taught,
+            ..
+        } = *settings;
+        let new = (reuse, can_forget, isolates_max, lends_taught);
+        if (
+            pool.reuse,
+            pool.can_forget,
+            pool.isolates_max,
+            pool.lends_taught,
+        ) != new
+        {
+            (pool.reuse, pool.can_forget, pool.lends_taught) = (reuse, can_forget, lends_taught);
+            pool.isolates_max = isolates_max;
             pool.renewed = self.numbers;
             for opening in &mut pool.opening {
                 if let Some(ask) = &opening.ask {
@@ -820,9 +944,9 @@ impl Model {
         let pool = &self.pools[at];
         let idle = pool.procs.iter().filter(|proc| proc.is_idle());
         let mut idle: Vec<(bool, Timestamp, ProcId)> = idle
-            .map(|proc| match proc.tag {
-                Some(_) => (false, proc.last_use, proc.id),
-                None => (true, Timestamp::ZERO, proc.id),
+            .map(|proc| match proc.has_room() {
+                false => (false, proc.oldest_use(), proc.id),
+                true => (true, Timestamp::ZERO, proc.id),
             })
             .collect();
         idle.sort_unstable();

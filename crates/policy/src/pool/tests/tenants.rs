@@ -268,7 +268,7 @@ fn change_of_reuse_replaces_the_processes() {
     for reuse in [Reuse::Database, Reuse::Any] {
         let before = match reuse {
             Reuse::Database => Reuse::Any,
-            Reuse::Any => Reuse::Database,
+            Reuse::Any | Reuse::Isolates => Reuse::Database,
         };
         let mut world = World::with(PoolSettings {
             reuse: before,

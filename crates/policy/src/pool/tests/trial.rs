@@ -40,6 +40,9 @@ pub(super) enum Step {
     Configure(u32, Limits),
     Reuse(u32, Reuse),
     CanForget(u32, bool),
+    Isolates(u32, u32),
+    /// A process that is in use ends one of the isolates that it has parked.
+    Evict(usize, usize),
     LendsTaught(u32, bool),
     /// Of a database: its share in thousandths, and the length of its queue; 0 is no bound.
     Bound(&'static str, u32, u32),
@@ -68,9 +71,56 @@ pub(super) struct Trial {
     served: BTreeMap<ProcId, Tenant>,
     /// The tenant that had a process which is not shared since it forgot.
     ran_for: BTreeMap<ProcId, Tenant>,
+    /// What the processes that have isolates have of them.
+    isolates: BTreeMap<ProcId, Isolates>,
+    /// What they have ended of it since.
+    evicted: Vec<(ProcId, Tenant)>,
     /// Pool -> the newest process from before its `reuse` changed.
     renewed: [u64; 2],
     rules: BTreeMap<String, TenantRule>,
+}
+
+/// What a process has of its tenants.
+#[derive(Default)]
+struct Isolates {
+    most: usize,
+    /// The one that is selected comes last.
+    known: Vec<(Tenant, BTreeMap<Arc<str>, DdocKey>)>,
+    /// What it learns for the selected one.
+    lesson: Option<DdocKey>,
+}
+
+impl Isolates {
+    /// Returns whose isolate has made room.
+    fn select(&mut self, Select { tenant, is_new }: Select) -> Option<Tenant> {
+        let place = self.known.iter().position(|(other, _)| *other == tenant);
+        assert!(
+            is_new || place.is_some(),
+            "PM-24: {tenant:?} has no isolate"
+        );
+        let before = place.map(|place| self.known.remove(place).1);
+        let before = before.filter(|_| !is_new).unwrap_or_default();
+        self.known.push((tenant, before));
+        (self.known.len() > self.most).then(|| self.known.remove(0).0)
+    }
+
+    /// Ends one that is not selected.
+    fn end(&mut self, n: usize) -> Option<Tenant> {
+        let parked = self.known.len().checked_sub(1)?;
+        Some(self.known.remove(n.checked_rem(parked)?).0)
+    }
+
+    /// Requires that it can serve a tenant at once.
+    fn serves(&self, tenant: &Tenant, ddoc: Option<&DdocKey>) {
+        let (selected, ddocs) = self.known.last().expect("PM-24: nothing is selected");
+        assert_eq!(
+            selected, tenant,
+            "PM-24: another tenant's isolate is selected"
+        );
+        if let Some(ddoc) = ddoc {
+            assert_eq!(ddocs.get(&ddoc.id), Some(ddoc), "it knows the document");
+        }
+    }
 }
 
 impl Trial {
@@ -95,6 +145,8 @@ impl Trial {
             forgetting: BTreeSet::new(),
             served: BTreeMap::new(),
             ran_for: BTreeMap::new(),
+            isolates: BTreeMap::new(),
+            evicted: Vec::new(),
             renewed: [0; 2],
             rules: BTreeMap::new(),
         }
@@ -148,21 +200,18 @@ impl Trial {
             Step::Configure(pool, limits) => self.reconfigured(PoolId(pool), |settings| {
                 settings.limits = limits;
             }),
-            Step::Reuse(pool, reuse) => {
-                let newest = self.procs.iter().map(|proc| proc.number).max();
-                self.renewed[pool as usize] = newest.unwrap_or_default();
-                self.reconfigured(PoolId(pool), |settings| settings.reuse = reuse)
-            }
-            Step::CanForget(pool, can) => {
-                let newest = self.procs.iter().map(|proc| proc.number).max();
-                self.renewed[pool as usize] = newest.unwrap_or_default();
-                self.reconfigured(PoolId(pool), |settings| settings.can_forget = can)
+            Step::Reuse(pool, reuse) => self.renewed(pool, |settings| settings.reuse = reuse),
+            Step::CanForget(pool, can) => self.renewed(pool, |settings| settings.can_forget = can),
+            Step::Isolates(pool, most) => {
+                self.renewed(pool, |settings| settings.isolates_max = most)
             }
             Step::LendsTaught(pool, lends) => {
-                let newest = self.procs.iter().map(|proc| proc.number).max();
-                self.renewed[pool as usize] = newest.unwrap_or_default();
-                self.reconfigured(PoolId(pool), |settings| settings.lends_taught = lends)
+                self.renewed(pool, |settings| settings.lends_taught = lends)
             }
+            Step::Evict(n, isolate) => match self.evict(n, isolate) {
+                Some(event) => event,
+                None => return,
+            },
             Step::Bound(db, share, queue) => self.bounded(db, share, queue),
             Step::Charge(db, ms) => Event::Charge {
                 db: db.into(),
@@ -171,6 +220,21 @@ impl Trial {
             Step::Shutdown => Event::Shutdown,
         };
         self.on(event);
+    }
+
+    /// Settings change by which processes are replaced.
+    fn renewed(&mut self, pool: u32, change: impl FnOnce(&mut PoolSettings)) -> Event {
+        let newest = self.procs.iter().map(|proc| proc.number).max();
+        self.renewed[pool as usize] = newest.unwrap_or_default();
+        self.reconfigured(PoolId(pool), change)
+    }
+
+    fn evict(&mut self, n: usize, isolate: usize) -> Option<Event> {
+        let used = self.leases.iter().map(|lease| lease.proc);
+        let used: Vec<ProcId> = used.chain(self.helping.iter().copied()).collect();
+        let proc = pick(&used, n)?;
+        let tenants = vec![self.isolates.get_mut(&proc)?.end(isolate)?];
+        Some(Event::Evicted { proc, tenants })
     }
 
     fn reconfigured(&self, pool: PoolId, change: impl FnOnce(&mut PoolSettings)) -> Event {
@@ -252,6 +316,13 @@ impl Trial {
             self.served.remove(&proc);
             self.ran_for.remove(&proc);
         }
+        if let Event::TeachOrResetDone { proc, ok: true } = event
+            && let Some(row) = self.isolates.get_mut(&proc)
+            && let Some(ddoc) = row.lesson.take()
+        {
+            let (_, ddocs) = row.known.last_mut().expect("a lesson is for a tenant");
+            ddocs.insert(Arc::clone(&ddoc.id), ddoc);
+        }
         let mut actions = Vec::new();
         self.pools.handle(event.clone(), self.now, &mut actions);
         let expected = self.model.handle(event.clone(), self.now);
@@ -263,6 +334,10 @@ impl Trial {
         for action in actions {
             self.note(action);
         }
+        while let Some((proc, tenant)) = self.evicted.pop() {
+            let tenants = vec![tenant];
+            self.on(Event::Evicted { proc, tenants });
+        }
         let pools = &self.pools;
         self.leases
             .retain(|lease| pools.holds(lease.client, lease.proc, lease.token));
@@ -270,11 +345,21 @@ impl Trial {
 
     fn note(&mut self, action: PoolAction) {
         match action {
-            PoolAction::Open { proc, .. } => {
-                self.opening.push(proc);
-                self.procs.push(proc);
+            PoolAction::Open { proc, .. } => self.opens(proc),
+            PoolAction::Teach {
+                proc,
+                request,
+                select,
+            } => {
+                self.helping.push(proc);
+                if let Some(row) = self.isolates.get_mut(&proc) {
+                    let asked = self.asked[&request].1.as_ref();
+                    row.lesson = asked.and_then(|asked| asked.ddoc.clone());
+                    let evicted = select.and_then(|select| row.select(select));
+                    self.evicted.extend(evicted.map(|tenant| (proc, tenant)));
+                }
             }
-            PoolAction::Teach { proc, .. } | PoolAction::Reset { proc } => self.helping.push(proc),
+            PoolAction::Reset { proc } => self.helping.push(proc),
             PoolAction::Forget { proc } => {
                 self.helping.push(proc);
                 self.forgetting.insert(proc);
@@ -289,36 +374,62 @@ impl Trial {
                 request,
                 proc,
                 token,
+                select,
                 ..
-            } => {
-                self.answered(request);
-                assert!(self.tokens.insert(token), "PM-3: {token:?} was used before");
-                let (client, affinity) = self.asked[&request].clone();
-                let has_ddoc = affinity
-                    .as_ref()
-                    .is_some_and(|wanted| wanted.ddoc.is_some());
-                let own = Tenant::Client(client);
-                let tenant = affinity.map_or(own, |affinity| affinity.tenant);
-                if has_ddoc && matches!(tenant, Tenant::Database(_)) {
-                    let before = self.served.entry(proc).or_insert_with(|| tenant.clone());
-                    assert_eq!(*before, tenant, "PM-8: {proc} serves two databases");
-                }
-                let settings = self.pools.settings(proc.pool);
-                let is_apart = settings.is_some_and(PoolSettings::keeps_apart);
-                let is_new = proc.number > self.renewed[proc.pool.0 as usize];
-                if is_new && is_apart {
-                    let before = self.ran_for.entry(proc).or_insert_with(|| tenant.clone());
-                    assert_eq!(*before, tenant, "PM-24: {proc} serves two tenants");
-                }
-                self.leases.push(Lease {
-                    client,
-                    proc,
-                    token,
-                });
-            }
+            } => self.assigned(request, (proc, token), select),
             PoolAction::ProcRevoked { .. } | PoolAction::PoolGone { .. } | PoolAction::Warn(_) => {
                 panic!("{action:?} of a language's own pool")
             }
+        }
+    }
+
+    fn opens(&mut self, proc: ProcId) {
+        self.opening.push(proc);
+        self.procs.push(proc);
+        let settings = self.pools.settings(proc.pool);
+        let most = settings.map_or(0, |settings| settings.isolates_max) as usize;
+        if most > 0 {
+            let known = Isolates {
+                most,
+                ..Isolates::default()
+            };
+            self.isolates.insert(proc, known);
+        }
+    }
+
+    fn assigned(
+        &mut self,
+        request: RequestId,
+        (proc, token): (ProcId, Token),
+        select: Option<Select>,
+    ) {
+        self.answered(request);
+        assert!(self.tokens.insert(token), "PM-3: {token:?} was used before");
+        let (client, affinity) = self.asked[&request].clone();
+        let (tenant, ddoc) = match affinity {
+            Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
+            None => (Tenant::Client(client), None),
+        };
+        self.leases.push(Lease {
+            client,
+            proc,
+            token,
+        });
+        if let Some(row) = self.isolates.get_mut(&proc) {
+            let evicted = select.and_then(|select| row.select(select));
+            self.evicted.extend(evicted.map(|tenant| (proc, tenant)));
+            return row.serves(&tenant, ddoc.as_ref());
+        }
+        if ddoc.is_some() && matches!(tenant, Tenant::Database(_)) {
+            let before = self.served.entry(proc).or_insert_with(|| tenant.clone());
+            assert_eq!(*before, tenant, "PM-8: {proc} serves two databases");
+        }
+        let settings = self.pools.settings(proc.pool);
+        let is_apart = settings.is_some_and(PoolSettings::keeps_apart);
+        let is_new = proc.number > self.renewed[proc.pool.0 as usize];
+        if is_new && is_apart {
+            let before = self.ran_for.entry(proc).or_insert_with(|| tenant.clone());
+            assert_eq!(*before, tenant, "PM-24: {proc} serves two tenants");
         }
     }
 

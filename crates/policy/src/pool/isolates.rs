@@ -1,0 +1,87 @@
+//! What the isolates of a process are known to hold, and which one is selected.
+//!
+//! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the one that is
+//!           selected, and those that are parked. Selecting another one parks the first.
+//! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants (PM-24).
+//!           What is not known here is made anew when it is selected, whatever the process may still have.
+//! CALLED    By the handlers of one pool's events.
+//! SOURCE    None in CouchDB; workerd and isolated-vm keep isolates in one process.
+
+use super::action::Select;
+use super::id::Tenant;
+use super::tables::{Isolate, Pool, ProcState, known};
+use crate::time::Timestamp;
+
+impl Pool {
+    /// Whether a process has isolates.
+    pub(super) fn has_isolates(&self, number: u64) -> bool {
+        let proc = self.procs.get(&number);
+        proc.is_some_and(|proc| proc.isolates_max > 0)
+    }
+
+    /// Ties a process in hand to the isolate of a tenant, if it has isolates; the one that was used longest ago makes
+    /// room if there are too many. `None`: there is nothing to select.
+    pub(super) fn select(
+        &mut self,
+        number: u64,
+        tenant: &Tenant,
+        now: Timestamp,
+    ) -> Option<Select> {
+        let proc = known(&mut self.procs, number);
+        if proc.isolates_max == 0 || proc.tenant.as_ref() == Some(tenant) {
+            return None;
+        }
+        if let Some(before) = proc.tenant.take() {
+            proc.parked.push(Isolate {
+                tenant: before,
+                ddocs: std::mem::take(&mut proc.ddocs),
+                left: now,
+            });
+        }
+        let place = proc
+            .parked
+            .iter()
+            .position(|isolate| isolate.tenant == *tenant);
+        if let Some(place) = place {
+            proc.ddocs = proc.parked.remove(place).ddocs;
+        } else {
+            self.idle.join(Some(tenant), &[]);
+            self.totals.isolates_made += 1;
+        }
+        proc.tenant = Some(tenant.clone());
+        // It is reset with that.
+        proc.left_by = None;
+        if proc.parked.len() >= proc.isolates_max as usize {
+            let oldest = proc.parked.remove(0);
+            self.idle.leave(Some(&oldest.tenant), &oldest.ddocs);
+            self.totals.isolates_evicted += 1;
+        }
+        let (tenant, is_new) = (tenant.clone(), place.is_none());
+        Some(Select { tenant, is_new })
+    }
+
+    /// Nobody knows what is in the isolate that is selected in a process in hand.
+    pub(super) fn lose_isolate(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        if let Some(tenant) = proc.tenant.take() {
+            self.idle.leave(Some(&tenant), &proc.ddocs);
+        }
+        proc.ddocs.clear();
+        proc.left_by = None;
+    }
+
+    /// A process that is in use has ended isolates that were parked.
+    pub(super) fn evict(&mut self, number: u64, tenants: &[Tenant]) {
+        let proc = self.procs.get_mut(&number);
+        let Some(proc) = proc.filter(|proc| proc.state != ProcState::Idle) else {
+            return;
+        };
+        for isolate in proc
+            .parked
+            .extract_if(.., |isolate| tenants.contains(&isolate.tenant))
+        {
+            self.idle.leave(Some(&isolate.tenant), &isolate.ddocs);
+            self.totals.isolates_evicted += 1;
+        }
+    }
+}

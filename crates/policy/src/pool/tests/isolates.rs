@@ -1,0 +1,194 @@
+//! Processes with isolates: several tenants each, one of them selected.
+
+use proptest::prelude::*;
+
+use super::properties::{any_busy_step, any_limits, any_step};
+use super::trial::{Step, Trial};
+use super::*;
+
+const WAIT: Duration = Duration::from_millis(50);
+
+fn world(hard: u32, isolates_max: u32) -> World {
+    World::with(PoolSettings {
+        isolates_max,
+        ..PoolSettings::from(Limits {
+            affinity_wait: WAIT,
+            ..limits(hard, hard)
+        })
+    })
+}
+
+/// Has a client of a database call a function of its design document; which process it had.
+fn call(world: &mut World, client: u64, name: &str) -> ProcId {
+    let lease = world.take(client, tagged(name, "_design/1"));
+    world.give_back(lease);
+    lease.proc
+}
+
+fn made_and_evicted(world: &World) -> (u64, u64) {
+    let totals = world.totals();
+    (totals.isolates_made, totals.isolates_evicted)
+}
+
+#[test]
+fn one_process_serves_as_many_tenants_as_it_has_isolates_for_and_keeps_what_each_has_taught() {
+    let mut world = world(4, 3);
+    for db in ["a", "b", "c"] {
+        call(&mut world, 1, db);
+    }
+    assert_eq!(world.totals().started, 1, "it had room");
+    for name in ["a", "b", "c", "a"] {
+        let request = world.ask(2, tagged(name, "_design/1"));
+        let (tenant, is_new) = (db(name), false);
+        let expected = Some(Select { tenant, is_new });
+        let is_at_once = |action: &PoolAction| match action {
+            PoolAction::Assign { select, reset, .. } => *select == expected && !reset,
+            _ => false,
+        };
+        assert!(
+            matches!(&world.last[..], [action] if is_at_once(action)),
+            "{:?}",
+            world.last
+        );
+        let lease = world.lease(request, 2).expect("at once");
+        world.give_back(lease);
+    }
+    // The same tenant again selects nothing.
+    let request = world.ask(2, tagged("a", "_design/1"));
+    assert!(matches!(
+        &world.last[..],
+        [PoolAction::Assign { select: None, .. }]
+    ));
+    assert!(world.lease(request, 2).is_some());
+    assert_eq!(made_and_evicted(&world), (3, 0));
+    assert_eq!(world.status().procs[0].isolates, 3);
+}
+
+#[test]
+fn a_tenant_more_gets_a_process_of_its_own_while_there_is_a_slot_and_then_the_place_of_the_oldest()
+{
+    let mut world = world(2, 2);
+    let first = call(&mut world, 1, "a");
+    assert_eq!(call(&mut world, 1, "b"), first);
+    let second = call(&mut world, 1, "c");
+    assert_ne!(second, first, "there was a slot");
+    assert_eq!(call(&mut world, 1, "d"), second);
+    // All are full: `a` was used longest ago, in the first.
+    assert_eq!(call(&mut world, 1, "e"), first);
+    assert_eq!(made_and_evicted(&world).1, 1);
+    let proc = call(&mut world, 1, "b");
+    assert_eq!(proc, first, "only a has gone");
+    assert_eq!(world.totals().started, 2);
+}
+
+#[test]
+fn a_waiter_waits_for_the_process_that_knows_it_no_longer_than_its_affinity_wait() {
+    let mut world = world(2, 1);
+    let of_a = world.take(1, tagged("a", "_design/1"));
+    let of_b = world.take(1, tagged("b", "_design/1"));
+    let waiter = world.ask(2, tagged("a", "_design/1"));
+    world.give_back(of_b);
+    assert!(
+        world.lease(waiter, 2).is_none(),
+        "its own process is in use"
+    );
+    world.advance(WAIT);
+    world.run();
+    assert_eq!(
+        world.lease(waiter, 2).expect("in the place of b").proc,
+        of_b.proc
+    );
+    world.give_back(of_a);
+}
+
+#[test]
+fn an_isolate_that_its_holder_has_taught_is_made_anew_and_the_others_stay() {
+    let mut world = world(1, 3);
+    call(&mut world, 1, "a");
+    let lease = world.take(1, tagged("b", "_design/1"));
+    world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsForgetting);
+    let request = world.ask(2, tagged("b", "_design/1"));
+    let (tenant, is_new) = (db("b"), true);
+    let (proc, select) = (lease.proc, Some(Select { tenant, is_new }));
+    assert_eq!(
+        world.last,
+        [PoolAction::Teach {
+            proc,
+            request,
+            select
+        }]
+    );
+    world.run();
+    let lease = world.lease(request, 2).expect("taught");
+    world.give_back(lease);
+    world.ask(2, tagged("a", "_design/1"));
+    assert!(
+        matches!(&world.last[..], [PoolAction::Assign { .. }]),
+        "{:?}",
+        world.last
+    );
+}
+
+#[test]
+fn an_isolate_that_the_process_has_ended_is_made_and_taught_again() {
+    let mut world = world(1, 3);
+    call(&mut world, 1, "a");
+    let lease = world.take(1, tagged("b", "_design/1"));
+    let (proc, tenants) = (lease.proc, vec![db("a")]);
+    world.on(Event::Evicted { proc, tenants });
+    world.give_back(lease);
+    let request = world.ask(2, tagged("a", "_design/1"));
+    let (tenant, is_new) = (db("a"), true);
+    let select = Some(Select { tenant, is_new });
+    assert_eq!(
+        world.last,
+        [PoolAction::Teach {
+            proc,
+            request,
+            select
+        }]
+    );
+}
+
+/// Steps of pools with isolates, whose number changes now and then.
+fn isolates_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
+    (step, 0..60_u32, 0..1000_usize).prop_map(|(step, luck, n)| match luck {
+        0 => Step::Isolates(0, n as u32 % 4),
+        1..5 => Step::Evict(n, n / 7),
+        _ => step,
+    })
+}
+
+proptest! {
+    #[test]
+    fn core_and_model_agree_where_processes_have_isolates(
+        limits in prop::collection::vec(any_limits(), 2),
+        most in 1..4_u32,
+        steps in prop::collection::vec(isolates_step(any_step()), 1..150),
+    ) {
+        let mut trial = Trial::new(&limits);
+        trial.step(Step::Isolates(0, most));
+        trial.step(Step::Isolates(1, 2));
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+
+    #[test]
+    fn core_and_model_agree_where_waiters_may_overtake_and_processes_have_isolates(
+        hard_limit in 1..6_u32,
+        most in 1..4_u32,
+        wait_ms in prop_oneof![Just(0), 20..80_u64],
+        steps in prop::collection::vec(isolates_step(any_busy_step()), 50..200),
+    ) {
+        let affinity_wait = Duration::from_millis(wait_ms);
+        let limits = Limits { hard_limit, soft_limit: 2, affinity_wait };
+        let mut trial = Trial::new(&[limits]);
+        trial.step(Step::Isolates(0, most));
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+}
