@@ -22,6 +22,7 @@ use crate::otp::clock::Clock;
 use crate::otp::pid::Pid;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::LogTerms;
+use crate::query_server::isolates::IsolateTerms;
 use crate::query_server::language::LanguageName;
 use child::Spawner;
 use child::cell::terms::CellTerms;
@@ -55,6 +56,8 @@ pub struct StartContext {
     pub line_bytes_max: usize,
     /// The cell that it is put in, if it is a child.
     pub cell: CellTerms,
+    /// How it keeps several tenants apart in isolates, if it does.
+    pub isolates: Option<IsolateTerms>,
     /// Whether its pool is under stress: it should work for shorter times.
     pub stress: bool,
     /// The log, with the process's identity.
@@ -90,6 +93,11 @@ pub trait Language: Send + Sync {
     /// taught and all that functions left in them, are then as after a first `["reset", CONFIG]`, and answer
     /// `true`. Only then may a process serve another database afterwards.
     fn can_forget(&self) -> bool {
+        false
+    }
+
+    /// Tells whether its processes have isolates ([`IsolateTerms`]).
+    fn has_isolates(&self) -> bool {
         false
     }
 

@@ -96,6 +96,8 @@ pub struct ManagerSettings {
     pub log_bytes_max: usize,
     /// Whom the processes of pools may serve; none: it depends on their language.
     pub reuse: Option<Reuse>,
+    /// How many tenants may have an isolate in a process.
+    pub isolates_max: u32,
     /// How a database's name becomes a tag.
     pub db_tag: policy::pool::db_tag::DbTag,
     /// The arguments of `reset`: a JSON object.
@@ -112,7 +114,9 @@ impl ManagerSettings {
     /// Returns who may be served by the processes of a language, where their pool's section says nothing else:
     /// a language that keeps functions apart by itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
-        let by_language = if language.is_some_and(|language| language.isolates_functions()) {
+        let by_language = if language.is_some_and(|language| language.has_isolates()) {
+            Reuse::Isolates
+        } else if language.is_some_and(|language| language.isolates_functions()) {
             Reuse::Any
         } else {
             Reuse::Database
@@ -129,6 +133,10 @@ impl ManagerSettings {
             can_forget: language
                 .as_ref()
                 .is_some_and(|language| language.can_forget()),
+            isolates_max: language
+                .as_ref()
+                .filter(|language| language.has_isolates())
+                .map_or(0, |_| self.isolates_max),
             isolates_functions: language.is_some_and(|language| language.isolates_functions()),
         }
     }

@@ -44,14 +44,18 @@ use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
 use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
 use crate::query_server::child_log::{ChildLog, remedy_of_refused};
+use crate::query_server::isolates::evicted;
 use crate::query_server::line::{Line, classify};
-use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
+use crate::query_server::proc_shared::{First, MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::{self, Command};
 use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 use policy::pool::Token;
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+
+/// What a process has done that did not select an isolate.
+const NOT_SELECTED: &str = "an answer to tenant that does not say which isolates have ended";
 
 /// The least time between two looks at whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -174,38 +178,54 @@ impl<B: Backend> Process<B> {
         self.backend.refusal(prompt, &self.context)
     }
 
-    /// Returns the `reset` that goes before a prompt, among the unanswered already: where somebody else has left
-    /// something in the process. A `reset` of the holder's own takes its place only if it has to be answered with
-    /// `true`: a query server may refuse any other, and keep what it has.
-    fn reset_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Option<Bytes> {
+    /// Returns what goes before a prompt, among the unanswered already: the selection of an isolate, and a `reset` where
+    /// somebody else has left something. A `reset` of the holder's own takes its place only if it has to be answered
+    /// with `true`: a query server may refuse any other, and keep what it has.
+    fn lines_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Vec<Bytes> {
         let is_ours = prompt.token == MANAGER_TOKEN;
         let resets = matches!(commands.first(), Some(Command::Reset | Command::Forget));
         let was_used = self.is_used;
         self.is_used = !is_ours || (was_used && !resets);
         if !self.shared.is(ProcFlag::LeftByAnother) {
-            return None;
+            return Vec::new();
         }
+        let First { config, select } = self.shared.take_first();
+        let is_selected = select.is_none();
         let is_reset = if is_ours {
-            resets || self.shared.is_left_by_call()
+            resets || (is_selected && self.shared.is_left_by_call())
         } else {
             prompt.answer_to.awaits_reset()
         };
-        let config = self
-            .shared
-            .take_reset_first()
-            .filter(|_| was_used && !is_reset)?;
-        self.is_used = !is_ours;
+        let mut lines = Vec::new();
+        if let (Some(select), Some(isolates)) = (select, &self.context.isolates) {
+            lines.push(isolates.line(&select));
+            self.add_first(Command::Other, true);
+            self.shared.set_left_reset(None);
+        }
+        if let Some(config) = config
+            && (was_used || !is_selected)
+            && !is_reset
+        {
+            self.is_used = !is_ours;
+            lines.push(prompt::reset(&config));
+            self.add_first(Command::Reset, false);
+        }
+        lines
+    }
+
+    /// Adds a command of our own to the unanswered: the selection of an isolate, or a `reset`.
+    fn add_first(&mut self, command: Command, selects: bool) {
         self.unanswered.add(UnansweredPrompt {
             timeout: self.context.prompt_timeout,
             tenant_key: None,
             reset_timeout: self.context.prompt_timeout,
             answer_to: AnswerTo::One(None),
-            commands: vec![Command::Reset].into_iter(),
+            commands: vec![command].into_iter(),
             transcript: None,
             loan: None,
-            unless_true: true,
+            unless_true: !selects,
+            selects,
         });
-        Some(prompt::reset(&config))
     }
 
     /// Notes who prompts the process now, and whose words it keeps from here on. Returns whether another holder did
@@ -344,6 +364,13 @@ impl<B: Backend> Process<B> {
                 self.unanswered.note_said(entry);
             }
             (Line::Malformed(what), _) | (_, Some(what)) => self.break_off(what, &line, ctx),
+            (_, None) if self.unanswered.selects() => match evicted(&line) {
+                Some(tenants) => {
+                    self.shared.note_evicted(tenants);
+                    return Some(Ok(line));
+                }
+                None => self.break_off(NOT_SELECTED, &line, ctx),
+            },
             (Line::Answer(answer), None) => return Some(Ok(answer)),
             (Line::Error(error), None) => return Some(Err(PromptError::function(error, false))),
             (Line::Fatal(error), None) => {
@@ -505,20 +532,15 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             return;
         }
         let changes_ddocs = |command: &Command| matches!(command, Command::Teach | Command::Forget);
-        if prompt.token != MANAGER_TOKEN {
-            if commands.iter().any(changes_ddocs) {
-                self.shared.set(ProcFlag::TaughtByClient, true);
-            }
-        } else if commands.contains(&Command::Forget) {
-            // What clients have taught goes with the rest. If it does not, the process goes.
-            self.shared.set(ProcFlag::TaughtByClient, false);
+        if prompt.token != MANAGER_TOKEN && commands.iter().any(changes_ddocs) {
+            self.shared.set(ProcFlag::TaughtByClient, true);
         }
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);
         }
         let is_after_another = self.note_holder(prompt.token);
-        let reset = self.reset_before(&prompt, &commands);
-        let count = count + usize::from(reset.is_some());
+        let before = self.lines_before(&prompt, &commands);
+        let count = count + before.len();
         // What the manager teaches does not undo a `reset`.
         let is_lesson = prompt.token == MANAGER_TOKEN && commands == [Command::Teach];
         if !is_lesson {
@@ -526,7 +548,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let own_timeout = self.prompt_timeout(prompt.token);
         let timeout = prompt.timeout.unwrap_or(own_timeout);
-        let pieces: Vec<Bytes> = reset
+        let pieces: Vec<Bytes> = before
             .into_iter()
             .chain(prompt.pieces().into_iter().flatten())
             .collect();
@@ -540,6 +562,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
                 _ => timeout,
             },
             unless_true: is_after_another && prompt.answer_to.awaits_reset(),
+            selects: false,
             answer_to: prompt.answer_to,
             commands: commands.into_iter(),
             transcript: prompt.verbatim.then(Vec::new),

@@ -57,6 +57,7 @@ pub(crate) fn manager_settings(
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
         reuse: query_servers.cell.reuse,
+        isolates_max: query_servers.isolates_max,
         db_tag: query_servers.db_tag,
         reset_config: Arc::from(config.reset_config()),
         languages,
@@ -123,6 +124,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     .with_abilities(Ability::VARIANTS)
     .isolating_functions()
     .forgetting()
+    .having_isolates()
     .in_own_cells()
 }
 

@@ -173,6 +173,7 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
         number("PID", proc.os_pid),
         state("STATE", Some(&proc.state)),
         number("DDOCS", Some(proc.ddocs)).rank(3),
+        number("ISOLATES", Some(proc.isolates)).rank(4),
         number("USES", Some(proc.uses)).rank(2),
         number("AGE", Some(duration(proc.age_ms))).rank(1),
         number("IDLE", idle),

@@ -334,7 +334,7 @@ impl Lease {
         let shared = &self.process.shared;
         let is_ready = shared.is_left_reset(self.reset_line());
         if is_ready {
-            shared.take_reset_first();
+            shared.take_first();
         }
         is_ready
     }

@@ -21,6 +21,7 @@ use crate::config::stressed::expand;
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
+use crate::query_server::isolates::IsolateTerms;
 use child::cell::Cell;
 use child::cell::terms::CellTerms;
 use child::cell::trial::{CellTrial, check_program};
@@ -45,6 +46,7 @@ pub struct CommandLanguage {
     abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
     can_forget: bool,
+    has_isolates: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
@@ -119,6 +121,7 @@ impl CommandLanguage {
             abilities: Arc::new(Abilities::to_probe),
             isolates_functions: false,
             can_forget: false,
+            has_isolates: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
         }
@@ -157,6 +160,13 @@ impl CommandLanguage {
     #[must_use]
     pub(crate) fn forgetting(mut self) -> Self {
         self.can_forget = true;
+        self
+    }
+
+    /// Declares that its processes have isolates: the built-in server.
+    #[must_use]
+    pub(crate) fn having_isolates(mut self) -> Self {
+        self.has_isolates = true;
         self
     }
 
@@ -223,6 +233,10 @@ impl Language for CommandLanguage {
         self.can_forget
     }
 
+    fn has_isolates(&self) -> bool {
+        self.has_isolates
+    }
+
     fn start(
         &self,
         context: StartContext,
@@ -232,7 +246,9 @@ impl Language for CommandLanguage {
         } else {
             &self.spec
         };
-        let spec = self.confinement.confine(&context.cell, spec.clone());
+        let mut spec = self.confinement.confine(&context.cell, spec.clone());
+        let isolates = context.isolates.iter().flat_map(IsolateTerms::environment);
+        spec.environment.extend(isolates);
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
             OsProcess::start_with(child, context).map_err(|error| {

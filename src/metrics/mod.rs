@@ -43,7 +43,7 @@ pub use definition::{Definition, Kind};
 pub(crate) use fleet::FleetMetrics;
 pub(crate) use job_groups::GroupMember;
 pub(crate) use language::{KillReason, LanguageMetrics};
-pub(crate) use pool::{OpenFailure, PoolMetrics};
+pub(crate) use pool::{IsolateEvent, OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};
 pub(crate) use prometheus::PROMETHEUS_CONTENT_TYPE;
 pub use prometheus::prometheus_text;

@@ -25,6 +25,16 @@ pub enum ReturnKind {
     Lost,
 }
 
+/// What became of an isolate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum IsolateEvent {
+    /// It was made.
+    Made,
+    /// It has ended for others, or had run out of memory.
+    Evicted,
+}
+
 /// Why a process could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -112,6 +122,9 @@ metrics! {
         /// Processes told to forget their tenant, so that they serve others without a start
         counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
             => forgets: Counter;
+        /// Isolates of tenants: made, evicted (for others, or out of memory); the calls of a pool less those made are hits
+        counter("settee.pool_isolates", "settee_pool_isolates_total").labels(&["pool", "event"])
+            => isolates: CountersBy<IsolateEvent>;
         /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its
         /// client's report), broken (during work), teach_failed, reset_failed, forget_failed, uses, age, memory,
         /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
@@ -237,6 +250,12 @@ impl PoolMetrics {
     /// Counts a process that was told to forget its tenant.
     pub(crate) fn forgets(&self) {
         self.count().forgets.one();
+    }
+
+    /// Counts isolates.
+    pub(crate) fn isolates(&self, event: IsolateEvent, count: usize) {
+        let count_by = &self.count().isolates;
+        (0..count).for_each(|_| count_by.one(event));
     }
 
     /// Counts a process that was told to stop.

@@ -11,7 +11,7 @@ use crate::query_server::call::Call;
 use crate::query_server::prompt_error::{ExitReport, PromptError};
 use child::cell::rest::Orders;
 use child::usage;
-use policy::pool::{Condition, Token};
+use policy::pool::{Condition, Select, Tenant, Token};
 use policy::time::Timestamp;
 
 /// The least time between two readings of what the command of a cell has started: the system counts it in such steps.
@@ -43,14 +43,15 @@ pub struct ProcShared {
     taken_back_at: AtomicU64,
     /// How long it took to teach it for its current holder, in microseconds. Written by the manager.
     lesson: AtomicU64,
-    /// The arguments of the `reset` that it is sent before its next holder's first line, or before what it learns for
-    /// him: put there by the manager, taken out by its actor, or by a holder who finds it reset.
+    /// What it is sent before its next holder's first line, or before what it learns for him: put there by the manager, taken out by its actor, or by a holder who finds it reset.
     ///
     /// It is a letter box, and so has two sides: what nobody has taken out must still be there for the next holder, and
     /// a message to the manager that says so would cost more than the lock. The manager puts something in only before
     /// the process is lent or taught, and something is taken out only under the assignment in force: by its actor with
     /// the first prompt, or by the holder before that is sent. So the two sides never meet.
-    reset_first: Mutex<Option<Arc<str>>>,
+    first: Mutex<First>,
+    /// The isolates that it has ended since it was lent. Written by its actor, taken by the manager when it comes back.
+    evicted: Mutex<Vec<Tenant>>,
     /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since. Written by its
     /// actor.
     left_reset: Mutex<Option<Bytes>>,
@@ -74,6 +75,15 @@ pub struct ProcShared {
     orders: Mutex<Option<Orders>>,
     /// Why it ends or has ended, and since when. Written by its actor.
     exit_error: OnceLock<(Instant, PromptError)>,
+}
+
+/// What a process is sent before a line of its holder.
+#[derive(Debug, Default)]
+pub(crate) struct First {
+    /// The arguments of a `reset`.
+    pub(crate) config: Option<Arc<str>>,
+    /// The isolate that it selects before that.
+    pub(crate) select: Option<Select>,
 }
 
 /// How long a process may take to answer a prompt of a tenant.
@@ -106,12 +116,16 @@ pub(crate) enum ProcFlag {
     /// Somebody else had it, and it was not reset since: there are arguments of a `reset` to be sent first. Set with
     /// them, and taken back with them.
     LeftByAnother,
+    /// There is an isolate to be selected first. Set and taken back as `LeftByAnother`.
+    Selects,
+    /// It has ended isolates that the manager does not know of. Set by its actor, taken back by the manager.
+    Evicted,
     /// It is in the middle of a list.
     ListOpen,
     /// Its latest answer was an error line: a query server may end over that after it has printed it.
     SaidNo,
     /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
-    /// not what the tables say, until the manager has it forget everything.
+    /// not what the tables say. Taken back by the manager, which acts on it.
     TaughtByClient,
     /// It has closed its output or its input: unusable, though still running.
     PipeClosed,
@@ -140,7 +154,8 @@ impl ProcShared {
             prompted_at: AtomicU64::new(0),
             taken_back_at: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
-            reset_first: Mutex::default(),
+            first: Mutex::default(),
+            evicted: Mutex::default(),
             left_reset: Mutex::default(),
             memory: Mutex::default(),
             last_cpu_time: OnceLock::new(),
@@ -178,16 +193,42 @@ impl ProcShared {
             .flatten()
     }
 
-    /// Has the process reset before the first line of the next borrower. Called by the manager only.
-    pub(crate) fn reset_first(&self, config: Arc<str>) {
-        *self.lock_reset_first() = Some(config);
+    /// Has the process reset before the first line of the next borrower, in the isolate that is selected by then.
+    /// Called by the manager only.
+    pub(crate) fn reset_first(&self, config: Arc<str>, select: Option<Select>) {
+        if select.is_some() {
+            self.set(ProcFlag::Selects, true);
+        }
+        let mut first = self.lock_first();
+        first.config = Some(config);
+        // One that nobody has sent is in force.
+        first.select = select.or(first.select.take());
+        drop(first);
         self.set(ProcFlag::LeftByAnother, true);
     }
 
-    /// Takes the arguments of the `reset` that it is to be sent now, if it is.
-    pub(crate) fn take_reset_first(&self) -> Option<Arc<str>> {
+    /// Takes what it is to be sent now.
+    pub(crate) fn take_first(&self) -> First {
         self.set(ProcFlag::LeftByAnother, false);
-        self.lock_reset_first().take()
+        self.set(ProcFlag::Selects, false);
+        std::mem::take(&mut *self.lock_first())
+    }
+
+    /// Notes that it has ended isolates. Called by its actor only.
+    pub(crate) fn note_evicted(&self, tenants: Vec<Tenant>) {
+        if !tenants.is_empty() {
+            self.lock_evicted().extend(tenants);
+            self.set(ProcFlag::Evicted, true);
+        }
+    }
+
+    /// Takes whose isolates it has ended. Called by the manager only.
+    pub(crate) fn take_evicted(&self) -> Vec<Tenant> {
+        if !self.is(ProcFlag::Evicted) {
+            return Vec::new();
+        }
+        self.set(ProcFlag::Evicted, false);
+        std::mem::take(&mut *self.lock_evicted())
     }
 
     /// A call has left it reset by this line; `None`: something was asked since. Called by the process's actor only.
@@ -202,7 +243,7 @@ impl ProcShared {
 
     /// Returns whether it was left reset by this line: its holder need not send it again.
     pub(crate) fn is_left_reset(&self, line: &Bytes) -> bool {
-        self.lock_left_reset().as_ref() == Some(line)
+        !self.is(ProcFlag::Selects) && self.lock_left_reset().as_ref() == Some(line)
     }
 
     fn lock_prompt_bound(&self) -> MutexGuard<'_, Option<PromptBound>> {
@@ -215,9 +256,12 @@ impl ProcShared {
         left.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_reset_first(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        let reset = self.reset_first.lock();
-        reset.unwrap_or_else(PoisonError::into_inner)
+    fn lock_first(&self) -> MutexGuard<'_, First> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_evicted(&self) -> MutexGuard<'_, Vec<Tenant>> {
+        self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the process back: prompts are refused until it is lent again.

@@ -138,8 +138,10 @@ pub struct ProcStatus {
     pub state: String,
     /// The database it is tied to.
     pub db: Option<String>,
-    /// How many design documents it knows.
+    /// How many design documents it knows of that one.
     pub ddocs: usize,
+    /// How many tenants have an isolate in it.
+    pub isolates: u32,
     /// How often it was lent.
     pub uses: u64,
     /// How long it has existed, in milliseconds.
@@ -249,6 +251,12 @@ pub struct Totals {
     /// Processes that forgot whom they served, instead of being replaced.
     #[serde(default)]
     pub forgot: u64,
+    /// Isolates that were made for tenants; lent processes less these are those that were found.
+    #[serde(default)]
+    pub isolates_made: u64,
+    /// Isolates that ended for others, or had run out of memory.
+    #[serde(default)]
+    pub isolates_evicted: u64,
     /// Idle processes that were stopped to make room for another database.
     #[serde(default)]
     pub replaced: u64,

@@ -49,7 +49,7 @@ section! {
         /// machine offers, `"off"` none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
         /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
-        /// `"any"`. Empty: `"any"` for built-in languages, `"database"` for commands.
+        /// `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
         /// The system user, by name or number, that commands run as; one other than the service's own needs a service
         /// that runs as root. All cells share its number and the kernel's limits on it: prefer `user_range`, which

@@ -28,6 +28,8 @@ pub struct PoolTerms {
     pub reuse: Reuse,
     /// Whether its processes can forget.
     pub can_forget: bool,
+    /// How many tenants its processes may have an isolate for; 0: they have no isolates.
+    pub isolates_max: u32,
     /// Whether it isolates the functions of different tenants itself.
     pub isolates_functions: bool,
 }
@@ -49,6 +51,10 @@ impl PoolConfig {
         let unless_zero = |number: u64| (number > 0).then_some(number);
         let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
         let reuse = section.cell.reuse.unwrap_or(terms.reuse);
+        let isolates_max = match reuse {
+            Reuse::Isolates => terms.isolates_max,
+            Reuse::Any | Reuse::Database => 0,
+        };
         PoolSettings {
             kind: around.kind,
             language: around.language,
@@ -59,9 +65,10 @@ impl PoolConfig {
             queue_max: section.queue_max,
             reuse,
             // A pool with a process for each database does not take a process's word for it.
-            can_forget: terms.can_forget && reuse == Reuse::Any,
+            can_forget: terms.can_forget && reuse != Reuse::Database && isolates_max == 0,
+            isolates_max,
             // Its tenants may know everything of each other already.
-            lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
+            lends_taught: reuse != Reuse::Database && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {
                 max_uses: unless_zero(section.max_uses),
@@ -110,6 +117,7 @@ mod tests {
                 },
                 reuse: Reuse::Any,
                 can_forget: false,
+                isolates_max: 0,
                 isolates_functions: false,
             },
         }

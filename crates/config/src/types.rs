@@ -123,6 +123,8 @@ section! {
         /// How long a client waits for a process of its own database before it takes one from another; also the minimum
         /// time between two such exchanges. 0: no wait, as in CouchDB.
         affinity_wait: Duration = 20, ms(0, HOUR);
+        /// Databases, users and connections that may have an isolate in a process at a time, with `reuse = "isolates"`.
+        isolates_max: u32 = 32, count(1, 1024), unit("isolates");
         /// How long `settee attach` keeps a process between two lines; less while other clients wait
         /// ([socket.md](socket.md#attach)). 0 returns it after each line. Applies to new connections.
         attach_idle: Duration = 1000, ms(0, HOUR);

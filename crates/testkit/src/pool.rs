@@ -65,6 +65,7 @@ impl TestPoolBuilder {
                 log_lines_max: 100,
                 log_bytes_max: 1 << 20,
                 reuse: Some(Reuse::Any),
+                isolates_max: 32,
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),

@@ -28,17 +28,19 @@ use crate::messages::proc_manager::{
     OsProcIdle, ProcFailure, RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
 };
 use crate::messages::process::{Fault, StopProc};
-use crate::metrics::{OpenFailure, ProcessMetrics, ReturnKind};
+use crate::metrics::{IsolateEvent, OpenFailure, ProcessMetrics, ReturnKind};
 use crate::otp::pid::ExitReason;
 use crate::otp::tell::Tell;
 use crate::query_server::call::{Call, Loan, call_log};
 use crate::query_server::child_log::LogTerms;
-use crate::query_server::proc_shared::MANAGER_TOKEN;
+use crate::query_server::isolates::IsolateTerms;
+use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::{ExitReport, PromptError, shorten};
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::{
-    ClientId, Event, PoolId, ProcId, RequestId, ReturnStatus, StopReason, TenantBound, Token,
+    ClientId, Event, PoolId, ProcId, RequestId, ReturnStatus, Select, StopReason, TenantBound,
+    Token,
 };
 
 /// What a process does, or did last, for a tenant that has a share.
@@ -99,6 +101,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
                   "error" => &failure.reason);
         }
         self.charge(proc, ctx);
+        self.note_evicted(proc, ctx);
         self.rest_later(proc, ctx);
         let mut turn = Turn::at(now);
         turn.cause = msg.result.err();
@@ -125,7 +128,9 @@ impl Handler<RetProc> for ProcManager {
         }
         process.shared.unassign(now);
         let condition = msg.condition(process);
+        process.shared.set(ProcFlag::TaughtByClient, false);
         self.charge(msg.proc, ctx);
+        self.note_evicted(msg.proc, ctx);
         self.rest_later(msg.proc, ctx);
         let RetProc {
             client,
@@ -207,6 +212,8 @@ impl ProcManager {
             let reason = Err(StartError::new(reason, Fault::Client));
             return ctx.notify(Exit { proc, reason });
         };
+        let settings = self.core.settings(proc.pool);
+        let isolates_max = settings.map_or(0, |settings| settings.isolates_max);
         let context = StartContext {
             proc,
             clock: self.clock,
@@ -219,6 +226,7 @@ impl ProcManager {
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
             cell: self.settings.cells.of_pool(&pool.section),
+            isolates: (isolates_max > 0).then(|| IsolateTerms::new(isolates_max)),
             stress: self.core.is_stressed(proc.pool),
             log: self.log.new(
                 o!("generation" => proc.number, "pool" => pool.name.to_string(),
@@ -245,6 +253,7 @@ impl ProcManager {
         &mut self,
         proc: ProcId,
         request: RequestId,
+        select: Option<Select>,
         turn: &Turn,
         ctx: &mut Context<Self>,
     ) {
@@ -272,7 +281,7 @@ impl ProcManager {
         if let Some(process) = self.procs.get(&proc) {
             // Whoever had it before hears nothing of what it learns.
             let config = Arc::clone(&self.settings.reset_config);
-            process.shared.reset_first(config);
+            process.shared.reset_first(config, select);
         }
         self.help(proc, line, call, ctx);
     }
@@ -312,6 +321,19 @@ impl ProcManager {
                 took: clock.now().since(since),
             });
         });
+    }
+
+    /// Tells the core which isolates a process in use has ended.
+    pub(super) fn note_evicted(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
+        let process = self.procs.get(&proc);
+        let tenants = process
+            .map(|process| process.shared.take_evicted())
+            .unwrap_or_default();
+        if !tenants.is_empty() {
+            let metrics = self.metrics_of(proc.pool);
+            metrics.isolates(IsolateEvent::Evicted, tenants.len());
+            self.event(Event::Evicted { proc, tenants }, ctx);
+        }
     }
 
     /// Stops a process, at once where it is asked something. `by`: whose order it is, if it is not our own.

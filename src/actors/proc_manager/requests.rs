@@ -24,10 +24,11 @@ use crate::metrics::{PoolMetrics, Refused, ReturnKind};
 use crate::otp::deferred::{Deferred, Replier, deferred};
 use crate::query_server::abilities::{Ability, Finding};
 use crate::query_server::call::Call;
-use crate::query_server::proc_shared::PromptBound;
+use crate::query_server::proc_shared::{ProcFlag, PromptBound};
 use crate::query_server::prompt;
 use policy::pool::{
-    ClientId, Event, Phase, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
+    ClientId, Event, Phase, PoolId, ProcId, Refusal, RequestId, Select, Target, Tenant,
+    TenantBound, Token,
 };
 use policy::time::Timestamp;
 
@@ -261,7 +262,7 @@ impl ProcManager {
         &mut self,
         id: RequestId,
         (proc, token): (ProcId, Token),
-        reset: bool,
+        (reset, select): (bool, Option<Select>),
         turn: &mut Turn,
         ctx: &mut Context<Self>,
     ) {
@@ -277,9 +278,9 @@ impl ProcManager {
             .get(&proc)
             .expect("PM-2: an assigned process is known")
             .clone();
-        if reset {
+        if reset || select.is_some() {
             let config = Arc::clone(&self.settings.reset_config);
-            process.shared.reset_first(config);
+            process.shared.reset_first(config, select);
         }
         process.shared.bound_prompts(bound);
         process.shared.assign(token);
@@ -426,6 +427,7 @@ impl ProcManager {
     pub(super) fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
         for proc in self.core.held_by(client) {
             self.charge(proc, ctx);
+            self.note_evicted(proc, ctx);
         }
         let requests = self.core.requests_of(client);
         let held = self.core.held_by(client);
@@ -437,6 +439,7 @@ impl ProcManager {
                 let shared = &self.procs.get(&proc)?.shared;
                 self.metrics_of(proc.pool).returned(ReturnKind::Lost);
                 let condition = shared.condition_on_loss(shared.token()?);
+                shared.set(ProcFlag::TaughtByClient, false);
                 shared.unassign(now);
                 Some((proc, condition))
             })

@@ -234,6 +234,7 @@ impl ProcManager {
             .into(),
             db: proc.db.as_deref().map(str::to_owned),
             ddocs: proc.ddocs as usize,
+            isolates: proc.isolates,
             uses: proc.uses,
             age_ms: milliseconds(proc.age),
             idle_ms: proc.idle.map_or(0, milliseconds),
@@ -359,7 +360,7 @@ impl ProcManager {
             .terms_of(&self.pools.at(id).language)
             .can_forget;
         let share = match (status.settings.reuse, forgets) {
-            (Reuse::Any, _) => "",
+            (Reuse::Any | Reuse::Isolates, _) => "",
             (Reuse::Database, true) => {
                 ", or set reuse = \"any\": its processes can forget a database"
             }
@@ -486,6 +487,8 @@ fn totals(totals: &PoolTotals) -> Totals {
         lost: totals.taken_back,
         started: totals.started,
         forgot: totals.forgot,
+        isolates_made: totals.isolates_made,
+        isolates_evicted: totals.isolates_evicted,
         replaced: totals.stopped(StopReason::Reaped),
         start_failures: totals.start_failures,
         died: totals.died,

@@ -15,7 +15,7 @@ use slog::{Logger, error};
 use super::ProcManager;
 use super::requests::{Answer, Waiting};
 use crate::messages::proc_manager::ProcFailure;
-use crate::metrics::Metrics;
+use crate::metrics::{IsolateEvent, Metrics};
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::shorten;
 use policy::invariants::{Invariant, Violation, violations};
@@ -130,9 +130,19 @@ impl ProcManager {
     }
 
     fn perform(&mut self, action: PoolAction, turn: &mut Turn, ctx: &mut Context<Self>) {
+        if let PoolAction::Teach { proc, select, .. } | PoolAction::Assign { proc, select, .. } =
+            &action
+            && select.as_ref().is_some_and(|select| select.is_new)
+        {
+            self.metrics_of(proc.pool).isolates(IsolateEvent::Made, 1);
+        }
         match action {
             PoolAction::Open { proc, .. } => self.open(proc, ctx),
-            PoolAction::Teach { proc, request } => self.teach(proc, request, turn, ctx),
+            PoolAction::Teach {
+                proc,
+                request,
+                select,
+            } => self.teach(proc, request, select, turn, ctx),
             PoolAction::Reset { proc } => {
                 let line = prompt::reset(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
@@ -147,7 +157,8 @@ impl ProcManager {
                 proc,
                 token,
                 reset,
-            } => self.assign(request, (proc, token), reset, turn, ctx),
+                select,
+            } => self.assign(request, (proc, token), (reset, select), turn, ctx),
             PoolAction::Refuse { request, why } => self.refuse(request, why, turn),
             PoolAction::ProcRevoked {
                 client,

@@ -40,6 +40,8 @@ pub(super) struct UnansweredPrompt {
     /// Whether it begins with a `reset` that is not answered, after another holder: anything but `true` may be
     /// meant for that one.
     pub(super) unless_true: bool,
+    /// Whether it selects an isolate.
+    pub(super) selects: bool,
 }
 
 impl UnansweredPrompt {
@@ -109,6 +111,11 @@ impl Unanswered {
         let head = self.queue.front()?;
         let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
         fence.or(head.unless_true.then_some(RESET_FAILED))
+    }
+
+    /// Whether the oldest selects an isolate.
+    pub(super) fn selects(&self) -> bool {
+        self.queue.front().is_some_and(|head| head.selects)
     }
 
     /// Whether what is printed next may be meant for an earlier holder.
@@ -259,6 +266,7 @@ mod tests {
             transcript: None,
             loan: None,
             unless_true: false,
+            selects: false,
         });
         assert!(unanswered.deadline().unwrap() >= sent + of_reset);
         let answered = Instant::now();

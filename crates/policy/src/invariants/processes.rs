@@ -122,12 +122,11 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
 }
 
 /// Whether a process serves only its tenant, and one without a tenant has served nobody since it
-/// started or forgot everything, or has lost the isolate of whom it served.
+/// started or forgot everything.
 fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
     let Some(tenant) = &proc.tenant else {
         let serves_nobody = is_idle(proc) || proc.state == ProcState::Forgetting { request: None };
-        let was_lost = proc.isolates_max > 0;
-        return serves_nobody && (was_lost || !proc.has_served) && proc.ddocs.is_empty();
+        return serves_nobody && !proc.has_served && proc.ddocs.is_empty();
     };
     match (&proc.state, tenant) {
         (ProcState::Assigned { client, .. }, Tenant::Client(tenant)) => client == tenant,

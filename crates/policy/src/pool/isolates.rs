@@ -60,14 +60,12 @@ impl Pool {
         Some(Select { tenant, is_new })
     }
 
-    /// Nobody knows what is in the isolate that is selected in a process in hand.
-    pub(super) fn lose_isolate(&mut self, number: u64) {
+    /// Which design documents the selected isolate of a process in hand knows is not what was taught for requests.
+    pub(super) fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
-        if let Some(tenant) = proc.tenant.take() {
-            self.idle.leave(Some(&tenant), &proc.ddocs);
-        }
+        self.idle.join(proc.tenant.as_ref(), &[]);
+        self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
         proc.ddocs.clear();
-        proc.left_by = None;
     }
 
     /// A process that is in use has ended isolates that were parked.

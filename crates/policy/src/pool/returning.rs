@@ -66,7 +66,7 @@ impl Turn<'_> {
             Condition::NeedsForgetting if self.pool.has_isolates(number) => {
                 self.pool.life.throttle.served();
                 self.release(number, client);
-                self.pool.lose_isolate(number);
+                self.pool.unlearn(number);
                 self.settle(number);
             }
             Condition::NeedsForgetting if !self.pool.settings.can_forget => {

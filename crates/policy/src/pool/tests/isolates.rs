@@ -102,22 +102,13 @@ fn a_waiter_waits_for_the_process_that_knows_it_no_longer_than_its_affinity_wait
 }
 
 #[test]
-fn an_isolate_that_its_holder_has_taught_is_made_anew_and_the_others_stay() {
+fn an_isolate_that_its_holder_has_taught_is_taught_again_for_the_next_and_the_others_are_not() {
     let mut world = world(1, 3);
     call(&mut world, 1, "a");
     let lease = world.take(1, tagged("b", "_design/1"));
     world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsForgetting);
     let request = world.ask(2, tagged("b", "_design/1"));
-    let (tenant, is_new) = (db("b"), true);
-    let (proc, select) = (lease.proc, Some(Select { tenant, is_new }));
-    assert_eq!(
-        world.last,
-        [PoolAction::Teach {
-            proc,
-            request,
-            select
-        }]
-    );
+    assert_eq!(world.last, [taught(lease.proc, request)]);
     world.run();
     let lease = world.lease(request, 2).expect("taught");
     world.give_back(lease);

@@ -832,10 +832,7 @@ impl Model {
         match (condition, self.fate(proc)) {
             (Condition::Broken, _) => self.stop(proc, StopReason::Broken),
             (Condition::NeedsForgetting, _) if self.row(proc).isolates_max > 0 => {
-                let row = self.row(proc);
-                row.tag = None;
-                row.left_by = None;
-                row.ddocs.clear();
+                self.row(proc).ddocs.clear();
                 self.rest(proc);
             }
             (Condition::NeedsForgetting, _) if !self.pools[proc.pool.0 as usize].can_forget => {

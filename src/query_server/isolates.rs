@@ -1,0 +1,111 @@
+//! Isolates: several tenants in one process, each with its own heap, of which one is selected at a time.
+//!
+//! SUMMARY   `["tenant", NONCE, NAME]` selects the isolate of a tenant and makes one that is not there;
+//!           `["tenant", NONCE, NAME, "new"]` makes it in any case. The answer names the isolates that have ended over it:
+//!           `{"evicted": [NAME, ..]}`. Isolates end at no other time.
+//! PROMISES  The nonce is known to the process and to the service: no line of a holder selects an isolate.
+//! CALLED    By the manager, which decides, and by the process's actor, which sends the line before that of a holder.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::config::password::random;
+use crate::query_server::prompt;
+use policy::pool::{ClientId, Select, Tenant};
+
+/// How a process with isolates is started.
+#[derive(Clone, Debug)]
+pub struct IsolateTerms {
+    max: u32,
+    nonce: Arc<str>,
+}
+
+impl IsolateTerms {
+    /// Makes those of a process that may have so many isolates.
+    pub(crate) fn new(max: u32) -> Self {
+        let mut nonce = String::new();
+        for byte in random::<16>() {
+            write!(nonce, "{byte:02x}").expect("a text takes everything");
+        }
+        let nonce = nonce.into();
+        Self { max, nonce }
+    }
+
+    /// Returns what the environment of the process says.
+    pub(crate) fn environment(&self) -> [(String, String); 2] {
+        [
+            ("SETTEE_ISOLATES_MAX".to_owned(), self.max.to_string()),
+            ("SETTEE_TENANT_NONCE".to_owned(), self.nonce.to_string()),
+        ]
+    }
+
+    /// Returns the line that selects an isolate.
+    pub(crate) fn line(&self, select: &Select) -> Bytes {
+        let name = name_of(&select.tenant);
+        if select.is_new {
+            prompt::line(&("tenant", &*self.nonce, name, "new"))
+        } else {
+            prompt::line(&("tenant", &*self.nonce, name))
+        }
+    }
+}
+
+/// Returns whose isolates have ended, as the answer to a selection says it; `None`: it is no such answer.
+pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
+    #[derive(Deserialize)]
+    struct Answer {
+        evicted: Vec<String>,
+    }
+    let Answer { evicted } = serde_json::from_slice(answer).ok()?;
+    Some(evicted.iter().filter_map(|name| tenant_of(name)).collect())
+}
+
+/// A tenant's kind and its name, so that no two are called the same.
+fn name_of(tenant: &Tenant) -> String {
+    match tenant {
+        Tenant::Database(db) => format!("database:{db}"),
+        Tenant::Databases => "databases:".to_owned(),
+        Tenant::User(user) => format!("user:{user}"),
+        Tenant::Client(client) => format!("client:{}", client.0),
+    }
+}
+
+fn tenant_of(name: &str) -> Option<Tenant> {
+    let (kind, name) = name.split_once(':')?;
+    Some(match kind {
+        "database" => Tenant::Database(name.into()),
+        "databases" => Tenant::Databases,
+        "user" => Tenant::User(name.into()),
+        "client" => Tenant::Client(ClientId(name.parse().ok()?)),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_known_again_by_the_name_of_its_isolate() {
+        let terms = IsolateTerms::new(2);
+        for tenant in [
+            Tenant::Database("user:x".into()),
+            Tenant::Databases,
+            Tenant::User("a:\"b\"".into()),
+            Tenant::Client(ClientId(7)),
+        ] {
+            let is_new = false;
+            let line = terms.line(&Select {
+                tenant: tenant.clone(),
+                is_new,
+            });
+            let [_, _, name]: [String; 3] = serde_json::from_slice(&line).unwrap();
+            let answer = serde_json::json!({"evicted": [name, "else:x", "client:-"]}).to_string();
+            assert_eq!(evicted(answer.as_bytes()), Some(vec![tenant]));
+        }
+        assert_eq!(evicted(b"true"), None);
+    }
+}
