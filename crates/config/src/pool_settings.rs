@@ -50,7 +50,12 @@ impl PoolConfig {
         };
         let unless_zero = |number: u64| (number > 0).then_some(number);
         let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
-        let reuse = section.cell.reuse.unwrap_or(terms.reuse);
+        let reuse = match section.cell.reuse.unwrap_or(terms.reuse) {
+            Reuse::Isolates if terms.isolates_max > 0 => Reuse::Isolates,
+            Reuse::Isolates if !terms.isolates_functions => Reuse::Database,
+            Reuse::Database => Reuse::Database,
+            Reuse::Any | Reuse::Isolates => Reuse::Any,
+        };
         let isolates_max = match reuse {
             Reuse::Isolates => terms.isolates_max,
             Reuse::Any | Reuse::Database => 0,
@@ -65,10 +70,10 @@ impl PoolConfig {
             queue_max: section.queue_max,
             reuse,
             // A pool with a process for each database does not take a process's word for it.
-            can_forget: terms.can_forget && reuse != Reuse::Database && isolates_max == 0,
+            can_forget: terms.can_forget && reuse == Reuse::Any,
             isolates_max,
             // Its tenants may know everything of each other already.
-            lends_taught: reuse != Reuse::Database && !terms.isolates_functions,
+            lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {
                 max_uses: unless_zero(section.max_uses),

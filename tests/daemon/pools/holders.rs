@@ -61,7 +61,7 @@ fn start(hoard: &str, reuse: &str, max: u64) -> Service {
     let script = directory.path().join("hoard.sh");
     std::fs::write(&script, hoard).unwrap();
     let mut text = format!(
-        "[query_server_config]\nreuse = \"{reuse}\"\n[query_servers]\nhoard = \"sh {}\"\n",
+        "[query_server_config]\nreuse = \"{reuse}\"\nisolates_max = 2\n[query_servers]\nhoard = \"sh {}\"\n",
         script.display()
     );
     for language in ["hoard", "javascript"] {
@@ -496,6 +496,11 @@ fn three_tenants_hear_no_word_of_each_other_from_commands_of_their_own() {
 #[test]
 fn three_tenants_hear_no_word_of_each_other_from_javascript_that_forgets() {
     take_turns("javascript", "any");
+}
+
+#[test]
+fn three_tenants_hear_no_word_of_each_other_from_javascript_in_isolates() {
+    take_turns("javascript", "isolates");
 }
 
 #[test]

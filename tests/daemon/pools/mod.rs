@@ -11,6 +11,7 @@ mod forgetting;
 mod groups;
 mod holders;
 mod http;
+mod isolates;
 mod library;
 mod ps;
 mod removal;

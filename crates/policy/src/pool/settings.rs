@@ -109,8 +109,7 @@ pub enum Reuse {
     Any,
     /// Its tenant only, whatever the work: a process without a tenant never ran a function.
     Database,
-    /// Several tenants, each in an isolate of its own ([`PoolSettings::isolates_max`]), where processes have isolates;
-    /// elsewhere as [`Reuse::Any`].
+    /// Several tenants, each in an isolate of its own ([`PoolSettings::isolates_max`]).
     Isolates,
 }
 
