@@ -7,6 +7,7 @@
 //!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always
 //!           on.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use couchjs::{Options, ProcessStatus};
+use couchjs::{Options, ProcessStatus, Tenancy};
 
 use crate::config::{SandboxMode, nearest};
 use child::cell::own::{self, MissingLayer, OwnCell};
@@ -31,6 +32,10 @@ const SANDBOX: &str = "--sandbox";
 
 /// Shorter lines have no room for the errors that say so.
 const LINE_BYTES_MIN: usize = 4096;
+
+/// What turns isolates on, both set by the service.
+const ISOLATES_MAX: &str = "SETTEE_ISOLATES_MAX";
+const TENANT_NONCE: &str = "SETTEE_TENANT_NONCE";
 
 /// The exit status for options that make no sense: `couchjs`'s own.
 const BAD_OPTION_STATUS: u8 = 2;
@@ -142,8 +147,10 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
 
 /// Runs the query server with the arguments that follow the name of the program or subcommand.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let request = match read(arguments) {
-        Ok(request) => request,
+    let variables = [ISOLATES_MAX, TENANT_NONCE].map(|name| env::var(name).ok());
+    let read = read(arguments).and_then(|request| Ok((request, tenancy(variables)?)));
+    let (request, tenancy) = match read {
+        Ok(read) => read,
         Err(problem) => {
             eprintln!("couchjs: {problem}");
             return ExitCode::from(BAD_OPTION_STATUS);
@@ -154,7 +161,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Request::Version => {
             writeln!(io::stdout(), "settee {}", env!("CARGO_PKG_VERSION")).map(|()| 0)
         }
-        Request::Serve(request) => serve(&request),
+        Request::Serve(request) => serve(&request, tenancy),
     };
     match done {
         Ok(status) => ExitCode::from(status),
@@ -170,22 +177,45 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve(request: &Serve) -> io::Result<u8> {
+fn serve(request: &Serve, tenancy: Option<Tenancy>) -> io::Result<u8> {
     if request.dies_with_parent {
         parent_death::die_with_parent()?;
     }
     own::set_allocator();
-    couchjs::limit_process(request.options.memory_bytes);
+    let limit_bytes = request.options.memory_bytes;
+    // Idle isolates may hold as much as the one that runs.
+    let idle_bytes = tenancy.as_ref().map_or(0, |_| limit_bytes);
+    couchjs::limit_process(limit_bytes.saturating_add(idle_bytes));
     // The streams of the standard library buffer lines of their own.
     let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
     let open = || {
         let (input, output) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-        Ok::<_, io::Error>((ProcessStatus::open(), input, output))
+        let status = match &tenancy {
+            Some(_) => ProcessStatus::open_for_isolates(),
+            None => ProcessStatus::open(),
+        };
+        Ok::<_, io::Error>((status, input, output))
     };
     let (cell, opened) = OwnCell::enter(request.sandbox, open).map_err(io::Error::other)?;
     let (status, input, output) = opened?;
     let ready = || cell.seal().map(drop).map_err(io::Error::other);
-    couchjs::run(request.options, status, input, output, ready)
+    couchjs::run(request.options, tenancy, status, input, output, ready)
+}
+
+/// What the values of [`ISOLATES_MAX`] and [`TENANT_NONCE`] turn on; nothing if one is missing.
+fn tenancy(variables: [Option<String>; 2]) -> Result<Option<Tenancy>, String> {
+    let [Some(isolates_max), Some(nonce)] = variables else {
+        return Ok(None);
+    };
+    match isolates_max.parse() {
+        Ok(isolates_max) if isolates_max > 0 => Ok(Some(Tenancy {
+            isolates_max,
+            nonce,
+        })),
+        _ => Err(format!(
+            "{ISOLATES_MAX} is a number of at least 1, not '{isolates_max}'"
+        )),
+    }
 }
 
 /// Reads the arguments; of several limits the last one counts.
@@ -333,6 +363,22 @@ mod tests {
                 refused.is_err_and(|text| text.contains("--line-max")),
                 "{value}"
             );
+        }
+    }
+
+    #[test]
+    fn isolates_need_both_variables_and_a_number_of_at_least_one() {
+        let of = |most: Option<&str>, nonce: Option<&str>| {
+            let tenancy = tenancy([most, nonce].map(|text| text.map(str::to_owned)));
+            tenancy.map(|tenancy| tenancy.map(|it| (it.isolates_max, it.nonce)))
+        };
+        assert_eq!(of(Some("32"), Some("n")), Ok(Some((32, "n".to_owned()))));
+        for missing in [of(None, None), of(Some("32"), None), of(None, Some("n"))] {
+            assert_eq!(missing, Ok(None));
+        }
+        for wrong in ["", "0", "-1", "many"] {
+            let refused = of(Some(wrong), Some("hidden")).unwrap_err();
+            assert!(refused.contains(ISOLATES_MAX) && !refused.contains("hidden"));
         }
     }
 

@@ -54,7 +54,7 @@ struct DesignDoc {
     _held: Held,
 }
 
-/// All design documents of the process.
+/// All design documents of an isolate.
 pub(super) struct DesignDocs {
     /// Id -> document; a later one of the same id replaces it.
     docs: HashMap<String, DesignDoc>,
@@ -124,6 +124,12 @@ impl DesignDocs {
         for doc in self.docs.values_mut() {
             doc.loaded = None;
         }
+    }
+
+    /// As [`Self::unload`], and frees the memory.
+    pub(super) fn end_engine(&mut self) {
+        self.unload();
+        self.engine = None;
     }
 
     /// Calls a function of a design document and returns its answer.

@@ -1,9 +1,11 @@
-//! Engines: JavaScript runtimes, which share the memory limit of the process.
+//! Engines: JavaScript runtimes. Those of an isolate share its memory limit.
 //!
 //! SUMMARY   An engine that begins to run may take what the [`Account`](super::memory::Account) has
 //!           left; before others run, the memory that it has taken is counted.
+//!           A [`PreparedEngine`] belongs to no isolate until one takes it, and to no other afterwards.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 
 use rquickjs::context::intrinsic;
@@ -12,6 +14,7 @@ use rquickjs::{Context, Ctx, Function, Persistent, Runtime, Value};
 use super::SCRIPT_STACK_BYTES;
 use super::failure::Failure;
 use super::memory::{Held, LONG_BYTES, copy_long};
+use super::process::Process;
 use super::realm::{Realm, Shared};
 use super::text::excerpt;
 
@@ -56,6 +59,47 @@ impl Argument<'_> {
     }
 }
 
+/// Where an engine and its realms find what their isolate shares. It is set once, before functions run.
+#[derive(Default)]
+pub(super) struct Seat(OnceCell<Rc<Shared>>);
+
+impl Deref for Seat {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        let shared = self.0.get();
+        shared.expect("engine: an isolate has it before functions run")
+    }
+}
+
+/// A runtime and a realm that no function has run in.
+pub(super) struct PreparedEngine {
+    realm: Realm,
+    runtime: Runtime,
+    seat: Rc<Seat>,
+}
+
+impl PreparedEngine {
+    pub(super) fn new(process: &Process) -> Result<Self, Failure> {
+        let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
+        runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
+        runtime.set_memory_limit(process.options.memory_bytes);
+        let seat = Rc::<Seat>::default();
+        let (watched, alive) = (Rc::clone(&seat), Rc::clone(&process.runtimes));
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            let _ = &alive;
+            let shared = watched.0.get();
+            shared.is_some_and(|shared| shared.process.ended.get().is_some())
+        })));
+        let realm = Realm::new(&runtime, &process.helpers, &seat)?;
+        Ok(PreparedEngine {
+            realm,
+            runtime,
+            seat,
+        })
+    }
+}
+
 /// A runtime, with one realm in reserve.
 pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
@@ -66,26 +110,31 @@ pub(super) struct Engine {
     /// How often the other engine took its turn since then.
     changes: Cell<u8>,
     runtime: Runtime,
-    pub(super) shared: Rc<Shared>,
+    seat: Rc<Seat>,
 }
 
 impl Engine {
+    /// Takes a prepared engine, or makes one.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`].
     pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
-        let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
-        runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
-        let (watched, alive) = (Rc::clone(shared), shared.begin_runtime());
-        runtime.set_interrupt_handler(Some(Box::new(move || {
-            let _ = &alive;
-            watched.ended.get().is_some()
-        })));
+        let prepared = shared.process.take_prepared();
+        let PreparedEngine {
+            realm,
+            runtime,
+            seat,
+        } = prepared.map_or_else(|| PreparedEngine::new(&shared.process), Ok)?;
+        seat.0.get_or_init(|| Rc::clone(shared));
         let engine = Engine {
-            spare: RefCell::new(None),
+            spare: RefCell::new(Some(realm)),
             taken: RefCell::new(shared.memory.count(0)),
-            is_unmeasured: Cell::new(false),
+            is_unmeasured: Cell::new(true),
             changes: Cell::new(0),
             runtime,
-            shared: Rc::clone(shared),
+            seat,
         };
+        engine.measure();
         engine.begin();
         Ok(engine)
     }
@@ -93,7 +142,7 @@ impl Engine {
     /// Lets the engine take what is left. Call it before the engine runs, and again after something else
     /// was counted; all others have to be measured.
     pub(super) fn begin(&self) {
-        let left = self.shared.memory.left() + self.taken.borrow().bytes();
+        let left = self.seat.memory.left() + self.taken.borrow().bytes();
         // The engine takes 0 for no limit.
         self.runtime.set_memory_limit(left.max(1));
         self.is_unmeasured.set(true);
@@ -116,7 +165,7 @@ impl Engine {
     pub(super) fn measure(&self) -> usize {
         if self.is_unmeasured.replace(false) {
             let mut taken = self.taken_now();
-            if taken > self.shared.options.memory_bytes / TIDY_PART {
+            if taken > self.seat.options().memory_bytes / TIDY_PART {
                 self.runtime.run_gc();
                 taken = self.taken_now();
             }
@@ -141,7 +190,7 @@ impl Engine {
         if json.len() < LONG_BYTES {
             return Ok(Argument::Text(json));
         }
-        let copy = self.shared.memory.take(json.len())?;
+        let copy = self.seat.memory.take(json.len())?;
         self.begin();
         let value = context.with(|ctx| {
             let value = copy_long(json).and_then(|text| ctx.json_parse(text));
@@ -160,7 +209,7 @@ impl Engine {
         if missing {
             // Without memory there is nothing to prepare; the next user will be told.
             self.begin();
-            *self.spare.borrow_mut() = Realm::new(self).ok();
+            *self.spare.borrow_mut() = self.make_realm().ok();
             self.measure();
         }
         missing && self.spare.borrow().is_some()
@@ -169,12 +218,16 @@ impl Engine {
     /// Returns an unused realm.
     pub(super) fn realm(&self) -> Result<Realm, Failure> {
         let spare = self.spare.borrow_mut().take();
-        spare.map_or_else(|| Realm::new(self), Ok)
+        spare.map_or_else(|| self.make_realm(), Ok)
     }
 
-    /// Makes a realm without helpers, for data only.
+    fn make_realm(&self) -> Result<Realm, Failure> {
+        Realm::new(&self.runtime, &self.seat.process.helpers, &self.seat)
+    }
+
+    /// As [`data_realm`], in this engine.
     pub(super) fn data_realm(&self) -> Result<Context, Failure> {
-        Context::custom::<Intrinsics>(&self.runtime).map_err(|_| Failure::out_of_memory())
+        data_realm(&self.runtime)
     }
 
     /// Compiles the source of a user function in a realm; the copies of a long one count meanwhile.
@@ -188,7 +241,7 @@ impl Engine {
         }
         let inside = |failure: Failure| failure.inside(|| format!("compiling {}", excerpt(source)));
         let copies = self
-            .shared
+            .seat
             .memory
             .take(source.len() * SOURCE_COPIES)
             .map_err(inside)?;
@@ -201,9 +254,14 @@ impl Engine {
 
     /// Runs the pending jobs of `async` functions, so that they do not pile up.
     pub(super) fn finish_jobs(&self) {
-        while self.runtime.is_job_pending() && self.shared.ended.get().is_none() {
+        while self.runtime.is_job_pending() && self.seat.process.ended.get().is_none() {
             // Nobody waits for a job: its exception is dropped.
             let _ = self.runtime.execute_pending_job();
         }
     }
+}
+
+/// Makes a realm without helpers, for data only.
+pub(super) fn data_realm(runtime: &Runtime) -> Result<Context, Failure> {
+    Context::custom::<Intrinsics>(runtime).map_err(|_| Failure::out_of_memory())
 }

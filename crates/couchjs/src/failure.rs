@@ -51,7 +51,7 @@ pub(super) enum Failure {
         /// Whether the server ends after the answer.
         fatal: bool,
     },
-    /// The memory limit is reached; the server ends.
+    /// The memory limit is reached; the server ends, or the isolate when it is left.
     OutOfMemory {
         /// Which function needed it.
         function: Option<String>,
@@ -165,13 +165,23 @@ impl Failure {
         match self {
             Failure::Error { fatal, .. } => *fatal,
             Failure::OutOfMemory { .. } => true,
-            Failure::Null { .. } => shared.memory.was_exhausted(),
+            Failure::Null { .. } => shared.process.peak.was_exhausted(),
         }
     }
 
     /// Whether the engine has no memory left.
     pub(super) fn is_out_of_memory(&self, shared: &Shared) -> bool {
         !matches!(self, Failure::Error { .. }) && self.is_fatal(shared)
+    }
+
+    /// Whether something did not fit in the memory that functions may take, also their content types or a line.
+    pub(super) fn lacks_memory(&self, shared: &Shared) -> bool {
+        match self {
+            Failure::Error { name, reason, .. } => {
+                name == OUT_OF_MEMORY || [name, reason] == COUCHDB_OUT_OF_MEMORY
+            }
+            _ => self.is_out_of_memory(shared),
+        }
     }
 
     /// The answer, one line of JSON.
@@ -207,7 +217,7 @@ impl Failure {
             }
             Failure::OutOfMemory { function } | Failure::Null { function } => {
                 let function = function.as_deref().unwrap_or("the query server");
-                let bytes = shared.options.memory_bytes;
+                let bytes = shared.options().memory_bytes;
                 let reason = format!(
                     "{function} needs more than the {bytes} bytes of memory that functions may take; let it \
                      take less at once, or raise [sandbox] javascript_memory_max in the configuration"

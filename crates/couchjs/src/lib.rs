@@ -17,6 +17,7 @@ mod ddocs;
 mod engine;
 mod failure;
 mod hints;
+mod isolates;
 mod lines;
 pub mod members;
 mod memory;
@@ -25,6 +26,7 @@ mod output;
 mod pairs;
 mod parser;
 mod positions;
+mod process;
 mod reading;
 mod realm;
 mod reduce_limit;
@@ -44,8 +46,10 @@ mod writing;
 use std::io;
 use std::thread;
 
+use lines::Lines;
 use output::Output;
 
+pub use isolates::Tenancy;
 pub use lines::Input;
 pub use memory::{ProcessStatus, limit_process};
 
@@ -76,7 +80,8 @@ pub const CONSOLE: &str = "console";
 /// What the command line decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Memory limit of all functions, with what is held for them, in bytes.
+    /// Memory limit of all functions of an isolate, with what is held for them, in bytes. Idle isolates may hold as
+    /// much together.
     pub memory_bytes: usize,
     /// The longest line that the parent takes, in bytes.
     pub line_bytes_max: usize,
@@ -101,7 +106,7 @@ impl Default for Options {
 
 /// Serves the protocol until the input ends or an answer is fatal; the exit status of the process.
 ///
-/// Calls `ready` on the engine's thread, before the first line is read. From then on no thread is
+/// Without a `tenancy` there is one nameless isolate. Calls `ready` on the engine's thread, before the first line is read. From then on no thread is
 /// started and nothing is opened.
 ///
 /// # Errors
@@ -109,6 +114,7 @@ impl Default for Options {
 /// says.
 pub fn run<I, O>(
     options: Options,
+    tenancy: Option<Tenancy>,
     status: ProcessStatus,
     input: I,
     output: O,
@@ -123,7 +129,12 @@ where
     let serve = move || {
         let _end = end;
         // The engine checks its depth against the stack of the thread it was made on.
-        let server = server::Server::new(options, status, Box::new(input), output);
+        let server = server::Server::new(
+            options,
+            tenancy,
+            status,
+            Lines::new(Box::new(input), output),
+        );
         ready()?;
         server.serve()
     };

@@ -1,24 +1,27 @@
-//! The memory of the process: one limit for all that functions make it hold.
+//! The memory of the process: one limit for all that the functions of a tenant make it hold.
 //!
 //! SUMMARY   [`Account`] counts what is held outside of the running engine: long lines, answers, design
 //!           documents, libraries, and the memory of the other engines. The running engine may take
 //!           what is left ([`Engine::begin`](super::engine::Engine::begin)).
 //!           [`limit_process`] sets a limit of the system beyond that.
-//! PROMISES  The process never has more than its limit and 32 MiB.
+//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, as much again for the
+//!           idle ones.
 //! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB. It tells
 //!           whether the engine raised `null` because it had no memory for an exception; a function can
-//!           throw `null` too.
-//! LIMITS    A function that throws `null` after another one took nearly all memory is mistaken for
-//!           one that takes too much. Without /proc every `null` counts as thrown by a function.
+//!           throw `null` too. Writing 5 to /proc/self/clear_refs makes it what the process has now.
+//! LIMITS    A function that throws `null` after another one of its tenant took nearly all memory is mistaken
+//!           for one that takes too much. Without /proc every `null` counts as thrown by a function; where the
+//!           peak cannot be reset, one that comes below the peak of an earlier tenant.
 //!           Texts shorter than [`LONG_BYTES`] are not counted.
 //!           An engine counts blocks, not the pages between them: a function that scatters small blocks
 //!           meets the limit of the system.
 
 use std::cell::Cell;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
+use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::failure::Failure;
@@ -46,20 +49,64 @@ pub fn limit_process(limit_bytes: usize) {
 /// How much of /proc/self/status is read: more than it has, in bytes.
 const STATUS_BYTES_MAX: usize = 4096;
 
+/// A peak counts as a later one if it is higher by this, in bytes: the system counts pages late.
+const RISE_BYTES_MIN: usize = 1 << 20;
+
+/// Memory that the process has and nobody holds may be so much, in bytes, whatever the limit: stacks, prepared
+/// engines.
+const UNHELD_BYTES: usize = 16 << 20;
+
 /// What the system reports about the process. It stays open, because the process may not open files for long.
 #[derive(Debug)]
-pub struct ProcessStatus(Option<File>);
+pub struct ProcessStatus {
+    status: Option<File>,
+    pages: Option<File>,
+    reset: Option<File>,
+}
 
 impl ProcessStatus {
     /// Opens it, where the system has it.
     pub fn open() -> Self {
-        ProcessStatus(File::open("/proc/self/status").ok())
+        ProcessStatus {
+            status: File::open("/proc/self/status").ok(),
+            pages: None,
+            reset: None,
+        }
+    }
+
+    /// As [`Self::open`], with what judges one isolate after the other.
+    pub fn open_for_isolates() -> Self {
+        ProcessStatus {
+            pages: File::open("/proc/self/statm").ok(),
+            reset: OpenOptions::new()
+                .write(true)
+                .open("/proc/self/clear_refs")
+                .ok(),
+            ..Self::open()
+        }
+    }
+
+    /// Makes the peak what the process has now; returns whether it is.
+    fn reset_peak(&self) -> bool {
+        let reset = self.reset.as_ref();
+        reset.is_some_and(|file| rustix::io::write(file, b"5").is_ok())
+    }
+
+    /// Returns the memory that the process has, and how much of it is no file's, in bytes.
+    fn resident_bytes(&self) -> Option<(usize, usize)> {
+        let mut pages = [0; 128];
+        let length = self.pages.as_ref()?.read_at(&mut pages, 0).ok()?;
+        let pages = std::str::from_utf8(&pages[..length]).ok()?;
+        let mut numbers = pages.split(' ').skip(1).map(str::parse::<usize>);
+        let (all, of_files) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let bytes = |pages: usize| pages.saturating_mul(page_size());
+        Some((bytes(all), bytes(all.saturating_sub(of_files))))
     }
 
     /// Returns the most memory that the process had so far, in bytes.
     fn peak_bytes(&self) -> Option<usize> {
         let mut status = [0; STATUS_BYTES_MAX];
-        let length = self.0.as_ref()?.read_at(&mut status, 0).ok()?;
+        let length = self.status.as_ref()?.read_at(&mut status, 0).ok()?;
         let status = String::from_utf8_lossy(&status[..length]);
         let line = status
             .lines()
@@ -69,23 +116,88 @@ impl ProcessStatus {
     }
 }
 
-/// What the process holds for functions, and may hold.
-pub(super) struct Account {
+/// Whether the functions of the selected isolate have exhausted their memory, by the memory of the process.
+pub(super) struct Peak {
     limit_bytes: usize,
-    held_bytes: Cell<usize>,
-    /// What the process had before there was an engine.
-    base_bytes: usize,
+    /// What the process had before there was an engine, and how much of it was no file's.
+    start_bytes: usize,
+    start_unfiled_bytes: usize,
+    /// The peak from which on memory counts as exhausted.
+    exhausted_bytes: Cell<usize>,
     status: ProcessStatus,
 }
 
+impl Peak {
+    pub(super) fn new(limit_bytes: usize, status: ProcessStatus) -> Self {
+        let start_bytes = status.peak_bytes().unwrap_or(0);
+        let peak = Peak {
+            limit_bytes,
+            start_bytes,
+            start_unfiled_bytes: status.resident_bytes().map_or(0, |(_, unfiled)| unfiled),
+            exhausted_bytes: Cell::new(0),
+            status,
+        };
+        peak.exhausted_bytes.set(peak.exhausted_beside(0));
+        peak
+    }
+
+    /// Memory that an engine reserved and has not written to is not counted by the system, so three quarters are
+    /// enough.
+    fn exhausted_beside(&self, idle_bytes: usize) -> usize {
+        self.start_bytes + idle_bytes + self.limit_bytes / 4 * 3
+    }
+
+    /// Another isolate is selected, beside idle ones that hold so much: what came before does not count.
+    pub(super) fn begin_turn(&self, idle_bytes: usize) {
+        let now = if self.status.reset_peak() {
+            self.status.resident_bytes().map(|(all, _)| all)
+        } else {
+            None
+        };
+        let now = now.or_else(|| self.status.peak_bytes()).unwrap_or(0);
+        let rise = RISE_BYTES_MIN.min(self.limit_bytes / 16);
+        let bytes = self.exhausted_beside(idle_bytes).max(now + rise);
+        self.exhausted_bytes.set(bytes);
+    }
+
+    /// All isolates have ended.
+    pub(super) fn restart(&self) {
+        self.status.reset_peak();
+        self.exhausted_bytes.set(self.exhausted_beside(0));
+    }
+
+    /// Whether an engine may have reached its limit.
+    pub(super) fn was_exhausted(&self) -> bool {
+        let peak = self.status.peak_bytes();
+        peak.is_some_and(|peak| peak >= self.exhausted_bytes.get())
+    }
+
+    /// Whether the process has much more memory than isolates hold: they keep it from the system, because theirs is
+    /// scattered over it.
+    pub(super) fn is_scattered(&self, held_bytes: usize) -> bool {
+        let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
+        let resident = self.status.resident_bytes();
+        resident.is_some_and(|(_, unfiled)| unfiled > most)
+    }
+}
+
+/// What is held for the functions of one isolate, and may be held.
+pub(super) struct Account {
+    limit_bytes: usize,
+    held_bytes: Cell<usize>,
+}
+
 impl Account {
-    pub(super) fn new(limit_bytes: usize, status: ProcessStatus) -> Rc<Self> {
+    pub(super) fn new(limit_bytes: usize) -> Rc<Self> {
         Rc::new(Account {
             limit_bytes,
             held_bytes: Cell::new(0),
-            base_bytes: status.peak_bytes().unwrap_or(0),
-            status,
         })
+    }
+
+    /// Returns how many bytes are held.
+    pub(super) fn held(&self) -> usize {
+        self.held_bytes.get()
     }
 
     /// Returns how many bytes are left.
@@ -113,19 +225,6 @@ impl Account {
         } else {
             Err(Failure::out_of_memory())
         }
-    }
-
-    /// Whether so many bytes are held, and no more.
-    pub(super) fn holds_only(&self, bytes: usize) -> bool {
-        self.held_bytes.get() == bytes
-    }
-
-    /// Whether an engine may have reached its limit. Memory that it reserved and has not written to is
-    /// not counted by the system, so three quarters are enough.
-    pub(super) fn was_exhausted(&self) -> bool {
-        let bytes = self.base_bytes + self.limit_bytes / 4 * 3;
-        let peak = self.status.peak_bytes();
-        peak.is_some_and(|peak| peak >= bytes)
     }
 }
 
@@ -196,16 +295,16 @@ mod tests {
 
     #[test]
     fn a_limit_is_reached_when_the_process_has_taken_nearly_as_much() {
-        let account = Account::new(64 << 20, ProcessStatus::open());
-        assert!(!account.was_exhausted());
+        let peak = Peak::new(64 << 20, ProcessStatus::open());
+        assert!(!peak.was_exhausted());
         let taken = vec![1_u8; 60 << 20];
-        assert!(account.was_exhausted());
+        assert!(peak.was_exhausted());
         drop(taken);
     }
 
     #[test]
     fn what_one_takes_the_other_cannot() {
-        let account = Account::new(100, ProcessStatus::open());
+        let account = Account::new(100);
         let mut first = account.take(60).unwrap();
         assert!(account.take(41).is_err());
         let second = account.take(40).unwrap();

@@ -105,6 +105,11 @@ impl Registry {
         }
     }
 
+    /// Returns how much memory the tables take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn types_of(&self, key: &str) -> Option<&[String]> {
         self.types.get(key).map(Vec::as_slice)
     }

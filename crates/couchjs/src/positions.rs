@@ -186,11 +186,10 @@ impl Excerpt {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::ProcessStatus;
     use crate::source::{begun, mended};
 
     fn memory() -> Rc<Account> {
-        Account::new(64 << 20, ProcessStatus::open())
+        Account::new(64 << 20)
     }
 
     /// The place of `@` in a source, asked for by its place in the text that is run.

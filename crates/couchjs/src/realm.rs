@@ -3,8 +3,7 @@
 //! PROMISES  Only the preludes reach the native calls below. Arguments and results are text or JSON, so
 //!           that only well formed lines are written.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::ffi::{CStr, CString};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use rquickjs::atom::PredefinedAtom;
@@ -13,18 +12,18 @@ use rquickjs::convert::Coerced;
 use rquickjs::function::{IntoJsFunc, ParamRequirement, Params};
 use rquickjs::prelude::Func;
 use rquickjs::{
-    Context, Ctx, Exception, FromJs, Function, Object, Persistent, String as JsString, Value,
+    Context, Ctx, Exception, Function, Object, Persistent, Runtime, String as JsString, Value,
 };
 
-use super::bytecode::Script;
 use super::command::Command;
-use super::engine::Engine;
+use super::engine::{Seat, data_realm};
 use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, text_of};
 use super::hints;
-use super::lines::{Lines, Next, Reader, into_text};
-use super::memory::{Account, LONG_BYTES, ProcessStatus};
+use super::lines::{Next, Reader, into_text};
+use super::memory::{Account, LONG_BYTES};
 use super::mime::{self, Registry};
 use super::positions::Source;
+use super::process::{Prelude, Process};
 use super::report::{Report, Returned, Sources};
 use super::results::Answer;
 use super::stack::{self, without_modules};
@@ -41,86 +40,44 @@ const CHOICE_BYTES_MAX: usize = 64 << 10;
 /// How many characters are kept of a log text that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
 
-/// A script of the server, compiled when it is first needed.
-struct Prelude {
-    name: &'static CStr,
-    source: &'static str,
-    compiled: OnceCell<Script>,
-}
-
-impl Prelude {
-    const fn new(name: &'static CStr, source: &'static str) -> Self {
-        Prelude {
-            name,
-            source,
-            compiled: OnceCell::new(),
-        }
-    }
-
-    fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<V> {
-        if let Some(script) = self.compiled.get() {
-            return script.run(ctx);
-        }
-        let source = CString::new(self.source)?;
-        let script = Script::compile(ctx, self.name, &source)?;
-        self.compiled.get_or_init(|| script).run(ctx)
-    }
-}
-
-/// What all realms of the process share with the server.
+/// What all realms of an isolate share with the server.
 pub(super) struct Shared {
-    pub(super) options: Options,
+    pub(super) process: Rc<Process>,
     pub(super) memory: Rc<Account>,
-    pub(super) lines: RefCell<Lines>,
     /// Whether the reason of an error is always a text, as of the last `reset`.
     pub(super) text_reasons: Cell<bool>,
     /// Whether functions have a console, as of the last `reset`.
     pub(super) console: Cell<bool>,
-    /// Each runtime holds it while it lives: as long as there is a handle of one of its realms.
-    runtimes: Rc<()>,
-    /// The exit status, once a list function has read the end of the input or a line that is no row.
-    pub(super) ended: Cell<Option<u8>>,
-    /// The content types of design documents: one registry until the process forgets.
+    /// The content types of design documents: one registry until the isolate ends.
     types: RefCell<Registry>,
-    helpers: Prelude,
-    modules: Prelude,
-    views: Prelude,
-    render: Prelude,
     pub(super) report: Report,
 }
 
 impl Shared {
-    pub(super) fn new(options: Options, status: ProcessStatus, lines: Lines) -> Rc<Self> {
+    pub(super) fn new(process: &Rc<Process>) -> Rc<Self> {
+        let options = process.options;
         Rc::new(Shared {
-            options,
-            memory: Account::new(options.memory_bytes, status),
-            lines: RefCell::new(lines),
+            process: Rc::clone(process),
+            memory: Account::new(options.memory_bytes),
             text_reasons: Cell::new(options.text_reasons),
             console: Cell::new(false),
-            runtimes: Rc::new(()),
-            ended: Cell::new(None),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
-            helpers: Prelude::new(c"helpers", include_str!("prelude/helpers.js")),
-            modules: Prelude::new(c"modules", include_str!("prelude/modules.js")),
-            views: Prelude::new(c"views", include_str!("prelude/views.js")),
-            render: Prelude::new(c"render", include_str!("prelude/render.js")),
             report: Report::default(),
         })
     }
 
-    /// Returns what a new runtime has to hold.
-    pub(super) fn begin_runtime(&self) -> Rc<()> {
-        Rc::clone(&self.runtimes)
+    pub(super) fn options(&self) -> &Options {
+        &self.process.options
     }
 
-    /// Returns how many runtimes there are.
-    pub(super) fn runtimes(&self) -> usize {
-        Rc::strong_count(&self.runtimes) - 1
+    /// Returns how much memory the isolate holds, as far as it was measured, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.memory.held() + self.types.borrow().bytes()
     }
 
     /// Forgets the content types that functions have registered.
     pub(super) fn forget_types(&self) {
-        *self.types.borrow_mut() = Registry::new(self.options.memory_bytes / TYPES_PART);
+        *self.types.borrow_mut() = Registry::new(self.options().memory_bytes / TYPES_PART);
     }
 
     /// Logs a text given as JSON.
@@ -136,7 +93,7 @@ impl Shared {
     /// Logs a text given as JSON, which ends with `end`; one that is too long for a line is cut.
     fn log_line(&self, json: &str, end: &str) {
         let line = ["[\"log\",", json, end];
-        if line.iter().map(|part| part.len()).sum::<usize>() <= self.options.line_bytes_max {
+        if line.iter().map(|part| part.len()).sum::<usize>() <= self.options().line_bytes_max {
             return self.answer(&line);
         }
         let kept = beginning(json, LONG_LOG_CHARACTERS);
@@ -146,14 +103,14 @@ impl Shared {
 
     /// Writes a line, given in parts, unless the server has already given its last answer.
     fn answer(&self, line: &[&str]) {
-        if self.ended.get().is_none() {
-            self.lines.borrow_mut().put(line);
+        if self.process.ended.get().is_none() {
+            self.process.lines.borrow_mut().put(line);
         }
     }
 
     /// Checks that a line is not too long for the parent.
     pub(super) fn check_length(&self, bytes: usize) -> Result<(), Failure> {
-        let most = self.options.line_bytes_max;
+        let most = self.options().line_bytes_max;
         if bytes <= most {
             return Ok(());
         }
@@ -180,7 +137,7 @@ impl Shared {
 
     /// Ends the server from inside a user function.
     fn end(&self, ctx: &Ctx<'_>, status: u8) -> rquickjs::Error {
-        self.ended.set(Some(status));
+        self.process.ended.set(Some(status));
         Exception::throw_internal(ctx, "the list has ended")
     }
 
@@ -200,10 +157,10 @@ impl Shared {
     fn read_row(&self) -> Result<Option<Row>, Failure> {
         let mut line = Vec::new();
         let mut reader = RowReader(&self.memory);
-        let text = match self.lines.borrow_mut().next(&mut line, &mut reader) {
+        let text = match self.process.lines.borrow_mut().next(&mut line, &mut reader) {
             Ok(Next::Line) => into_text(line)?,
             Ok(Next::TooLong(bytes)) => {
-                return Err(Failure::line_too_long(bytes, self.options.memory_bytes));
+                return Err(Failure::line_too_long(bytes, self.options().memory_bytes));
             }
             Ok(Next::End) | Err(_) => return Ok(None),
         };
@@ -266,13 +223,18 @@ pub(super) struct Realm {
     tools: Persistent<Object<'static>>,
     pub(super) context: Context,
     sources: Rc<Sources>,
-    shared: Rc<Shared>,
+    shared: Rc<Seat>,
 }
 
 impl Realm {
-    pub(super) fn new(engine: &Engine) -> Result<Self, Failure> {
-        let context = engine.data_realm()?;
-        let shared = Rc::clone(&engine.shared);
+    /// Makes a realm in which nothing runs but the helpers' script.
+    pub(super) fn new(
+        runtime: &Runtime,
+        helpers: &Prelude,
+        seat: &Rc<Seat>,
+    ) -> Result<Self, Failure> {
+        let context = data_realm(runtime)?;
+        let shared = Rc::clone(seat);
         let tools = context
             .with(|ctx| {
                 let host = Object::new(ctx.clone())?;
@@ -283,11 +245,14 @@ impl Realm {
                 let raised = Native(Rc::clone(&shared), Shared::raised);
                 host.set("raised", Function::new(ctx.clone(), raised)?)?;
                 let full = Rc::clone(&shared);
-                host.set("full", Func::from(move || full.memory.was_exhausted()))?;
+                host.set(
+                    "full",
+                    Func::from(move || full.process.peak.was_exhausted()),
+                )?;
                 host.set("packed", Func::from(writing::packed))?;
                 let returned = Native(Rc::clone(&shared), Shared::returned);
                 host.set("returned", Function::new(ctx.clone(), returned)?)?;
-                let helpers: Function<'_> = shared.helpers.run(&ctx)?;
+                let helpers: Function<'_> = helpers.run(&ctx)?;
                 let tools: Object<'_> = helpers.call((host,))?;
                 Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
             })
@@ -333,7 +298,7 @@ impl Realm {
     /// Loads `require` for the tree below `root`, or for a library of views given as JSON text.
     pub(super) fn add_modules(&self, tree: Tree<'_>) -> Result<(), Failure> {
         self.with(|ctx| {
-            let modules: Function<'_> = self.shared.modules.run(ctx)?;
+            let modules: Function<'_> = self.shared.process.modules.run(ctx)?;
             let tools = self.tools.clone().restore(ctx)?;
             self.add_module_natives(ctx, &tools.get("host")?)?;
             match tree {
@@ -353,7 +318,7 @@ impl Realm {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
             self.add_console(&tools)?;
-            let views: Function<'_> = self.shared.views.run(ctx)?;
+            let views: Function<'_> = self.shared.process.views.run(ctx)?;
             let runners: Object<'_> = views.call((tools, kind.name(), reading))?;
             Ok(Persistent::save(ctx, runners))
         })
@@ -365,7 +330,7 @@ impl Realm {
             let tools = self.tools.clone().restore(ctx)?;
             self.add_natives(ctx, &tools.get("host")?)?;
             self.add_console(&tools)?;
-            let render: Function<'_> = self.shared.render.run(ctx)?;
+            let render: Function<'_> = self.shared.process.render.run(ctx)?;
             let responders: Object<'_> = render.call((tools,))?;
             Ok(Persistent::save(ctx, responders))
         })
@@ -506,7 +471,7 @@ COUCHDB_OUT_OF_MEMORY
         }
         let error = ctx.catch();
         // A source that can be mended did not compile: nothing of it has run.
-        match source::mended(source, self.shared.options.memory_bytes)
+        match source::mended(source, self.shared.options().memory_bytes)
             .filter(|_| is_syntax_error(&error))
         {
             Some(mended) => self.run(ctx, source, &mended),
@@ -603,7 +568,7 @@ pub(super) enum Tree<'a> {
 
 /// A native call with the values of the engine: a type, because a closure cannot tie the lifetimes of its
 /// arguments and its result to each other.
-struct Native<F>(Rc<Shared>, F);
+struct Native<F>(Rc<Seat>, F);
 
 impl<'js, F> IntoJsFunc<'js, (Ctx<'js>,)> for Native<F>
 where

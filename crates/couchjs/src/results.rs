@@ -27,7 +27,7 @@ impl Answer {
     pub(super) fn put(self, shared: &Shared) -> Result<(), Failure> {
         let put = |line: &[&str]| {
             shared.check_length(line.iter().map(|part| part.len()).sum())?;
-            shared.lines.borrow_mut().put(line);
+            shared.process.lines.borrow_mut().put(line);
             Ok(())
         };
         match self {
@@ -173,7 +173,7 @@ impl<'s> Results<'s> {
 
     /// Returns how long the text may get, in bytes.
     fn bytes_max(&self) -> usize {
-        self.shared.options.memory_bytes / 2
+        self.shared.options().memory_bytes / 2
     }
 
     /// Counts the memory of the text.

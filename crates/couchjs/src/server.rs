@@ -1,28 +1,32 @@
 //! The main loop: reads a line, does what it says, writes a line.
 //!
-//! PROMISES  `reset` only exchanges two values if the server had a moment without input since the last
-//!           one: it prepares the next view state and frees the old one while nothing can be read.
+//! PROMISES  `reset` only puts a value aside if the server had a moment without input since the last
+//!           one: it prepares engines and frees the old ones while nothing can be read.
 //!           After `forget` the server is as after its start, or answers an error.
+//!           An isolate that ran out of memory answers so, and ends when it is left; without isolates the
+//!           server ends.
 
 use std::borrow::Cow;
 use std::io;
+use std::iter;
 use std::mem;
 use std::rc::Rc;
 
 use super::Options;
 use super::command::{Command, TREE_BYTES_MAX, as_text, members, only_document};
-use super::ddocs::DesignDocs;
 use super::failure::{Failure, cut};
-use super::lines::{Input, Lines, Next, Reader, into_text};
+use super::isolates::{Isolate, Isolates, Tenancy};
+use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::{LONG_BYTES, ProcessStatus};
-use super::output::Output;
-use super::realm::{Shared, ViewKind};
+use super::process::Process;
+use super::realm::ViewKind;
 use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduced, Rows, Views, source_text};
 use crate::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Elements;
+use serde_json::json;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
@@ -37,35 +41,30 @@ const NOT_FORGOTTEN: &str = "functions have taken most of the memory, or hold so
 
 /// The query server of one process.
 pub(super) struct Server {
-    /// The functions added since the last `reset`; made when they are needed.
-    views: Option<Views>,
-    /// Takes the place of `views` at the next `reset`.
-    spare: Option<Views>,
-    /// Replaced by the last `reset`; freed when there is time.
+    /// The selected isolate; a nameless one before the first `tenant`.
+    isolate: Isolate,
+    isolates: Option<Isolates>,
+    /// What the last `reset` or `tenant` put aside; freed when there is time.
     old: Option<Views>,
-    ddocs: DesignDocs,
-    limit: ReduceLimit,
     /// Whether the first answer is out: until then nothing is prepared.
     started: bool,
-    shared: Rc<Shared>,
+    process: Rc<Process>,
 }
 
 impl Server {
     pub(super) fn new(
         options: Options,
+        tenancy: Option<Tenancy>,
         status: ProcessStatus,
-        input: Box<dyn Input>,
-        output: Output,
+        lines: Lines,
     ) -> Self {
-        let shared = Shared::new(options, status, Lines::new(input, output));
+        let process = Process::new(options, status, lines);
         Server {
-            views: None,
-            spare: None,
+            isolate: Isolate::new(&process),
+            isolates: tenancy.map(|tenancy| Isolates::new(tenancy, &process)),
             old: None,
-            ddocs: DesignDocs::new(&shared),
-            limit: ReduceLimit::default(),
             started: false,
-            shared,
+            process,
         }
     }
 
@@ -73,19 +72,19 @@ impl Server {
     /// status. The engines are not freed: the process ends next.
     pub(super) fn serve(mut self) -> io::Result<u8> {
         let status = self.answer_all();
-        self.shared.lines.borrow_mut().flush()?;
+        self.process.lines.borrow_mut().flush()?;
         mem::forget(self);
         status
     }
 
     fn answer_all(&mut self) -> io::Result<u8> {
-        let shared = Rc::clone(&self.shared);
+        let process = Rc::clone(&self.process);
         let mut line = Vec::new();
-        let mut held = shared.memory.count(0);
         loop {
-            held.set(0);
-            shared.report.begin();
-            let next = shared.lines.borrow_mut().next(&mut line, self)?;
+            self.isolate.shared.report.begin();
+            let next = process.lines.borrow_mut().next(&mut line, self)?;
+            let shared = Rc::clone(&self.isolate.shared);
+            let mut held = shared.memory.count(0);
             let result = match next {
                 Next::End => return Ok(0),
                 Next::Line if line.is_empty() => return Ok(0),
@@ -100,11 +99,11 @@ impl Server {
                     answer
                 }),
                 Next::TooLong(bytes) => {
-                    let limit_bytes = shared.options.memory_bytes;
+                    let limit_bytes = shared.options().memory_bytes;
                     Err(Failure::line_too_long(bytes, limit_bytes))
                 }
             };
-            if let Some(status) = shared.ended.get() {
+            if let Some(status) = process.ended.get() {
                 return Ok(status);
             }
             let put = result.and_then(|answer| answer.put(&shared));
@@ -112,12 +111,19 @@ impl Server {
             if let Err(failure) = put {
                 shared.log_failure(&failure, std::str::from_utf8(&line).unwrap_or_default());
                 let answer = failure.line(&shared);
-                shared.lines.borrow_mut().put(&[&answer]);
+                process.lines.borrow_mut().put(&[&answer]);
                 if failure.is_fatal(&shared) {
-                    return Ok(FATAL_STATUS);
+                    if !self.has_tenant() || !failure.lacks_memory(&shared) {
+                        return Ok(FATAL_STATUS);
+                    }
+                    self.isolate.ran_out = true;
                 }
             }
         }
+    }
+
+    fn has_tenant(&self) -> bool {
+        self.isolates.as_ref().is_some_and(Isolates::has_selected)
     }
 
     /// Frees replaced views at once if they hold much memory.
@@ -130,10 +136,11 @@ impl Server {
         if self.old.is_some() {
             self.measure_old();
         }
-        if let Some(views) = self.views.as_ref().filter(|views| views.has_functions())
+        let views = self.isolate.views.as_ref();
+        if let Some(views) = views.filter(|views| views.has_functions())
             && let Some(document) = only_document(line)
         {
-            self.ddocs.measure_at_times();
+            self.isolate.ddocs.measure_at_times();
             let mapped = views.map(Some(document), Rows::Emitted);
             // A line that the engine cannot parse may have another shape, or be no JSON at all.
             if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
@@ -169,23 +176,48 @@ impl Server {
             "reduce" | "rereduce" => self.reduce(line, &command),
             "ddoc" => self.ddoc(&command),
             name => {
-                let reason = format!("unknown command '{}'", cut(name));
-                Err(Failure::fatal("unknown_command", &reason))
+                let selected = (name == "tenant").then(|| self.tenant(&command)).flatten();
+                selected.ok_or_else(|| {
+                    let reason = format!("unknown command '{}'", cut(name));
+                    Failure::fatal("unknown_command", &reason)
+                })
             }
         }
     }
 
-    fn views(&mut self) -> Result<&mut Views, Failure> {
-        self.ddocs.measure_at_times();
-        if self.views.is_none() {
-            self.views = Some(Views::new(&self.shared)?);
+    /// Selects the isolate of a tenant; `None` without isolates, or if the line is not of the parent's own.
+    fn tenant(&mut self, command: &Command<'_>) -> Option<Answer> {
+        let isolates = self.isolates.as_mut()?;
+        let argument = |index| command.argument(index).and_then(unquote);
+        let name =
+            argument(1).filter(|_| argument(0).is_some_and(|it| it == isolates.tenancy.nonce))?;
+        let afresh = match command.argument(2) {
+            None => false,
+            Some(_) if argument(2).is_some_and(|it| it == "new") => true,
+            Some(_) => return None,
+        };
+        let (evicted, views) = isolates.select(&mut self.isolate, name.into_owned(), afresh);
+        if let Some(views) = views {
+            self.put_aside(views);
+            self.measure_old();
         }
-        Ok(self.views.as_mut().expect("server: made above"))
+        let text = json!({"evicted": evicted}).to_string();
+        let held = self.isolate.shared.memory.count(0);
+        Some(Answer::Text(["", ""], text, held))
+    }
+
+    fn views(&mut self) -> Result<&mut Views, Failure> {
+        let isolate = &mut self.isolate;
+        isolate.ddocs.measure_at_times();
+        if isolate.views.is_none() {
+            isolate.views = Some(Views::new(&isolate.shared)?);
+        }
+        Ok(isolate.views.as_mut().expect("server: made above"))
     }
 
     /// A `reset` ends a call, whose report says what its functions have returned.
     fn tell_returned(&self) {
-        if let Some(views) = &self.views {
+        if let Some(views) = &self.isolate.views {
             views.tell_returned();
         }
     }
@@ -202,38 +234,47 @@ impl Server {
             config,
             &[mode, threshold, ratio, TEXT_REASONS, CONSOLE, REPORT],
         );
-        self.limit = ReduceLimit::new(&config);
+        let isolate = &mut self.isolate;
+        isolate.limit = ReduceLimit::new(&config);
+        let shared = &isolate.shared;
         let asked = config[TEXT_REASONS].as_bool();
-        let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
-        self.shared.text_reasons.set(text_reasons);
+        let text_reasons = asked.unwrap_or(shared.options().text_reasons);
+        shared.text_reasons.set(text_reasons);
         let console = config[CONSOLE] == true;
-        if self.shared.console.replace(console) != console {
+        if shared.console.replace(console) != console {
             // They were compiled with one, or without.
-            self.ddocs.unload();
+            isolate.ddocs.unload();
         }
-        self.shared.report.want(config[REPORT] == true);
-        if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
-            // No third state is held beside these two.
-            self.old = None;
-            self.old = mem::replace(&mut self.views, self.spare.take());
+        shared.report.want(config[REPORT] == true);
+        if let Some(views) = isolate.views.take_if(|views| !views.is_fresh()) {
+            self.put_aside(views);
         }
         Ok(Answer::True)
     }
 
-    /// Frees all engines that functions ran in, with what they were taught. Those that were only prepared stay.
+    /// Keeps views until there is time to free them.
+    fn put_aside(&mut self, views: Views) {
+        // There are never two of them.
+        self.old = None;
+        self.old = Some(views);
+    }
+
+    /// Ends all isolates. Engines that were only prepared stay.
     ///
     /// # Errors
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        drop(self.views.take_if(|views| !views.is_fresh()));
-        self.ddocs = DesignDocs::new(&self.shared);
-        self.shared.forget_types();
-        let prepared = || [&self.views, &self.spare].into_iter().flatten();
-        let bytes = prepared().map(|views| views.engine.measure()).sum();
-        let is_forgotten = self.shared.runtimes() == prepared().count()
-            && self.shared.memory.holds_only(bytes)
-            && !self.shared.memory.was_exhausted();
+        let isolate = mem::replace(&mut self.isolate, Isolate::new(&self.process));
+        let idle = self.isolates.as_mut().map(Isolates::end_all);
+        let ended = iter::once(isolate).chain(idle.into_iter().flatten());
+        let accounts: Vec<_> = ended
+            .map(|isolate| Rc::clone(&isolate.shared.memory))
+            .collect();
+        self.process.peak.restart();
+        let is_forgotten = self.process.used_runtimes() == 0
+            && accounts.iter().all(|account| account.held() == 0)
+            && !self.process.peak.was_exhausted();
         if is_forgotten {
             Ok(())
         } else {
@@ -255,16 +296,16 @@ impl Server {
         // logged.
         let (mut reducers, mut sources_units) = (Vec::new(), 0);
         for (index, source) in Elements::of(sources).enumerate() {
-            self.shared.report.at(|| index.into());
+            self.isolate.shared.report.at(|| index.into());
             let source = source_text(Some(source))?;
             sources_units += utf16_len(&source);
             reducers.push(self.views()?.reducer(&source)?);
         }
-        let shared = Rc::clone(&self.shared);
+        let shared = Rc::clone(&self.isolate.shared);
         let mut results = Results::new(&shared);
         let reduced = Reduced::of(&command.name, rows, &shared.memory);
         for (index, reducer) in reducers.iter().enumerate() {
-            self.shared.report.at(|| index.into());
+            shared.report.at(|| index.into());
             self.views()?.reduce(reducer, &reduced, &mut results)?;
         }
         let (results, held) = results.finish()?;
@@ -277,27 +318,29 @@ impl Server {
             }
         });
         match self
+            .isolate
             .limit
             .judge(input, utf16_len(&results), context.as_deref())
         {
             Verdict::Passes => {}
-            Verdict::Warns(text) => self.shared.warn(&format!("reduce_overflow_error: {text}")),
+            Verdict::Warns(text) => shared.warn(&format!("reduce_overflow_error: {text}")),
             Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),
         }
         Ok(Answer::Text(["[true,", "]"], results, held))
     }
 
     fn ddoc(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
-        for views in [&self.views, &self.spare].into_iter().flatten() {
+        let Isolate { views, ddocs, .. } = &mut self.isolate;
+        if let Some(views) = views {
             views.engine.measure_at_times();
         }
         let id = command.argument(0).map(as_text);
         match id.as_deref() {
             Some("new") => {
-                self.ddocs.teach(command.argument(1), command.argument(2))?;
+                ddocs.teach(command.argument(1), command.argument(2))?;
                 Ok(Answer::True)
             }
-            id => self.ddocs.call(
+            id => ddocs.call(
                 id.unwrap_or("undefined"),
                 command.argument(1),
                 command.argument(2),
@@ -320,34 +363,21 @@ impl Reader for Server {
         if !self.started {
             return false;
         }
-        match &self.views {
-            None => {
-                self.views = Views::new(&self.shared).ok();
-                return self.views.is_some();
-            }
-            Some(views) if views.is_fresh() && views.engine.prepare() => return true,
-            Some(_) => {}
-        }
-        if self.old.take().is_some() {
-            return true;
-        }
-        match &self.spare {
-            None => {
-                self.spare = Views::new(&self.shared).ok();
-                self.spare.is_some()
-            }
-            Some(spare) => spare.engine.prepare() || self.ddocs.prepare(),
-        }
+        // Most tenants have one function, whose realm came with its engine: an idle isolate stays small.
+        self.process.prepared() == 0 && self.process.prepare()
+            || self.old.take().is_some()
+            || self.process.prepare()
+            || !self.has_tenant() && self.isolate.ddocs.prepare()
     }
 
     /// A line is there twice while it is parsed.
     fn line_bytes_max(&mut self) -> usize {
-        for views in [&self.views, &self.spare].into_iter().flatten() {
+        if let Some(views) = &self.isolate.views {
             views.engine.measure();
         }
         self.measure_old();
-        self.ddocs.measure();
-        self.shared.memory.left() / 2
+        self.isolate.ddocs.measure();
+        self.isolate.shared.memory.left() / 2
     }
 }
 
@@ -355,7 +385,9 @@ impl Reader for Server {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::lines::Input;
     use crate::on_own_stack;
+    use crate::output::Output;
 
     /// More than all tests of the process take together.
     const MEMORY_BYTES: usize = 4 << 30;
@@ -381,7 +413,8 @@ mod tests {
             ..Options::default()
         };
         let (output, _) = Output::new(Box::new(io::sink())).unwrap();
-        let mut server = Server::new(options, ProcessStatus::open(), Box::new(Nothing), output);
+        let lines = Lines::new(Box::new(Nothing), output);
+        let mut server = Server::new(options, None, ProcessStatus::open(), lines);
         server.started = true;
         server
     }
@@ -414,7 +447,7 @@ mod tests {
     fn prepared_bytes(server: &mut Server) -> usize {
         while server.prepare() {}
         server.line_bytes_max();
-        MEMORY_BYTES - server.shared.memory.left()
+        MEMORY_BYTES - server.isolate.shared.memory.left()
     }
 
     #[test]
@@ -435,22 +468,27 @@ mod tests {
         .unwrap();
     }
 
+    /// How many runtimes are prepared, and how many used.
+    fn runtimes(server: &Server) -> (usize, usize) {
+        (server.process.prepared(), server.process.used_runtimes())
+    }
+
     #[test]
     fn engines_that_no_function_saw_are_kept() {
         on_own_stack(|| {
             let mut server = server();
             prepared_bytes(&mut server);
-            assert_eq!(server.shared.runtimes(), 2);
+            assert_eq!(runtimes(&server), (2, 0));
             let ddoc = r#"["ddoc","new","_design/d",{"shows":{"s":"function() { return 'x'; }"}}]"#;
             for line in [ddoc, r#"["ddoc","_design/d",["shows","s"],[null,{}]]"#] {
                 assert!(server.answer(line).is_ok());
             }
-            assert_eq!(server.shared.runtimes(), 3);
+            assert_eq!(runtimes(&server), (1, 1));
             assert!(server.answer(r#"["forget",{}]"#).is_ok());
-            assert_eq!(server.shared.runtimes(), 2);
+            assert_eq!(runtimes(&server), (1, 0));
             teach(&mut server);
             assert!(server.answer(r#"["forget",{}]"#).is_ok());
-            assert_eq!(server.shared.runtimes(), 1);
+            assert_eq!(runtimes(&server), (0, 0));
         })
         .unwrap();
     }
@@ -460,7 +498,15 @@ mod tests {
         on_own_stack(|| {
             let mut server = server();
             teach(&mut server);
-            let left = server.views.take().unwrap().engine.realm().ok().unwrap();
+            let left = server
+                .isolate
+                .views
+                .take()
+                .unwrap()
+                .engine
+                .realm()
+                .ok()
+                .unwrap();
             let told = server.answer(r#"["forget",{}]"#);
             let failure = Failure::error("not_forgotten", NOT_FORGOTTEN);
             assert_eq!(told.err(), Some(failure));

@@ -5,7 +5,6 @@
 //! CALLED    By `settee map`, for files that its user wrote.
 //! LIMITS    A source that the [`Parser`] cannot parse to its end passes; the query server decides.
 
-use super::ProcessStatus;
 use super::memory::Account;
 use super::parser::{Parsed, Parser};
 use super::positions::{Excerpt, Source, Spot};
@@ -32,7 +31,7 @@ pub struct SyntaxError {
 /// # Errors
 /// The first mistake; its author is at fault.
 pub fn check_function(source: &str) -> Result<(), SyntaxError> {
-    let account = Account::new(usize::MAX, ProcessStatus::open());
+    let account = Account::new(usize::MAX);
     check(source, |parser| {
         let (run, parsed) = source::parse(parser, source);
         (Source::of(source, &run, &account), parsed)
@@ -45,7 +44,7 @@ pub fn check_function(source: &str) -> Result<(), SyntaxError> {
 /// As [`check_function`].
 pub fn check_module(source: &str) -> Result<(), SyntaxError> {
     const BEFORE: &str = "(function (module, exports, require) {";
-    let account = Account::new(usize::MAX, ProcessStatus::open());
+    let account = Account::new(usize::MAX);
     check(source, |parser| {
         let parsed = parser.parse(&format!("{BEFORE}{source}\n}})"));
         (Source::behind(BEFORE, source, &account), parsed)

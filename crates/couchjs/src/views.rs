@@ -134,7 +134,7 @@ impl Views {
     pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
         self.shared.report.at(|| self.functions.len().into());
         let source = source_text(source)?;
-        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
+        let reading = self.shared.options().optimize_functions && reading::only_reads(&source);
         let function = self.function(&source, kind, reading)?;
         self.functions.push(function);
         Ok(())
@@ -144,7 +144,7 @@ impl Views {
     pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
         Ok(Reducer {
             function: self.function(source, ViewKind::Reduce, true)?,
-            ignores_keys: self.shared.options.optimize_functions && ignores_keys(source),
+            ignores_keys: self.shared.options().optimize_functions && ignores_keys(source),
         })
     }
 

@@ -63,15 +63,22 @@ fn main() {
         (ProcessStatus::open(), output)
     };
     let (cell, (status, output)) = OwnCell::enter(mode, open).unwrap();
-    let done = couchjs::run(Options::default(), status, Nothing, output, move || {
-        let ready = prepare();
-        cell.seal().map_err(io::Error::other)?;
-        match attempt(&name, &ready) {
-            -1 => println!("could not: {}", io::Error::last_os_error()),
-            _ => println!("could"),
-        }
-        Ok(())
-    });
+    let done = couchjs::run(
+        Options::default(),
+        None,
+        status,
+        Nothing,
+        output,
+        move || {
+            let ready = prepare();
+            cell.seal().map_err(io::Error::other)?;
+            match attempt(&name, &ready) {
+                -1 => println!("could not: {}", io::Error::last_os_error()),
+                _ => println!("could"),
+            }
+            Ok(())
+        },
+    );
     done.unwrap();
 }
 

@@ -6,6 +6,7 @@ mod broken;
 mod console;
 mod generator;
 mod hints;
+mod isolates;
 mod pieces;
 mod places;
 mod reported;
@@ -72,7 +73,7 @@ fn answers(optimize_functions: bool, commands: &[Value]) -> Vec<String> {
     let output = Answers::default();
     let input = Lines(io::Cursor::new(input.into_bytes()));
     let status = ProcessStatus::open();
-    super::run(options, status, input, output.clone(), || Ok(())).unwrap();
+    super::run(options, None, status, input, output.clone(), || Ok(())).unwrap();
     let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
     let mut answers = Vec::new();
     let mut lines = String::new();

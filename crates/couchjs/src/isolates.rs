@@ -1,0 +1,167 @@
+//! Isolates: what functions of several tenants have in one process, each apart from the others.
+//!
+//! SUMMARY   One isolate is selected, and everything but `tenant` and `forget` works in it. The others are idle:
+//!           they keep design documents with their engines, content types and settings, but no views.
+//! PROMISES  Engines, realms and accounts belong to one isolate for their whole life. The selected one may
+//!           take the whole limit, whatever the idle ones hold; together these hold as much at most.
+//!           An isolate ends in [`Isolates::select`], which names it, or in [`Isolates::end_all`].
+//! LIMITS    What a tenant did before it ran out of memory is lost, also if it is selected again.
+
+use std::collections::HashMap;
+use std::mem;
+use std::rc::Rc;
+
+use super::ddocs::DesignDocs;
+use super::process::Process;
+use super::realm::Shared;
+use super::reduce_limit::ReduceLimit;
+use super::views::Views;
+
+/// What an idle isolate takes besides what is counted, in bytes.
+const ISOLATE_BYTES: usize = 16 << 10;
+
+/// What turns isolates on: how many there may be, and the text that `tenant` has to bring.
+pub struct Tenancy {
+    /// The selected one counts too.
+    pub isolates_max: usize,
+    /// Only the parent knows it: it keeps those whose lines it passes on from selecting an isolate.
+    pub nonce: String,
+}
+
+/// All that functions of one tenant can see or change.
+pub(super) struct Isolate {
+    /// The functions added since the last `reset`; made when they are needed.
+    pub(super) views: Option<Views>,
+    pub(super) ddocs: DesignDocs,
+    pub(super) limit: ReduceLimit,
+    pub(super) shared: Rc<Shared>,
+    /// Whether a function needed more memory than there was.
+    pub(super) ran_out: bool,
+}
+
+impl Isolate {
+    pub(super) fn new(process: &Rc<Process>) -> Self {
+        let shared = Shared::new(process);
+        Isolate {
+            views: None,
+            ddocs: DesignDocs::new(&shared),
+            limit: ReduceLimit::default(),
+            shared,
+            ran_out: false,
+        }
+    }
+
+    fn idle_bytes(&self) -> usize {
+        self.shared.held() + ISOLATE_BYTES
+    }
+
+    /// Ends all engines after one had no memory left. Design documents stay taught.
+    fn begin_anew(&mut self) {
+        self.views = None;
+        self.ddocs.end_engine();
+        self.shared.forget_types();
+        self.ran_out = false;
+    }
+}
+
+struct Idle {
+    isolate: Isolate,
+    /// Of several the least was left first.
+    turn: u64,
+}
+
+/// The isolates of the process but the selected one.
+pub(super) struct Isolates {
+    pub(super) tenancy: Tenancy,
+    idle: HashMap<String, Idle>,
+    /// The name of the selected one; none before the first and after a `forget`.
+    selected: Option<String>,
+    /// How many selections there were.
+    turn: u64,
+    process: Rc<Process>,
+}
+
+impl Isolates {
+    pub(super) fn new(tenancy: Tenancy, process: &Rc<Process>) -> Self {
+        Isolates {
+            tenancy,
+            idle: HashMap::new(),
+            selected: None,
+            turn: 0,
+            process: Rc::clone(process),
+        }
+    }
+
+    pub(super) fn has_selected(&self) -> bool {
+        self.selected.is_some()
+    }
+
+    /// Puts the isolate of a name in the place of the current one, a new one if there is none or it is to begin
+    /// `afresh`. Returns the names of those that ended for it, and the views that the current one had.
+    pub(super) fn select(
+        &mut self,
+        current: &mut Isolate,
+        name: String,
+        afresh: bool,
+    ) -> (Vec<String>, Option<Views>) {
+        if !afresh && self.selected.as_ref() == Some(&name) {
+            if current.ran_out {
+                current.begin_anew();
+                self.process.peak.begin_turn(self.idle_bytes());
+            }
+            return (Vec::new(), None);
+        }
+        let kept = self.idle.remove(&name).filter(|_| !afresh);
+        let next = kept.map_or_else(|| Isolate::new(&self.process), |kept| kept.isolate);
+        let mut left = mem::replace(current, next);
+        let views = left.views.take();
+        let mut evicted = Vec::new();
+        match self.selected.replace(name.clone()) {
+            Some(left_name) if left_name == name => {}
+            Some(left_name) if left.ran_out => evicted.push(left_name),
+            Some(left_name) => {
+                left.ddocs.measure();
+                self.turn += 1;
+                let (isolate, turn) = (left, self.turn);
+                self.idle.insert(left_name, Idle { isolate, turn });
+            }
+            None => {}
+        }
+        self.evict(current.shared.held(), &mut evicted);
+        self.process.peak.begin_turn(self.idle_bytes());
+        (evicted, views)
+    }
+
+    fn idle_bytes(&self) -> usize {
+        let idle = self.idle.values();
+        idle.map(|idle| idle.isolate.idle_bytes()).sum()
+    }
+
+    /// Ends idle isolates while they are too many, or hold too much beside the selected one.
+    fn evict(&mut self, selected_bytes: usize, evicted: &mut Vec<String>) {
+        let budget_bytes = self.process.options.memory_bytes;
+        let is_over = |isolates: &Self| {
+            let idle_bytes = isolates.idle_bytes();
+            isolates.idle.len() >= isolates.tenancy.isolates_max
+                || idle_bytes > budget_bytes
+                || isolates
+                    .process
+                    .peak
+                    .is_scattered(idle_bytes + selected_bytes)
+        };
+        while !self.idle.is_empty() && is_over(self) {
+            let oldest = self.idle.iter().min_by_key(|(_, idle)| idle.turn);
+            let oldest = oldest.map(|(name, _)| name.clone()).unwrap_or_default();
+            self.idle.remove(&oldest);
+            evicted.push(oldest);
+        }
+    }
+
+    /// Takes all idle isolates out; nobody is selected afterwards.
+    pub(super) fn end_all(&mut self) -> impl Iterator<Item = Isolate> {
+        self.selected = None;
+        mem::take(&mut self.idle)
+            .into_values()
+            .map(|idle| idle.isolate)
+    }
+}
