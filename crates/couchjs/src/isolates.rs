@@ -1,10 +1,10 @@
 //! Isolates: what functions of several tenants have in one process, each apart from the others.
 //!
-//! SUMMARY   One isolate is selected, and everything but `tenant` and `forget` works in it. The others are idle:
+//! SUMMARY   One isolate is selected, and everything but `tenant` works in it. The others are idle:
 //!           they keep design documents with their engines, content types and settings, but no views.
 //! PROMISES  Engines, realms and accounts belong to one isolate for their whole life. The selected one may
 //!           take the whole limit, whatever the idle ones hold; together these hold as much at most.
-//!           An isolate ends in [`Isolates::select`], which names it, or in [`Isolates::end_all`].
+//!           An isolate ends in [`Isolates::select`], which names it, or is emptied by `forget`.
 //! LIMITS    What a tenant did before it ran out of memory is lost, also if it is selected again.
 
 use std::collections::HashMap;
@@ -155,13 +155,5 @@ impl Isolates {
             self.idle.remove(&oldest);
             evicted.push(oldest);
         }
-    }
-
-    /// Takes all idle isolates out; nobody is selected afterwards.
-    pub(super) fn end_all(&mut self) -> impl Iterator<Item = Isolate> {
-        self.selected = None;
-        mem::take(&mut self.idle)
-            .into_values()
-            .map(|idle| idle.isolate)
     }
 }

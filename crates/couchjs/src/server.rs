@@ -265,15 +265,16 @@ impl Server {
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        let isolate = mem::replace(&mut self.isolate, Isolate::new(&self.process));
-        let idle = self.isolates.as_mut().map(Isolates::end_all);
-        let ended = iter::once(isolate).chain(idle.into_iter().flatten());
-        let accounts: Vec<_> = ended
-            .map(|isolate| Rc::clone(&isolate.shared.memory))
-            .collect();
+        let ended = mem::replace(&mut self.isolate, Isolate::new(&self.process));
+        if self.has_tenant() {
+            // A tenant forgets what is its own, for itself.
+            return Ok(());
+        }
+        let account = Rc::clone(&ended.shared.memory);
+        drop(ended);
         self.process.peak.restart();
         let is_forgotten = self.process.used_runtimes() == 0
-            && accounts.iter().all(|account| account.held() == 0)
+            && account.held() == 0
             && !self.process.peak.was_exhausted();
         if is_forgotten {
             Ok(())
