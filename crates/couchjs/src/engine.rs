@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// As [`Self::measure`], the first time after it has run and then once in a while: a parent that
-    /// changes between views and design documents with every line is not slowed down.
+    /// changes between views and design documents, or tenants, with every line is not slowed down.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
             return;

@@ -120,7 +120,11 @@ impl Isolates {
             Some(left_name) if left_name == name => {}
             Some(left_name) if left.ran_out => evicted.push(left_name),
             Some(left_name) => {
-                left.ddocs.measure();
+                if self.process.peak.has_grown() {
+                    left.ddocs.measure();
+                } else {
+                    left.ddocs.measure_at_times();
+                }
                 self.turn += 1;
                 let (isolate, turn) = (left, self.turn);
                 self.idle.insert(left_name, Idle { isolate, turn });

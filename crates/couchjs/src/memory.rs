@@ -124,6 +124,8 @@ pub(super) struct Peak {
     start_unfiled_bytes: usize,
     /// The peak from which on memory counts as exhausted.
     exhausted_bytes: Cell<usize>,
+    /// What the process had when the isolate was selected, without files.
+    turn_bytes: Cell<usize>,
     status: ProcessStatus,
 }
 
@@ -135,6 +137,7 @@ impl Peak {
             start_bytes,
             start_unfiled_bytes: status.resident_bytes().map_or(0, |(_, unfiled)| unfiled),
             exhausted_bytes: Cell::new(0),
+            turn_bytes: Cell::new(0),
             status,
         };
         peak.exhausted_bytes.set(peak.exhausted_beside(0));
@@ -149,11 +152,9 @@ impl Peak {
 
     /// Another isolate is selected, beside idle ones that hold so much: what came before does not count.
     pub(super) fn begin_turn(&self, idle_bytes: usize) {
-        let now = if self.status.reset_peak() {
-            self.status.resident_bytes().map(|(all, _)| all)
-        } else {
-            None
-        };
+        let is_reset = self.status.reset_peak();
+        let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
+        self.turn_bytes.set(unfiled.unwrap_or(0));
         let now = now.or_else(|| self.status.peak_bytes()).unwrap_or(0);
         let rise = RISE_BYTES_MIN.min(self.limit_bytes / 16);
         let bytes = self.exhausted_beside(idle_bytes).max(now + rise);
@@ -170,6 +171,12 @@ impl Peak {
     pub(super) fn was_exhausted(&self) -> bool {
         let peak = self.status.peak_bytes();
         peak.is_some_and(|peak| peak >= self.exhausted_bytes.get())
+    }
+
+    /// Whether the process has got much memory since the isolate was selected; in doubt it has.
+    pub(super) fn has_grown(&self) -> bool {
+        let resident = self.status.resident_bytes();
+        resident.is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
     }
 
     /// Whether the process has much more memory than isolates hold: they keep it from the system, because theirs is
