@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::iter;
 use std::mem;
 use std::rc::Rc;
 
@@ -259,7 +258,7 @@ impl Server {
         self.old = Some(views);
     }
 
-    /// Ends all isolates. Engines that were only prepared stay.
+    /// Ends the selected isolate; without tenants, with proof that nothing is left. Engines that were only prepared stay.
     ///
     /// # Errors
     /// Something else is left: nobody else may have the process.

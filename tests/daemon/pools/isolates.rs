@@ -61,8 +61,7 @@ fn calls(client: &mut Client, db: &str, round: usize) -> usize {
     let id = |n: usize| format!("x{round}x{n}");
     let docs: Vec<Value> = (0..DOCS).map(|n| json!({"_id": id(n), "of": db})).collect();
     let (ddoc, word) = (ddoc(db), format!("{db}{round}"));
-    let call = |call: Value| {
-        let mut call = call;
+    let call = |mut call: Value| {
         call["db"] = json!(db);
         call
     };
@@ -70,7 +69,7 @@ fn calls(client: &mut Client, db: &str, round: usize) -> usize {
     let mapped = own(
         client,
         db,
-        &call(json!({"call": "map_docs", "funs": [map], "docs": docs})),
+        &call(json!({"call": "map_docs", "lang": "javascript", "funs": [map], "docs": docs})),
     );
     for (n, rows) in mapped["ok"]
         .as_array()
@@ -110,7 +109,7 @@ fn misbehaves(client: &mut Client, round: usize) {
         2 => "function(doc) { throw null; }",
         _ => "function(doc) { while (true) {} }",
     };
-    let call = json!({"call": "map_docs", "db": format!("hog{}", round % 3), "funs": [fun],
+    let call = json!({"call": "map_docs", "lang": "javascript", "db": format!("hog{}", round % 3), "funs": [fun],
         "docs": [{"_id": "a"}], "timeout_ms": 300});
     client.call(&call);
 }
@@ -148,11 +147,10 @@ fn no_database_hears_a_word_of_another_while_isolates_are_evicted_run_out_of_mem
                 }
             })
         });
-        for tenant in tenants {
-            tenant.join().unwrap();
-        }
+        let ended = tenants.map(|tenant| tenant.join());
         is_over.store(true, Ordering::Relaxed);
         hog.join().unwrap();
+        ended.into_iter().for_each(|ended| ended.unwrap());
     });
     let totals = service.connect().pool("javascript")["totals"].clone();
     let count = |name: &str| totals[name].as_u64().unwrap();
@@ -184,7 +182,7 @@ fn few_processes_serve_many_databases_and_each_finds_its_function_as_it_left_it(
 
 #[test]
 fn a_client_that_borrows_a_process_selects_no_isolate_and_forgets_its_own_alone() {
-    let service = service("os_process_limit = 1");
+    let service = service("");
     let mut client = service.connect();
     let show = |db: &str| json!({"call": "show", "db": db, "ddoc": ddoc(db), "name": "s", "doc": {"_id": "x"}});
     assert_eq!(client.ok(&show("dba"))["body"], "dbax");
