@@ -1,5 +1,5 @@
 //! What many databases cost, by how many processes there are and by `reuse`: calls a second, starts, processor time;
-//! and what memory a process has.
+//! what a call and memory cost once all are warm, in isolates and with a process each; and what memory a process has.
 //!
 //! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row is a service of its own with its
 //! processes in their cells, the built-in JavaScript or a command (Perl), and clients of its socket that call functions
@@ -64,6 +64,10 @@ struct Service {
 
 impl Service {
     fn start(reuse: &str, processes: u32) -> Self {
+        Self::start_with(reuse, processes, 32)
+    }
+
+    fn start_with(reuse: &str, processes: u32, isolates_max: u32) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let config = directory.path().join("settee.toml");
         let perl = concat!(
@@ -71,7 +75,7 @@ impl Service {
             "/examples/languages/perl_server.pl"
         );
         let text = format!(
-            "[query_server_config]\nreuse = \"{reuse}\"\nos_process_limit = {processes}\n\
+            "[query_server_config]\nreuse = \"{reuse}\"\nos_process_limit = {processes}\nisolates_max = {isolates_max}\n\
              [couchdb]\nos_process_timeout = 60000\n\
              [query_servers]\nperl = \"/usr/bin/perl {perl}\"\n"
         );
@@ -108,7 +112,7 @@ impl Service {
         }
     }
 
-    fn starts(&self, server: Server) -> u64 {
+    fn total(&self, server: Server, name: &str) -> u64 {
         let socket = self.directory.path().join("run/s.http.sock");
         let mut stream = UnixStream::connect(socket).expect("it listens");
         let path = format!("/_pools/{}", server.language());
@@ -116,7 +120,7 @@ impl Service {
         let answer = std::io::read_to_string(stream).expect("it answers");
         let (_, pool) = answer.split_once("\r\n\r\n").expect("a head and a body");
         let pool: Value = serde_json::from_str(pool).expect("JSON");
-        pool["totals"]["started"].as_u64().expect("a number")
+        pool["totals"][name].as_u64().expect("a number")
     }
 
     /// Ends it, so that its processor time is that of this process's children.
@@ -164,18 +168,16 @@ struct Figures {
     cpu_us: f64,
 }
 
-fn run(server: Server, reuse: &str, processes: u32, databases: u64) -> Figures {
-    let cpu = cpu_of_children();
-    let service = Service::start(reuse, processes);
+/// Has clients call functions of databases at random.
+fn call_at_random(service: &Service, server: Server, databases: u64, calls: u64) {
     let next = AtomicU64::new(0);
-    let since = Instant::now();
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut client = service.connect();
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= CALLS {
+                    if number >= calls {
                         return;
                     }
                     // The same databases in the same order in each run.
@@ -186,8 +188,15 @@ fn run(server: Server, reuse: &str, processes: u32, databases: u64) -> Figures {
             });
         }
     });
+}
+
+fn run(server: Server, reuse: &str, processes: u32, databases: u64) -> Figures {
+    let cpu = cpu_of_children();
+    let service = Service::start(reuse, processes);
+    let since = Instant::now();
+    call_at_random(&service, server, databases, CALLS);
     let seconds = since.elapsed().as_secs_f64();
-    let starts = service.starts(server);
+    let starts = service.total(server, "started");
     service.stop();
     let cpu = cpu_of_children() - cpu;
     Figures {
@@ -210,7 +219,8 @@ fn databases() {
     println!("|---|---|---|---|---|---|---|");
     for server in [Server::JavaScript, Server::Perl] {
         let mut first = None;
-        for reuse in ["any", "database"] {
+        let isolates = (server == Server::JavaScript).then_some("isolates");
+        for reuse in isolates.into_iter().chain(["any", "database"]) {
             for (processes, databases) in ROWS {
                 let runs: Vec<_> = (0..ROUNDS)
                     .map(|_| run(server, reuse, processes, databases))
@@ -245,19 +255,80 @@ fn tree(pid: u64) -> Vec<u64> {
     found
 }
 
-/// The memory that a process with all that it started has written and shares with no other, in MiB.
+/// The memory that a process has written and shares with no other, in MiB.
+fn own(pid: u64) -> f64 {
+    let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
+    let text = fs::read_to_string(path).expect("root may read it");
+    let private = text
+        .lines()
+        .filter(|line| line.starts_with("Private_Dirty"));
+    let kib = private.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok());
+    kib.sum::<f64>() / 1024.0
+}
+
+/// The same of a process with all that it started.
 fn own_memory(pid: u64) -> f64 {
-    let own = |pid: u64| {
-        let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
-        let text = fs::read_to_string(path).expect("root may read it");
-        let private = text
-            .lines()
-            .filter(|line| line.starts_with("Private_Dirty"));
-        let kib =
-            private.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok());
-        kib.sum::<f64>()
+    tree(pid).into_iter().map(own).sum()
+}
+
+/// The processor time of a process and of all that it started, which run.
+fn cpu_of(pid: u64) -> f64 {
+    let ticks = |pid: u64| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let (_, after_name) = stat.rsplit_once(')').unwrap_or_default();
+        let ticks = after_name.split_ascii_whitespace().skip(11).take(2);
+        ticks
+            .filter_map(|text| text.parse::<f64>().ok())
+            .sum::<f64>()
     };
-    tree(pid).into_iter().map(own).sum::<f64>() / 1024.0
+    tree(pid).into_iter().map(ticks).sum::<f64>() / TICKS_PER_SECOND
+}
+
+/// What calls cost once every database was called, and the memory of all processes.
+fn warm() {
+    println!(
+        "\n| `reuse` | processes | databases | processor time per call | calls that make an isolate | memory |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (reuse, processes, isolates_max, databases) in [
+        ("isolates", 4, 32, 1),
+        ("database", 4, 32, 1),
+        ("isolates", 4, 32, 100),
+        ("any", 4, 32, 100),
+        ("database", 200, 32, 100),
+        ("isolates", 8, 128, 1000),
+        ("database", 1200, 32, 1000),
+    ] {
+        let service = Service::start_with(reuse, processes, isolates_max);
+        let pid = service.child.id().into();
+        call_at_random(
+            &service,
+            Server::JavaScript,
+            databases,
+            10 * databases.max(100),
+        );
+        let made = || service.total(Server::JavaScript, "isolates_made") as f64;
+        let runs: Vec<(f64, f64)> = (0..ROUNDS)
+            .map(|_| {
+                let before = (cpu_of(pid), made());
+                call_at_random(&service, Server::JavaScript, databases, 10 * CALLS);
+                let calls = (10 * CALLS) as f64;
+                (
+                    (cpu_of(pid) - before.0) / calls,
+                    (made() - before.1) / calls,
+                )
+            })
+            .collect();
+        let mut cpu: Vec<f64> = runs.iter().map(|(cpu, _)| cpu * 1e3).collect();
+        cpu.sort_by(f64::total_cmp);
+        println!(
+            "| `{reuse}` | {processes} | {databases} | {:.3} ms | {:.1} % | {:.0} MiB |",
+            cpu[cpu.len() / 2],
+            runs[runs.len() - 1].1 * 100.0,
+            own_memory(pid) - own(pid)
+        );
+        service.stop();
+    }
 }
 
 fn memory() {
@@ -313,5 +384,6 @@ fn memory() {
 
 fn main() {
     memory();
+    warm();
     databases();
 }
