@@ -19,8 +19,9 @@ use super::realm::Shared;
 use super::stack::without_modules;
 use super::text::{quote, unquote};
 
-/// The messages of the engine's InternalError for an allocation beyond its limit.
-const ENGINE_OUT_OF_MEMORY: [&str; 2] = ["out of memory", "out of memory in regexp execution"];
+/// The messages of the engine's InternalError for an allocation beyond its limit; without memory for a message it
+/// is empty.
+const ENGINE_OUT_OF_MEMORY: [&str; 3] = ["out of memory", "out of memory in regexp execution", ""];
 
 /// The name of memory that ran out, where the reason says whose.
 pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";

@@ -5,7 +5,7 @@
 //! PROMISES  Engines, realms and accounts belong to one isolate for their whole life. The selected one may
 //!           take the whole limit, whatever the idle ones hold; together these hold as much at most.
 //!           An isolate ends in [`Isolates::select`], which names it, or is emptied by `forget`.
-//! LIMITS    What a tenant did before it ran out of memory is lost, also if it is selected again.
+//! LIMITS    An isolate that runs out of memory loses its engines at once, and answers so until the next `reset`.
 
 use std::collections::HashMap;
 use std::mem;
@@ -35,8 +35,10 @@ pub(super) struct Isolate {
     pub(super) ddocs: DesignDocs,
     pub(super) limit: ReduceLimit,
     pub(super) shared: Rc<Shared>,
-    /// Whether a function needed more memory than there was.
-    pub(super) ran_out: bool,
+    /// Whether a function needed more memory than there was: it ends when it is left.
+    ran_out: bool,
+    /// Whether that was since the last `reset`: what was added until then is lost.
+    pub(super) lacks_functions: bool,
 }
 
 impl Isolate {
@@ -48,6 +50,7 @@ impl Isolate {
             limit: ReduceLimit::default(),
             shared,
             ran_out: false,
+            lacks_functions: false,
         }
     }
 
@@ -55,12 +58,16 @@ impl Isolate {
         self.shared.held() + ISOLATE_BYTES
     }
 
-    /// Ends all engines after one had no memory left. Design documents stay taught.
-    fn begin_anew(&mut self) {
+    /// Ends all engines, for one had no memory left. Design documents stay taught.
+    ///
+    /// Call it before anything else takes memory: the engine does not always count its references right where
+    /// memory ends, and may then free an object that is in use.
+    fn run_out(&mut self) {
         self.views = None;
         self.ddocs.end_engine();
         self.shared.forget_types();
-        self.ran_out = false;
+        self.ran_out = true;
+        self.lacks_functions = true;
     }
 }
 
@@ -105,10 +112,7 @@ impl Isolates {
         afresh: bool,
     ) -> (Vec<String>, Option<Views>) {
         if !afresh && self.selected.as_ref() == Some(&name) {
-            if current.ran_out {
-                current.begin_anew();
-                self.process.peak.begin_turn(self.idle_bytes());
-            }
+            current.lacks_functions = false;
             return (Vec::new(), None);
         }
         let kept = self.idle.remove(&name).filter(|_| !afresh);
@@ -134,6 +138,12 @@ impl Isolates {
         self.evict(current.shared.held(), &mut evicted);
         self.process.peak.begin_turn(self.idle_bytes());
         (evicted, views)
+    }
+
+    /// The current isolate has no memory left.
+    pub(super) fn run_out(&self, current: &mut Isolate) {
+        current.run_out();
+        self.process.peak.begin_turn(self.idle_bytes());
     }
 
     fn idle_bytes(&self) -> usize {

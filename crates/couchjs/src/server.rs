@@ -112,10 +112,12 @@ impl Server {
                 let answer = failure.line(&shared);
                 process.lines.borrow_mut().put(&[&answer]);
                 if failure.is_fatal(&shared) {
-                    if !self.has_tenant() || !failure.lacks_memory(&shared) {
-                        return Ok(FATAL_STATUS);
+                    match self.isolates.as_ref().filter(|it| it.has_selected()) {
+                        Some(isolates) if failure.lacks_memory(&shared) => {
+                            isolates.run_out(&mut self.isolate);
+                        }
+                        _ => return Ok(FATAL_STATUS),
                     }
-                    self.isolate.ran_out = true;
                 }
             }
         }
@@ -147,8 +149,13 @@ impl Server {
             }
         }
         let command = Command::parse(line)?;
+        let ends = ["reset", "forget", "tenant"].contains(&&*command.name);
+        if self.isolate.lacks_functions && !ends {
+            return Err(Failure::out_of_memory());
+        }
         match command.name.as_str() {
             "reset" => {
+                self.isolate.lacks_functions = false;
                 self.tell_returned();
                 self.reset(&command)
             }

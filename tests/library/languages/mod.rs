@@ -3,6 +3,7 @@
 mod couchjs;
 mod javascript_errors;
 mod javascript_forget;
+mod javascript_isolates;
 mod javascript_memory;
 mod javascript_rows;
 mod javascript_transcripts;

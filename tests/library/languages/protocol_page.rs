@@ -68,7 +68,9 @@ async fn the_built_in_server_answers_the_examples_as_they_stand_there() {
         target: Target::Command(CommandSpec {
             program: SETTEE.into(),
             arguments: vec!["couchjs".into()],
-            environment: Vec::new(),
+            environment: [("SETTEE_ISOLATES_MAX", "2"), ("SETTEE_TENANT_NONCE", "k3y")]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
             cell: Cell::None,
         }),
         time: DEADLINE,

@@ -30,7 +30,7 @@
     if (error === null) { return host.full(); }
     if (part(error, 'name') !== 'InternalError') { return false; }
     var message = part(error, 'message');
-    return message === 'out of memory' || message === 'out of memory in regexp execution';
+    return message === '' || message === 'out of memory' || message === 'out of memory in regexp execution';
   }
 
   // Whatever was thrown, in words.
