@@ -1,11 +1,12 @@
 //! Health: what is wrong, since when, and what to do.
 //!
 //! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
-//!           [`problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
-//!           [`report`] is what the daemons of a fleet send each other.
+//!           [`problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks; [`losses`]
+//!           keeps losses over restarts; [`report`] is what the daemons of a fleet send each other.
 //! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;
+pub(crate) mod losses;
 pub(crate) mod problems;
 pub(crate) mod report;
 
@@ -16,6 +17,7 @@ use settee_client::{Health, Problem};
 
 use crate::otp::clock::system_time;
 use findings::Kind;
+use losses::OpenLosses;
 use policy::schedule::WallTime;
 use policy::time::Timestamp;
 
@@ -26,8 +28,10 @@ pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
 #[derive(Debug, Default)]
 struct Board {
     health: Health,
-    /// How much of each loss was acknowledged, by its kind and subject.
-    acknowledged: BTreeMap<(String, String), u64>,
+    /// What is added to the losses since the start, by kind and subject: those of earlier runs, less acknowledged ones.
+    besides: BTreeMap<(String, String), i64>,
+    /// The losses in the store, once they were read.
+    kept: Option<OpenLosses>,
 }
 
 impl HealthBoard {
@@ -50,8 +54,7 @@ impl HealthBoard {
         let kind: &str = kind.into();
         let mut board = self.lock();
         let Board {
-            health,
-            acknowledged,
+            health, besides, ..
         } = &mut *board;
         let is_meant = |problem: &mut Problem| {
             problem.kind == kind && subject.is_none_or(|subject| problem.subject == subject)
@@ -59,17 +62,49 @@ impl HealthBoard {
         let taken: Vec<Problem> = health.problems.extract_if(.., is_meant).collect();
         for Problem { subject, count, .. } in &taken {
             let key = (kind.to_owned(), subject.clone());
-            *acknowledged.entry(key).or_default() += count;
+            *besides.entry(key).or_default() -= count.cast_signed();
         }
         taken
     }
 
-    /// Returns how much of a loss nobody has acknowledged.
+    /// Returns how much of a loss nobody has acknowledged; `count` was lost since the start.
     pub fn open(&self, kind: Kind, subject: &str, count: u64) -> u64 {
         let kind: &str = kind.into();
-        let acknowledged = &self.lock().acknowledged;
-        let known = acknowledged.get(&(kind.to_owned(), subject.to_owned()));
-        count.saturating_sub(known.copied().unwrap_or(0))
+        let besides = &self.lock().besides;
+        let known = besides.get(&(kind.to_owned(), subject.to_owned()));
+        count.saturating_add_signed(known.copied().unwrap_or(0))
+    }
+
+    /// Adds the subjects of a kind of losses that earlier runs have left.
+    pub fn with_earlier(&self, kind: Kind, counts: &mut BTreeMap<String, u64>) {
+        let kind: &str = kind.into();
+        let board = self.lock();
+        let of_kind = board.besides.keys().filter(|(of, _)| of == kind);
+        for (_, subject) in of_kind {
+            counts.entry(subject.clone()).or_default();
+        }
+    }
+
+    /// Takes the losses of earlier runs, which the store has kept.
+    pub fn restore(&self, losses: OpenLosses) {
+        let mut board = self.lock();
+        for (kind, of_kind) in &losses {
+            for (subject, count) in of_kind {
+                let key = (kind.clone(), subject.clone());
+                *board.besides.entry(key).or_default() += count.cast_signed();
+            }
+        }
+        board.kept = Some(losses);
+    }
+
+    /// Returns the losses in the store; none until they were read.
+    pub fn kept(&self) -> Option<OpenLosses> {
+        self.lock().kept.clone()
+    }
+
+    /// These losses are in the store now.
+    pub fn keep(&self, losses: OpenLosses) {
+        self.lock().kept = Some(losses);
     }
 
     fn lock(&self) -> MutexGuard<'_, Board> {

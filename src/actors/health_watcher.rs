@@ -1,7 +1,8 @@
 //! HealthWatcher: checks every few seconds what is wrong.
 //!
 //! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
-//!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`].
+//!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`], and keeps its losses in the
+//!           store.
 //! PROMISES  Never waits, and takes little: it rests [`REST`] times as long as it looked at replications, of which there
 //!           are many, but for [`REST_MAX`] at most.
 //! CALLED    Started and stopped by the supervisor.
@@ -17,7 +18,8 @@ use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
 use crate::drain::Drain;
-use crate::health::findings::{self, Counted};
+use crate::health::findings::{self, Counted, Kind};
+use crate::health::losses::{self, OpenLosses};
 use crate::health::problems::Problems;
 use crate::messages::config_listener::CompareFiles;
 use crate::messages::proc_manager::GetStatus;
@@ -31,6 +33,7 @@ use crate::replicator::DocState;
 use policy::growth::Growth;
 use policy::increases::Increases;
 use policy::schedule::JobState;
+use store::StoreError;
 
 /// The shortest time from the end of a look to the next one.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -109,7 +112,7 @@ impl HealthWatcher {
 
     fn look(&mut self, ctx: &mut Context<Self>) {
         let looking = look(self.options.clone()).into_actor(self);
-        ctx.spawn(looking.map(|look, watcher, ctx| {
+        let looked = looking.then(|look, watcher, _| {
             let Look {
                 status,
                 mut found,
@@ -131,17 +134,46 @@ impl HealthWatcher {
             found.extend(findings::of_increases(increases, now, &status, counted));
             found.extend(metrics.costs_unsaved().as_deref().map(findings::of_costs));
             let health = metrics.health();
-            let refused = replication.refused_by();
-            let open = |kind, subject: &str, count| health.open(kind, subject, count);
-            found.extend(findings::of_losses(refused, metrics.logs(), open));
+            found.extend(watcher.losses());
             found.extend(watcher.of_files.clone());
             found.extend(watcher.of_growth.clone());
             watcher.problems.look(now, found);
             let daemon = &watcher.options.daemon;
             health.show(daemon, now, watcher.problems.list());
             let rest = took.saturating_mul(REST).clamp(INTERVAL, REST_MAX);
+            watcher.keep_losses().map(move |(), _, _| rest)
+        });
+        ctx.spawn(looked.map(|rest, _, ctx| {
             ctx.run_later(rest, Self::look);
         }));
+    }
+
+    /// Returns the losses that nobody has acknowledged.
+    fn losses(&self) -> Vec<Problem> {
+        let metrics = &self.options.metrics;
+        let health = metrics.health();
+        let mut refused = metrics.replication().refused_by();
+        health.with_earlier(Kind::DocumentsRefused, &mut refused);
+        let open = |kind, subject: &str, count| health.open(kind, subject, count);
+        findings::of_losses(refused, metrics.logs(), open)
+    }
+
+    /// Writes the losses into the store if they are others than there. What fails is tried again at the next look.
+    fn keep_losses(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
+        let options = self.options.clone();
+        let losses = losses::of(self.losses());
+        let keeping = async move {
+            let health = options.metrics.health();
+            if health.kept().is_none_or(|kept| kept == losses) {
+                return;
+            }
+            let store = options.replications.database().store();
+            let written = within(losses::write(store, &options.daemon, &losses)).await;
+            if let Some(Ok(true)) = written {
+                health.keep(losses);
+            }
+        };
+        keeping.into_actor(self)
     }
 }
 
@@ -186,6 +218,12 @@ struct Look {
 
 /// Looks at everything. A manager that is started again has no pools to look at.
 async fn look(options: HealthOptions) -> Look {
+    let health = options.metrics.health();
+    if health.kept().is_none()
+        && let Some(Ok(losses)) = within(earlier_losses(&options)).await
+    {
+        health.restore(losses);
+    }
     let status = options
         .manager
         .call(GetStatus { pool: None })
@@ -240,6 +278,14 @@ async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
 fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
     Err(format!("it has not answered within {seconds} s"))
+}
+
+/// Returns the losses that earlier runs have left in the store, if there is one.
+async fn earlier_losses(options: &HealthOptions) -> Result<OpenLosses, StoreError> {
+    match options.replications.has_store() {
+        true => losses::read(options.replications.database().store(), &options.daemon).await,
+        false => Ok(OpenLosses::new()),
+    }
 }
 
 /// Has the store answer, if there is one: asking would make it.
@@ -304,7 +350,9 @@ impl Handler<Stop> for HealthWatcher {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        ctx.wait(self.keep_losses().map(|(), watcher, ctx| {
+            watcher.pid_guard.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }));
     }
 }

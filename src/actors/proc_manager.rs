@@ -328,6 +328,7 @@ impl From<RegisteredName<ProcManager>> for Manager {
             ManagerAddress {
                 get_proc: address.clone().recipient(),
                 require: address.clone().recipient(),
+                language: address.clone().recipient(),
                 reset_config: address.recipient(),
             }
         })

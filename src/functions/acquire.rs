@@ -43,6 +43,15 @@ impl InLanguage {
 }
 
 impl QueryServers {
+    /// Gives functions the language of their pool or group if their call names none.
+    pub(super) async fn settle_language(&self, at: &mut InLanguage) -> Result<(), FunctionError> {
+        if at.language.as_str().is_empty() {
+            let language = self.caller.language_of(at.from.clone()).await;
+            at.language = language.map_err(CallError::GetProc)?;
+        }
+        Ok(())
+    }
+
     /// Takes a process, has it reset, and sends it a first command, if `is_fenced` with the fence behind it. Returns the
     /// process and the answer. The process may be gone by then.
     pub(super) async fn prompt_clean(

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{
-    CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
+    CallError, GetLanguage, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require,
+    TakeFrom, Want,
 };
 use crate::messages::process::{
     AnswerSender, AnswerTo, Frame, Prompt, PromptError, ResetAndAnswer, SetTimeout,
@@ -225,6 +226,15 @@ impl Caller {
             limits,
         };
         let call = self.shared.address.borrow().require.send(question);
+        call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))
+    }
+
+    /// Returns the language of a pool or a group.
+    ///
+    /// # Errors
+    /// [`GetProcError::NoSuchPool`], or there is no manager.
+    pub async fn language_of(&self, from: TakeFrom) -> Result<LanguageName, GetProcError> {
+        let call = (self.shared.address.borrow().language).send(GetLanguage(from));
         call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))
     }
 

@@ -93,7 +93,10 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn perform(&self, call: FunctionCall) -> Result<Bytes, FunctionError> {
+    pub async fn perform(&self, mut call: FunctionCall) -> Result<Bytes, FunctionError> {
+        if let Some(at) = call.in_language() {
+            self.settle_language(at).await?;
+        }
         match call {
             FunctionCall::MapDocs(call) => self.map_docs(&call).await,
             FunctionCall::Reduce(call) => json(self.reduce(&call).await),

@@ -32,6 +32,7 @@ use crate::functions::view::{
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, MapStart};
+use crate::messages::proc_manager::GetLanguage;
 use crate::messages::process::Fault;
 use crate::query_server::told::{LogLine, ReportedError, Told};
 
@@ -45,8 +46,13 @@ pub(super) async fn map(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let ((start, options), lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
+    let ((mut start, options), lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
     let options = stream_options(options, &request)?;
+    if start.at.language.as_str().is_empty() {
+        let language = GetLanguage(start.at.from.clone());
+        let language = shared.manager.call(language).await?;
+        start.at.language = language.map_err(ErrorReply::from)?;
+    }
     let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);

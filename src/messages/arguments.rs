@@ -259,6 +259,19 @@ impl<'a> Arguments<'a> {
         Ok(LanguageName::new(&name))
     }
 
+    /// `lang`, or empty where a pool or a group is named instead, which has a language.
+    pub(super) fn language_or_pool(&self) -> Parsed<LanguageName> {
+        match self.get("lang") {
+            None if self.names_pool() => Ok(LanguageName::new("")),
+            _ => self.language(),
+        }
+    }
+
+    /// Whether there is a `pool` or a `group`.
+    pub(super) fn names_pool(&self) -> bool {
+        self.get("pool").or(self.get("group")).is_some()
+    }
+
     /// `timeout_ms`: none is the configured one.
     pub(super) fn timeout(&self) -> Parsed<Option<Duration>> {
         let what = "a whole number of milliseconds, from 1 to a year";

@@ -239,7 +239,7 @@ impl<'a> Call<'a> {
 
 /// What a process is wanted for.
 fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
-    let names_pool = arguments.get("pool").or(arguments.get("group")).is_some();
+    let names_pool = arguments.names_pool();
     let from = match arguments.get("any").map(RawValue::get) {
         None | Some("false") => arguments.take_from()?,
         Some("true") if !names_pool => TakeFrom::Any,

@@ -84,7 +84,7 @@ pub struct InDdoc {
 /// A language, and how long its functions may take.
 #[derive(Clone, Debug)]
 pub struct InLanguage {
-    /// The language.
+    /// The language; empty until [`perform`](crate::functions::QueryServers::perform) takes that of `from`.
     pub language: LanguageName,
     /// The database whose functions they are; `None` is the client's own.
     pub db: Option<Arc<str>>,
@@ -92,6 +92,22 @@ pub struct InLanguage {
     pub from: TakeFrom,
     /// For a process and for each answer; `None` is the configured one.
     pub timeout: Option<Duration>,
+}
+
+impl FunctionCall {
+    /// Returns the language of functions that are sent with the call.
+    pub(crate) fn in_language(&mut self) -> Option<&mut InLanguage> {
+        match self {
+            Self::MapDocs(call) => Some(&mut call.start.at),
+            Self::Reduce(Reduce { with, .. }) | Self::Rereduce(Rereduce { with, .. }) => {
+                Some(&mut with.at)
+            }
+            Self::IndexDocs(IndexDocs { at, .. }) | Self::TryCompile(TryCompile { at, .. }) => {
+                Some(at)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl InDdoc {

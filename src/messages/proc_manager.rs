@@ -132,6 +132,11 @@ pub struct Require {
     pub limits: Option<CallerLimits>,
 }
 
+/// Asks for the language of a pool or a group.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<LanguageName, GetProcError>")]
+pub struct GetLanguage(pub TakeFrom);
+
 /// Counts processes, those being opened included (`get_proc_count`).
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "u32")]
@@ -164,6 +169,8 @@ pub struct ManagerAddress {
     pub get_proc: Recipient<GetProc>,
     /// Requests that query servers can do something.
     pub require: Recipient<Require>,
+    /// Questions for the language of a pool or a group.
+    pub language: Recipient<GetLanguage>,
     /// Questions for the arguments of `reset`.
     pub reset_config: Recipient<GetResetConfig>,
 }

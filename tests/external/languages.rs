@@ -1,5 +1,5 @@
 //! The query servers and languages that the examples bring, and the recipes of CONTRIBUTING.md that
-//! they follow. Node, Perl, Ruby, and Lua with dkjson have to be installed.
+//! they follow. Python 3, Node, Perl, Ruby, and Lua with dkjson have to be installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::support::daemon::{Service, configure, directory, serve_command};
 use crate::support::folder::open_folder;
 use crate::support::heads::code;
-use crate::support::program::{program, project};
-use crate::support::work::lines;
+use crate::support::program::{program, project, python3};
+use crate::support::work::{lines, stderr};
 use futures_util::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use settee::conform::case::Case;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
@@ -22,6 +22,7 @@ use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 use settee_testkit::TestPool;
 
+const PYTHON: &str = "examples/languages/python_server.py";
 const NODE: &str = "node examples/languages/node_server.js";
 const PERL: &str = "perl examples/languages/perl_server.pl";
 const RUBY: &str = "ruby examples/languages/ruby_server.rb";
@@ -139,6 +140,81 @@ async fn the_ruby_server_does_everything_but_lists() {
     pool.assert_quiet().await;
 }
 
+/// Returns the command of the Python server.
+fn python() -> String {
+    format!("{} {PYTHON}", python3())
+}
+
+#[actix_rt::test]
+async fn the_python_server_does_everything_but_lists() {
+    does_all_but(&python(), "python", &["ddoc.lists"]).await;
+}
+
+#[test]
+fn the_python_server_passes_conform_in_its_cell() {
+    need(&python());
+    let mut conform = program(&["conform", "--timeout", "60", "--json", "--"]);
+    let output = conform.args(python().split(' ')).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!((count("failed"), count("not_run")), (0, 0), "{report}");
+    let abilities = report["abilities"].as_array().unwrap().iter();
+    let missing = abilities.filter(|ability| ability["verdict"] != "able");
+    let missing: Vec<&str> = missing.map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(missing, ["ddoc.lists"], "{report}");
+}
+
+#[test]
+fn an_error_of_the_python_server_names_function_and_line() {
+    need(&python());
+    let servers = format!(
+        "[query_servers]\nown = \"{} {}\"\n",
+        python3(),
+        project().join(PYTHON).display()
+    );
+    let service = Service::start(&servers);
+    let mut client = service.connect();
+    let good = "def fun(doc):\n    yield doc['_id'], 1\n";
+    let bad = "def price(doc):\n    return doc['price']\n\ndef fun(doc):\n    yield doc['_id'], price(doc)\n";
+    let wrong = "def fun(doc):\n    yield doc['_id'] 1\n";
+    let map = |fun: &str| json!({"call": "map_docs", "lang": "own", "funs": [good, fun], "docs": [{"_id": "a"}], "report": true});
+    let report = client.call(&map(bad));
+    assert_eq!(report["ok"], json!([[[["a", 1]], []]]), "{report}");
+    let logged =
+        "function raised exception KeyError: 'price' (function 1, price, line 2) with doc._id a";
+    assert_eq!(report["logs"][0]["message"], logged, "{report}");
+    let error =
+        json!({"function": 1, "doc": "a", "name": "KeyError", "message": "'price'", "line": 2});
+    assert_eq!(report["errors"], json!([error]), "{report}");
+    let mut of_module = map("def fun(doc):\n    yield require('views/lib/tax')['rate'], 1\n");
+    of_module["lib"] = json!({"tax": "rate = 1\nexports['rate'] = rate.percent\n"});
+    let report = client.call(&of_module);
+    let error = &report["errors"][0];
+    assert_eq!(error["module"], "views/lib/tax", "{report}");
+    assert_eq!(error["line"], 2, "{report}");
+    let reduce = json!({"call": "reduce", "lang": "own", "rows": [[["a", "a"], 1]],
+        "funs": ["def fun(keys, values, rereduce):\n    return values[1]\n"]});
+    let show = json!({"call": "ddoc_prompt", "db": "shop", "path": ["shows", "s"], "args": [null, {}],
+        "ddoc": {"_id": "_design/d", "_rev": "1-a", "language": "own",
+            "shows": {"s": "def fun(doc, req):\n    return doc['title']\n"}}});
+    for (call, place) in [
+        (map(wrong), "(function 1, <module>, line 2)"),
+        (
+            reduce,
+            "IndexError: list index out of range (function 0, fun, line 2)",
+        ),
+        (show, "(shows/s, fun, line 2)"),
+    ] {
+        let error = client.error(&call);
+        assert!(
+            error["reason"].as_str().unwrap().ends_with(place),
+            "{error}"
+        );
+    }
+    service.stop();
+}
+
 #[actix_rt::test]
 async fn node_answers_functions_of_design_documents_through_the_pool() {
     need(NODE);
@@ -223,10 +299,14 @@ fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
 
 /// Serves with the lines at the head of an example, in the project's folder, and has a process answer.
 fn assert_serves(example: &str) {
-    let lines = code(example);
-    let language = lines[1].split_once(" = ").unwrap().0;
+    assert_serves_with(&code(example).join("\n"));
+}
+
+fn assert_serves_with(lines: &str) {
+    let language = lines.lines().nth(1).unwrap();
+    let language = language.split_once(" = ").unwrap().0;
     let folder = directory();
-    let config = configure(folder.path(), &lines.join("\n"));
+    let config = configure(folder.path(), lines);
     let mut serve = serve_command(&config);
     serve.current_dir(project());
     serve.env_remove("SETTEE__POOLS__JAVASCRIPT__SANDBOX");
@@ -235,6 +315,15 @@ fn assert_serves(example: &str) {
     let proc = client.get_proc(language);
     assert_eq!(client.prompt(&proc, json!(["reset"])), json!(true));
     service.stop();
+}
+
+#[test]
+fn the_python_server_serves_with_the_lines_at_its_head() {
+    need(&python());
+    let lines = code("languages/python_server.py").join("\n");
+    // Services of tests have another `python`, and the system's Python.
+    let own = format!("own = \"{} ", python3());
+    assert_serves_with(&lines.replace("python = \"python3 ", &own));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::support::daemon::{configure, directory, wait_until};
 use crate::support::http_client::{Web, command};
 use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
-use crate::support::store::{self, create, put};
+use crate::support::store::{self, create, put, start_in};
 
 /// Where the tests are that plant problems and do what their remedies say.
 const HERE: &str = "tests/replication/remedies.rs";
@@ -229,6 +230,55 @@ fn refused_documents_are_told_until_they_are_acknowledged() {
     let again = run(&world.web, &remedy);
     assert_eq!(again[1].status.code(), Some(66), "{again:?}");
     world.stop();
+}
+
+#[test]
+fn refused_documents_are_told_over_restarts_until_they_are_acknowledged() {
+    let world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    create(&world.web, "backup", &world.continuous());
+    told(&world.web, "documents_refused");
+    let World {
+        source,
+        target,
+        web,
+        runtime,
+    } = world;
+    let restarted = |web: Web| start_in(web.service.stop_and_keep(), SETTINGS);
+    let web = restarted(web);
+    let remedy = told(&web, "documents_refused");
+    let loss = problem(&web, "documents_refused").unwrap();
+    assert_eq!(
+        (&loss["subject"], &loss["count"]),
+        (&json!("backup"), &json!(1))
+    );
+    let counted = web.get("/metrics").body;
+    let total = "settee_replication_documents_refused_total 0";
+    assert!(
+        counted.contains(total),
+        "the counter, and alerts with it, begin anew: {counted}"
+    );
+    // A second loss joins the first one, and each restart keeps both.
+    target.refuse("d00009");
+    source.put("d00009", None, json!({}));
+    let is_both =
+        |web: &Web| problem(web, "documents_refused").is_some_and(|loss| loss["count"] == 2);
+    wait_until("both losses", || is_both(&web));
+    let web = restarted(web);
+    wait_until("both losses, after a restart", || is_both(&web));
+    do_as_told(&web, &remedy);
+    let web = restarted(web);
+    let kept = web.get("/_replicator/_local/settee-losses").ok();
+    assert_eq!(kept.get("documents_refused"), None, "{kept}");
+    // A loss that comes later is found after what the store has kept.
+    target.refuse("d00010");
+    source.put("d00010", None, json!({}));
+    told(&web, "documents_refused");
+    let loss = problem(&web, "documents_refused").unwrap();
+    assert_eq!(loss["count"], 1, "{loss}");
+    web.service.stop();
+    runtime.shutdown_timeout(Duration::from_secs(5));
 }
 
 #[test]

@@ -17,8 +17,8 @@ use super::turn::Turn;
 use crate::auth::rights::CallerLimits;
 use crate::messages::pool_prober::ProbeAbility;
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, Lease, Lender,
-    ProcFailure, Require, Want,
+    GetLanguage, GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, Lease,
+    Lender, ProcFailure, Require, Want,
 };
 use crate::metrics::{PoolMetrics, Refused, ReturnKind};
 use crate::otp::deferred::{Deferred, Replier, deferred};
@@ -145,6 +145,15 @@ impl Handler<Require> for ProcManager {
             let result = manager.send(msg).await;
             result.unwrap_or(Err(GetProcError::ShuttingDown))
         })
+    }
+}
+
+impl Handler<GetLanguage> for ProcManager {
+    type Result = MessageResult<GetLanguage>;
+
+    fn handle(&mut self, GetLanguage(from): GetLanguage, _: &mut Self::Context) -> Self::Result {
+        let found = self.pools.resolve(&Want::any_from(from));
+        MessageResult(found.map(|(_, pool)| self.pools.at(pool).language.clone()))
     }
 }
 

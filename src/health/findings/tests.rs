@@ -10,6 +10,7 @@ use settee_client::Health;
 use super::*;
 use crate::cli::Cli;
 use crate::health::HealthBoard;
+use crate::health::losses::{self, OpenLosses};
 use crate::logging::Losses;
 use crate::query_server::status::{SandboxStatus, Totals};
 
@@ -316,22 +317,30 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     assert_eq!(look(70, &totals, &counted), []);
 }
 
+/// Looks at what targets have refused and logs have lost since the start, and shows it.
+fn look_at_losses(
+    board: &HealthBoard,
+    logs: &[(&'static str, Arc<Losses>)],
+    refused: &[(&str, u64)],
+) -> Vec<Problem> {
+    let counts = refused.iter().copied();
+    let mut refused = counts
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect();
+    board.with_earlier(Kind::DocumentsRefused, &mut refused);
+    let open = |kind, subject: &str, count| board.open(kind, subject, count);
+    let found = of_losses(refused, logs, open);
+    let shown = found.iter().map(|one| (one.clone(), Timestamp::ZERO));
+    board.show("a:1", Timestamp::ZERO, shown.collect());
+    found
+}
+
 #[test]
 fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_anew() {
     let board = HealthBoard::default();
     let losses = Arc::<Losses>::default();
     let logs = [("audit", Arc::clone(&losses))];
-    let look = |refused: &[(&str, u64)]| {
-        let refused = refused
-            .iter()
-            .map(|(name, count)| ((*name).to_owned(), *count));
-        let found = of_losses(refused.collect(), &logs, |kind, subject, count| {
-            board.open(kind, subject, count)
-        });
-        let shown = found.iter().map(|one| (one.clone(), Timestamp::ZERO));
-        board.show("a:1", Timestamp::ZERO, shown.collect());
-        found
-    };
+    let look = |refused: &[(&str, u64)]| look_at_losses(&board, &logs, refused);
     assert_eq!(look(&[]), []);
     let refused = |subject, count| (Kind::DocumentsRefused, WARNING, subject, count);
     let found = look(&[("it's", 36), ("other", 1)]);
@@ -354,6 +363,30 @@ fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_an
     );
     assert_eq!(board.acknowledge(Kind::RecordsDropped, None).len(), 1);
     assert_eq!(look(&[]), []);
+}
+
+#[test]
+fn losses_of_earlier_runs_are_told_with_later_ones_until_they_are_acknowledged() {
+    let board = HealthBoard::default();
+    let audit = Arc::<Losses>::default();
+    let logs = [("audit", Arc::clone(&audit))];
+    let look = |refused: &[(&str, u64)]| look_at_losses(&board, &logs, refused);
+    let text = r#"{"documents_refused":{"backup":36},"records_dropped":{"audit":2}}"#;
+    let kept: OpenLosses = serde_json::from_str(text).unwrap();
+    assert_eq!(look(&[]), []);
+    assert_eq!(board.kept(), None);
+    board.restore(kept.clone());
+    assert_eq!(board.kept(), Some(kept.clone()));
+    assert_eq!(losses::of(look(&[])), kept);
+    audit.lose();
+    let refused = |count| (Kind::DocumentsRefused, WARNING, "backup", count);
+    let dropped = (Kind::RecordsDropped, CRITICAL, "audit", 3);
+    assert_eq!(kinds(&look(&[("backup", 1)])), [refused(37), dropped]);
+    board.acknowledge(Kind::DocumentsRefused, Some("backup"));
+    assert_eq!(kinds(&look(&[("backup", 1)])), [dropped]);
+    assert_eq!(kinds(&look(&[("backup", 3)])), [refused(2), dropped]);
+    board.acknowledge(Kind::RecordsDropped, None);
+    assert_eq!(kinds(&look(&[("backup", 3)])), [refused(2)]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl FunctionCall {
                 rows: ListRow::all(arguments)?,
             }),
             FunctionName::MapDocs => Self::MapDocs(MapDocs {
-                start: MapStart::of(arguments, arguments.language()?)?,
+                start: MapStart::of(arguments, arguments.language_or_pool()?)?,
                 docs: arguments.documents()?,
             }),
             FunctionName::Reduce => Self::Reduce(Reduce::of(arguments)?),
@@ -65,16 +65,16 @@ impl FunctionCall {
 }
 
 impl MapStart {
-    /// Takes map functions and what is wanted of the call out of a JSON object. Without `lang` they are JavaScript, as
-    /// those of a design document without `language`.
+    /// Takes map functions and what is wanted of the call out of a JSON object. Without `lang`, `pool` and `group` they
+    /// are JavaScript, as those of a design document without `language`.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
     pub fn parse(json: &str) -> Result<(Self, CallOptions), ErrorReply> {
         let arguments = Arguments::parse(json)?;
         let language = match arguments.get("lang") {
-            None => LanguageName::new(DEFAULT_LANGUAGE),
-            Some(_) => arguments.language()?,
+            None if !arguments.names_pool() => LanguageName::new(DEFAULT_LANGUAGE),
+            _ => arguments.language_or_pool()?,
         };
         let start = Self::of(&arguments, language)?;
         Ok((start, CallOptions::last_of(&arguments)?))

@@ -14,7 +14,7 @@ use json::{JsonList, JsonListBuilder};
 
 impl InLanguage {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
-        Self::with(arguments.language()?, arguments)
+        Self::with(arguments.language_or_pool()?, arguments)
     }
 
     fn with(language: LanguageName, arguments: &Arguments<'_>) -> Parsed<Self> {

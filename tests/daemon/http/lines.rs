@@ -50,6 +50,32 @@ fn rows_come_while_documents_are_still_sent() {
 }
 
 #[test]
+fn a_stream_that_names_a_pool_and_no_language_has_that_of_the_pool() {
+    let web = Web::start("[pools.mango]\nlanguage = \"query\"\n");
+    let first = "{\"funs\": [{\"fields\": {\"n\": \"asc\"}}], \"pool\": \"mango\"}\n";
+    let mut stream = begin(&web, first);
+    stream.send_chunk("{\"_id\": \"a\", \"n\": 1}\n");
+    assert_eq!(stream.head().status, 200);
+    assert_eq!(stream.chunk().unwrap(), "[[[[1],null]]]\n");
+    assert_eq!(web.get("/_active_tasks").ok()[0]["language"], "query");
+    stream.end_chunks();
+    assert_eq!(stream.chunk(), None);
+    let headers = [("Content-Type", NDJSON)];
+    let body = first.replace("mango", "none");
+    let refused = (web.connect()).request("POST", "/_query/map", &headers, &body);
+    assert_eq!(
+        refused.reason(404, "not_found"),
+        "there is no pool named 'none'"
+    );
+    let whole = first.replace("}\n", ", \"docs\": [{\"_id\": \"a\", \"n\": 1}]}");
+    assert_eq!(
+        web.send("POST", "/_query/map", &whole).ok()["ok"],
+        json!([[[[[1], null]]]])
+    );
+    web.service.stop();
+}
+
+#[test]
 fn many_documents_are_answered_in_order() {
     let web = Web::start("");
     let documents: String = (0..3000)

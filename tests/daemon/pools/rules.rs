@@ -401,6 +401,64 @@ fn functions_run_in_the_pool_that_their_call_names() {
 }
 
 #[test]
+fn functions_whose_call_names_a_pool_and_no_language_have_that_of_the_pool() {
+    let pools = ["js", "mango"].map(|name| {
+        let language = if name == "js" { "javascript" } else { "query" };
+        format!("[pools.{name}]\nlanguage = \"{language}\"\ngroup = \"of-{name}\"\n")
+    });
+    let service = Service::start(&pools.concat());
+    let mut client = service.connect();
+    let docs = json!([{"_id": "a", "n": 1}]);
+    let source = "function(doc) { emit(doc.n, 1) }";
+    let sum = "function(keys, values) { return sum(values) }";
+    let definition = json!({"fields": {"n": "asc"}});
+    for (call, value) in [
+        (
+            json!({"call": "map_docs", "pool": "js", "funs": [source], "docs": docs}),
+            json!([[[[1, 1]]]]),
+        ),
+        (
+            json!({"call": "map_docs", "group": "of-js", "lang": null, "funs": [source], "docs": docs}),
+            json!([[[[1, 1]]]]),
+        ),
+        (
+            json!({"call": "map_docs", "pool": "mango", "funs": [definition], "docs": docs}),
+            json!([[[[[1], null]]]]),
+        ),
+        (
+            json!({"call": "reduce", "pool": "js", "funs": [sum], "rows": [[["k", "a"], 2]]}),
+            json!([2]),
+        ),
+        (
+            json!({"call": "rereduce", "group": "of-js", "funs": [sum], "values": [[2], [3]]}),
+            json!([5]),
+        ),
+        (
+            json!({"call": "try_compile", "pool": "js", "name": "v", "fun": source}),
+            json!(true),
+        ),
+        (
+            json!({"call": "index_docs", "pool": "js", "fun": "function(doc) { index('n', doc.n) }", "docs": docs}),
+            json!([[["n", 1, {}]]]),
+        ),
+    ] {
+        assert_eq!(client.ok(&call), value, "{call}");
+    }
+    assert_eq!(client.pool("javascript")["totals"]["taken"], 0);
+    let map = json!({"call": "map_docs", "pool": "none", "funs": [source], "docs": docs});
+    let error = client.error(&map);
+    assert_eq!(error["name"], "not_found", "{error}");
+    assert_eq!(error["reason"], "there is no pool named 'none'");
+    let without = json!({"call": "map_docs", "funs": [source], "docs": docs});
+    let error = client.error(&without);
+    assert_eq!(
+        (&error["name"], &error["reason"]),
+        (&json!("bad_request"), &json!("'lang' is missing"))
+    );
+    service.stop();
+}
+
+#[test]
 fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
     let service = Service::start("[pools.python]\ninit_size = 2\nmax = 2\nqueue_max = 0\n");
     let mut client = service.connect();

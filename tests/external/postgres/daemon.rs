@@ -18,8 +18,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a service on a database.
 pub fn start(database: &TestDatabase) -> Web {
+    start_with(database, "")
+}
+
+fn start_with(database: &TestDatabase, more: &str) -> Web {
     let directory = directory();
-    let config = configure(directory.path(), "[replicator]\nmax_jobs = 0\n");
+    let settings = format!("[replicator]\nmax_jobs = 0\n{more}");
+    let config = configure(directory.path(), &settings);
     let mut command: Command = http_command(&config);
     command.env("SETTEE__STORE__URL", database.url());
     let mut service = Service::start_command(directory, command);
@@ -64,6 +69,24 @@ fn what_one_service_writes_the_other_reads_and_lists() {
         config.contains(":***@") && !config.contains("secret"),
         "{config}"
     );
+}
+
+#[test]
+fn losses_of_a_daemon_are_in_the_database_under_its_name() {
+    let database = TestDatabase::new();
+    let (first, second) = (
+        start_with(&database, "[log]\naudit = \"/dev/full\"\n"),
+        start(&database),
+    );
+    create(&first, "rep", &replication());
+    let lost = |web: &Web, of: &Web| {
+        let daemon = of.get("/_health").ok()["daemon"].clone();
+        let name = format!("settee-losses-{}", daemon.as_str().unwrap());
+        let kept = web.get(&format!("/_replicator/_local/{name}")).json();
+        kept["records_dropped"]["audit"].as_u64()
+    };
+    wait_for("the loss is kept", || lost(&second, &first) >= Some(1));
+    assert_eq!(lost(&first, &second), None);
 }
 
 #[test]
