@@ -5,6 +5,7 @@ pub mod call;
 pub mod cells;
 pub mod child_log;
 pub mod ddoc;
+pub mod known_ddocs;
 pub mod language;
 pub mod line;
 mod probe;
