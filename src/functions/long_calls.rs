@@ -73,6 +73,7 @@ mod tests {
     use crate::messages::proc_manager::{GetProcError, Want};
     use crate::otp::registered_name::RegisteredName;
     use crate::otp::supervisor::Stop;
+    use crate::query_server::known_ddocs::KnownDdocs;
     use crate::query_server::language::LanguageName;
     use actix::{Actor, Addr};
     use child::Spawner;
@@ -106,7 +107,9 @@ mod tests {
         let serve = async |length: usize| {
             let text = format!("\"{}\"", "x".repeat(length));
             let call = format!(r#"{{"funs":["function() {{}}"],"values":[{text}]}}"#);
-            let request = FunctionRequest::parse(FunctionName::Finalize, &call).unwrap();
+            let request =
+                FunctionRequest::parse(FunctionName::Finalize, &call, &KnownDdocs::default())
+                    .unwrap();
             let mut turns = 0;
             let others = async {
                 loop {

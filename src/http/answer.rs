@@ -192,7 +192,7 @@ impl From<ErrorReply> for Refusal {
             }
             "unauthorized" => StatusCode::UNAUTHORIZED,
             "forbidden" => StatusCode::FORBIDDEN,
-            "not_found" | "pool_removed" => StatusCode::NOT_FOUND,
+            "not_found" | "pool_removed" | "unknown_ddoc" => StatusCode::NOT_FOUND,
             "file_exists" => StatusCode::PRECONDITION_FAILED,
             "conflict" => StatusCode::CONFLICT,
             "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,

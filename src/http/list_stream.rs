@@ -38,7 +38,8 @@ pub(super) async fn list(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let ((start, options), lines) = Lines::begin(incoming, &shared, ListStart::parse).await?;
+    let parse = |text: &str| ListStart::parse(text, &shared.ddocs);
+    let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
     let options = stream_options(options, &request)?;
     let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);

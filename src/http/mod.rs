@@ -65,6 +65,7 @@ use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::metrics::history::History;
 use crate::otp::registered_name::RegisteredName;
+use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::tenant_logs::TenantLogs;
 use dashboard::state::StateMemo;
 use tasks::Tasks;
@@ -88,6 +89,7 @@ pub struct HttpContext {
     pub(crate) replications: ReplicatorApi,
     /// The memory of requests and answers in flight.
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) ddocs: Arc<KnownDdocs>,
     pub(crate) tasks: Tasks,
     /// What functions of each database log.
     pub(crate) tenant_logs: Arc<TenantLogs>,

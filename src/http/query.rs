@@ -4,6 +4,8 @@
 //!           answer is `{"ok": VALUE}`, with a report beside it if one is wanted.
 //! SOURCE    couch_query_servers; for the codes of a refusing validate function, chttpd.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload, to};
 use actix_web::{HttpMessage, HttpRequest, Route};
@@ -32,7 +34,8 @@ pub(super) fn route(name: FunctionName) -> Route {
 /// `GET /_query/limits`.
 pub(super) async fn limits(shared: Data<HttpContext>) -> Answer {
     let line_max = shared.config.borrow().server.line_max;
-    let limits = json!({"line_max": line_max, "body_max": body::bytes_max(&shared)});
+    let body_max = body::bytes_max(&shared);
+    let limits = json!({"line_max": line_max, "body_max": body_max, "ddoc_sha256": true});
     Ok(answer::ok(&json!({"ok": limits})))
 }
 
@@ -45,7 +48,8 @@ async fn call(
 ) -> Answer {
     require_json(&request)?;
     let body = body::read(&request, payload, &shared).await?;
-    let parse = move |text: &str| Ok(FunctionRequest::parse(name, text)?);
+    let ddocs = Arc::clone(&shared.ddocs);
+    let parse = move |text: &str| Ok(FunctionRequest::parse(name, text, &ddocs)?);
     let mut call = body.parse(RAW_VALUE_BYTES, parse).await?;
     call.options = options(call.options, &request)?;
     let validates = match &call.call {

@@ -19,7 +19,8 @@ use crate::config::nearest::hint;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
-use crate::query_server::ddoc::Ddoc;
+use crate::query_server::ddoc::{BadDdoc, Ddoc, DdocReference};
+use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
 use json::{JsonList, JsonListBuilder};
@@ -38,6 +39,8 @@ pub(super) struct Arguments<'a> {
     members: Vec<Member<'a>>,
     /// The names that were asked for.
     known: RefCell<Vec<&'static str>>,
+    /// The design documents that may be named by their digests.
+    ddocs: Option<&'a KnownDdocs>,
 }
 
 struct Member<'a> {
@@ -58,6 +61,11 @@ impl<'a> Arguments<'a> {
             .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))?;
         arguments.ignore(&["id", "call"]);
         Ok(arguments)
+    }
+
+    /// Lets design documents be named by their digests, and keeps those that are sent.
+    pub(super) fn with(self, ddocs: Option<&'a KnownDdocs>) -> Self {
+        Self { ddocs, ..self }
     }
 
     /// Lets arguments be there that mean nothing to the call.
@@ -234,12 +242,19 @@ impl<'a> Arguments<'a> {
         )
     }
 
-    /// `ddoc`: a design document.
-    pub(super) fn design_document(&self) -> Parsed<Arc<Ddoc>> {
-        match Ddoc::parse(self.required("ddoc")?.get()) {
-            Ok(ddoc) => Ok(Arc::new(ddoc)),
-            Err(error) => Err(ErrorReply::bad_request(error.to_string())),
+    /// `ddoc`: a design document of a database, or the digest of one that was sent for it.
+    pub(super) fn design_document(&self, db: &Arc<str>) -> Parsed<Arc<Ddoc>> {
+        let bad = |error: BadDdoc| ErrorReply::bad_request(error.to_string());
+        let json = self.required("ddoc")?.get();
+        if let Some(reference) = DdocReference::parse(json).map_err(bad)? {
+            let known = self.ddocs.and_then(|ddocs| ddocs.find(db, reference));
+            return known.ok_or_else(ErrorReply::unknown_ddoc);
         }
+        let ddoc = Ddoc::parse(json).map_err(bad)?;
+        Ok(match self.ddocs {
+            Some(ddocs) => ddocs.keep(db, ddoc, json),
+            None => Arc::new(ddoc),
+        })
     }
 
     /// `db`: the name of a database.
@@ -332,6 +347,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
                 Ok(Arguments {
                     members,
                     known: RefCell::default(),
+                    ddocs: None,
                 })
             }
         }

@@ -16,6 +16,7 @@ use crate::messages::function::{FunctionName, FunctionRequest};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
 use crate::operations::{CallName, NAME_BYTES_MAX, check_name};
+use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::prompt_error::shorten;
 use policy::pool::{Lane, ReturnStatus};
 
@@ -107,11 +108,14 @@ pub struct BadRequest<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a line.
+    /// Parses a line. With `ddocs` design documents may be named by their digests.
     ///
     /// # Errors
     /// [`BadRequest`] with the first thing that is wrong; the client's fault.
-    pub fn parse(line: &'a [u8]) -> Result<Self, BadRequest<'a>> {
+    pub(crate) fn parse(
+        line: &'a [u8],
+        ddocs: Option<&'a KnownDdocs>,
+    ) -> Result<Self, BadRequest<'a>> {
         let nameless = |reason: String| BadRequest {
             id: "null",
             error: ErrorReply::bad_request(reason),
@@ -127,6 +131,7 @@ impl<'a> Request<'a> {
                 "a request is a JSON object".to_owned()
             })
         })?;
+        let arguments = arguments.with(ddocs);
         let id = arguments.get("id").map_or("null", RawValue::get);
         check_name("id", id, NAME_BYTES_MAX).map_err(nameless)?;
         let name = call_name(&arguments);
@@ -254,8 +259,9 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
         }
         (true, false) => Want::language(arguments.language()?),
         (false, true) => {
-            let ddoc = arguments.design_document()?;
-            Want::ddoc(arguments.database()?, ddoc)
+            let db = arguments.database()?;
+            let ddoc = arguments.design_document(&db)?;
+            Want::ddoc(db, ddoc)
         }
         (false, false) if names_pool => Want::any_from(TakeFrom::Own),
         (false, false) => return Err(missing("lang' or 'ddoc")),
@@ -286,7 +292,7 @@ mod tests {
     #[test]
     fn texts_of_a_request_are_not_touched() {
         let line = br#" { "data" : [ "x", 1.0 ] , "proc":"1.2.3", "id" : 1.50 , "call":"prompt"} "#;
-        let request = Request::parse(line).unwrap();
+        let request = Request::parse(line, None).unwrap();
         assert_eq!(request.id, "1.50");
         let Call::Prompt { data, timeout, .. } = request.call else {
             panic!("not a prompt");
@@ -297,7 +303,7 @@ mod tests {
     #[test]
     fn members_that_no_call_has_are_refused_and_nulls_are_as_good_as_none() {
         let reason = |line: &str| {
-            let bad = Request::parse(line.as_bytes()).unwrap_err();
+            let bad = Request::parse(line.as_bytes(), None).unwrap_err();
             bad.error.reason.get().to_owned()
         };
         for (line, says) in [
@@ -322,7 +328,7 @@ mod tests {
             assert!(reason(line).contains(says), "{}", reason(line));
         }
         let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":null}"#;
-        let request = Request::parse(line).unwrap();
+        let request = Request::parse(line, None).unwrap();
         assert_eq!(request.id, "null");
         let Call::GetProc { want, .. } = request.call else {
             panic!("not a get_proc");
@@ -333,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_database_may_be_named_for_work_without_a_design_document() {
-        let tenant = |line: &str| match Request::parse(line.as_bytes()).unwrap().call {
+        let tenant = |line: &str| match Request::parse(line.as_bytes(), None).unwrap().call {
             Call::GetProc { want, .. } | Call::Attach { want, .. } => want.tenant,
             other => panic!("{other:?}"),
         };
@@ -343,7 +349,7 @@ mod tests {
             let line = format!(r#"{{"call":"{call}","pool":"p"}}"#);
             assert_eq!(tenant(&line), TenantName::Client);
         }
-        let bad = Request::parse(br#"{"call":"get_proc","lang":"a","db":7}"#).unwrap_err();
+        let bad = Request::parse(br#"{"call":"get_proc","lang":"a","db":7}"#, None).unwrap_err();
         assert!(bad.error.reason.get().contains("'db'"));
     }
 
@@ -362,10 +368,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_the_id_of_the_request() {
-        let bad = Request::parse(br#"{"id":[7],"call":"ret_proc"}"#).unwrap_err();
+        let bad = Request::parse(br#"{"id":[7],"call":"ret_proc"}"#, None).unwrap_err();
         assert_eq!(bad.id, "[7]");
         assert_eq!(bad.error.reason.get(), "\"'proc' is missing\"");
-        let bad = Request::parse(b"\xff").unwrap_err();
+        let bad = Request::parse(b"\xff", None).unwrap_err();
         assert_eq!(bad.id, "null");
     }
 }

@@ -141,6 +141,12 @@ impl ErrorReply {
         Self::of_client("not_found", reason)
     }
 
+    /// The request names a design document by its digest, and the service does not have it.
+    pub(crate) fn unknown_ddoc() -> Self {
+        let reason = "no design document of this id and 'sha256' is known for this database: send the whole text as 'ddoc'";
+        Self::of_client("unknown_ddoc", reason)
+    }
+
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::of_client("unauthorized", reason)

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::operations::{NAME_BYTES_MAX, check_name};
@@ -30,6 +33,42 @@ pub enum BadDdoc {
     /// A member is longer than a name may be.
     #[error("the design document's {0}")]
     TooLong(String),
+    /// The digest of a reference is none.
+    #[error("the design document's 'sha256' must be a string of 64 hexadecimal digits")]
+    Digest,
+}
+
+/// Names a design document by its id and the SHA-256 digest of the text that was sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DdocReference {
+    pub(crate) id: Arc<str>,
+    pub(crate) sha256: [u8; 32],
+}
+
+impl DdocReference {
+    /// Reads `{"_id": .., "sha256": ..}`; anything else is no reference.
+    ///
+    /// # Errors
+    /// [`BadDdoc::Digest`].
+    pub(crate) fn parse(json: &str) -> Result<Option<Self>, BadDdoc> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Reference {
+            #[serde(rename = "_id")]
+            id: String,
+            sha256: Value,
+        }
+        let Ok(Reference { id, sha256 }) = serde_json::from_str(json) else {
+            return Ok(None);
+        };
+        let digits = sha256.as_str().unwrap_or_default().as_bytes();
+        let bytes = HEXLOWER_PERMISSIVE.decode(digits).ok();
+        let sha256 = bytes.and_then(|bytes| bytes.try_into().ok());
+        Ok(Some(Self {
+            id: id.into(),
+            sha256: sha256.ok_or(BadDdoc::Digest)?,
+        }))
+    }
 }
 
 /// The language of a design document that names none.
@@ -121,6 +160,37 @@ mod tests {
         let other = r#"{"_id":"_design/a","_rev":"1-x","shows":{"s":"2"}}"#;
         assert_eq!(key(one), key(&format!(" {one}\n")));
         assert_ne!(key(one), key(other));
+    }
+
+    #[test]
+    fn a_reference_is_an_id_and_a_digest_and_nothing_else() {
+        let parse = |json: &str| DdocReference::parse(json);
+        let digits = "0aF".repeat(22);
+        let json = format!(
+            r#" {{"sha256":"{}","_id":"_design/\u0061"}}"#,
+            &digits[..64]
+        );
+        let reference = parse(&json).unwrap().unwrap();
+        assert_eq!((&*reference.id, reference.sha256[0]), ("_design/a", 0x0a));
+        for bad in [
+            "7",
+            "null",
+            "\"\"",
+            "\"0a\"",
+            &format!("\"{digits}\""),
+            "{}",
+        ] {
+            let json = format!(r#"{{"_id":"_design/a","sha256":{bad}}}"#);
+            assert_eq!(parse(&json), Err(BadDdoc::Digest), "{bad}");
+        }
+        for other in [
+            "7",
+            r#"{"_id":"_design/a"}"#,
+            r#"{"_id":7,"sha256":"0a"}"#,
+            r#"{"_id":"_design/a","sha256":"0a","shows":{}}"#,
+        ] {
+            assert_eq!(parse(other), Ok(None), "{other}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod cells;
 pub mod child_log;
 pub mod ddoc;
 pub mod isolates;
+pub mod known_ddocs;
 pub mod language;
 pub mod line;
 mod probe;

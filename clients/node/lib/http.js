@@ -7,7 +7,7 @@ const { Readable } = require("node:stream");
 const { pipeline } = require("node:stream/promises");
 const { ProtocolError, SetteeError, Unavailable, mistake, serviceError } = require("./errors.js");
 const {
-  LineCutter, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
+  LineCutter, SentDdocs, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
 } = require("./wire.js");
 
 // The most connections of one client, which is the most calls at a time; others wait.
@@ -67,6 +67,9 @@ class HttpTransport {
   #silenceMs;
   // The longest body that the service is known to take.
   #bodyMax = LINE_BYTES_SURE;
+  // Whether it takes digests of design documents; null while that is not known.
+  #digests = null;
+  #ddocs = new SentDdocs();
 
   constructor(url, login, tls, silenceMs, socketPath) {
     this.#silenceMs = silenceMs;
@@ -83,17 +86,28 @@ class HttpTransport {
 
   async call(name, args, signal) {
     if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
-    const body = encode(args);
-    await this.#checkBody(Buffer.byteLength(body), signal);
-    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, body, args.request_id);
+    return this.#ddocs.call(args, () => this.#takesDigests(signal), async (shorter) => {
+      const body = encode(shorter);
+      await this.#checkBody(Buffer.byteLength(body), signal);
+      return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, body, args.request_id);
+    });
+  }
+
+  // Asks the service anew when there is no connection: it may be another version by now.
+  async #takesDigests(signal) {
+    if (this.#digests === null || this.#agent.totalSocketCount === 0) await this.#askLimits(signal);
+    return this.#digests;
+  }
+
+  async #askLimits(signal) {
+    const { ok } = await this.#ask("GET", "/_query/limits", signal);
+    this.#bodyMax = ok?.body_max ?? LINE_BYTES_DEFAULT;
+    this.#digests = ok?.ddoc_sha256 === true;
   }
 
   // Asks the service anew before a body is refused: it may take longer ones by now.
   async #checkBody(bytes, signal) {
-    if (bytes > this.#bodyMax) {
-      const { ok } = await this.#ask("GET", "/_query/limits", signal);
-      this.#bodyMax = ok?.body_max ?? LINE_BYTES_DEFAULT;
-    }
+    if (bytes > this.#bodyMax) await this.#askLimits(signal);
     checkLength(bytes, this.#bodyMax, "body_max");
   }
 
@@ -159,6 +173,7 @@ class HttpTransport {
   #lost(error, { socket }) {
     if (error instanceof SetteeError || error instanceof RangeError) return error;
     this.#bodyMax = LINE_BYTES_SURE;
+    this.#digests = null;
     const reason = `no answer over HTTP from ${this.#socketPath ?? this.#url.host}: ${error.message}`;
     return new Unavailable(reason, !NOT_SENT.includes(error.code), error, socket);
   }

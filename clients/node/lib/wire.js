@@ -1,6 +1,7 @@
 "use strict";
 // Lines of JSON over a Unix or a TCP socket, or over TLS: requests out, replies in, matched by their ids.
 
+const { createHash } = require("node:crypto");
 const net = require("node:net");
 const tls = require("node:tls");
 const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.js");
@@ -13,6 +14,12 @@ const LINE_BYTES_SURE = 1024;
 
 // The bound of a service that cannot tell it, in bytes: the default of its configuration.
 const LINE_BYTES_DEFAULT = 64 << 20;
+
+// The size from which a design document is sent once, and then named by the digest of its text, in bytes.
+const DDOC_BYTES_MIN = 1024;
+
+// The most design documents that are remembered as sent; then all are sent again.
+const SENT_DDOCS_MAX = 1024;
 
 // How deep a member that cannot be sent is looked for.
 const LEVELS_SEARCHED = 100;
@@ -104,6 +111,28 @@ class LineCutter {
   }
 }
 
+// The design documents that a service was sent: later calls name them by the digests of their texts.
+class SentDdocs {
+  #sent = new Set();
+
+  // Makes a call by `send`, without the text where that was sent before and the service takes digests.
+  async call(args, takesDigests, send) {
+    const { db, ddoc } = args;
+    const text = typeof ddoc === "object" && ddoc !== null ? Buffer.from(encode(ddoc) ?? "") : [];
+    if (text.length < DDOC_BYTES_MIN) return send(args);
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    const key = JSON.stringify([db, sha256]);
+    if (this.#sent.has(key) && (await takesDigests())) {
+      const reply = await send({ ...args, ddoc: { _id: ddoc._id, sha256 } });
+      if (reply.error?.name !== "unknown_ddoc") return reply;
+    }
+    const reply = await send(args);
+    if (this.#sent.size >= SENT_DDOCS_MAX) this.#sent.clear();
+    this.#sent.add(key);
+    return reply;
+  }
+}
+
 // One connection. Many calls may wait on it at the same time; when it ends, each is told.
 class Connection {
   lost = null;
@@ -119,8 +148,9 @@ class Connection {
   // How many calls are in hand, and what gives each of the others its turn.
   #inHand = 0;
   #turns = [];
-  // Promises the longest line that the service takes.
-  #lineMax = null;
+  // Promises the longest line that the service takes, and whether it takes digests of design documents.
+  #limits = null;
+  #ddocs = new SentDdocs();
 
   constructor(socket) {
     this.#socket = socket;
@@ -133,13 +163,19 @@ class Connection {
   // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up; `cancels`: the
   // service is told, and ends the functions that the call runs.
   async call(name, args, signal, cancels = false) {
+    if (!args.ddoc) return this.#call(name, args, signal, cancels);
+    const takesDigests = async () => (await this.#askLimitsOnce()).ddoc_sha256 === true;
+    return this.#ddocs.call(args, takesDigests, (shorter) => this.#call(name, shorter, signal, cancels));
+  }
+
+  async #call(name, args, signal, cancels) {
     const id = ++this.#last;
     const line = `${encode({ ...args, id, call: name })}\n`;
     const bytes = Buffer.byteLength(line);
-    if (this.#lineMax || bytes > LINE_BYTES_SURE) {
+    if (this.#limits || bytes > LINE_BYTES_SURE) {
       // Lines that come while the bound is asked for wait behind, so that prompts keep their order.
-      this.#lineMax ??= this.#askLineMax();
-      checkLength(bytes - 1, await this.#lineMax, "line_max");
+      const { line_max: lineMax = LINE_BYTES_DEFAULT } = await this.#askLimitsOnce();
+      checkLength(bytes - 1, lineMax, "line_max");
     }
     if (AT_ONCE.includes(name)) return this.#ask(id, line, signal, cancels);
     if (this.#inHand < CALLS_MAX) this.#inHand++;
@@ -153,11 +189,16 @@ class Connection {
     }
   }
 
-  async #askLineMax() {
+  #askLimitsOnce() {
+    this.#limits ??= this.#askLimits();
+    return this.#limits;
+  }
+
+  async #askLimits() {
     const id = ++this.#last;
     const asked = this.#ask(id, `${JSON.stringify({ id, call: "limits" })}\n`);
     const { ok } = await asked.catch(() => ({}));
-    return ok?.line_max ?? LINE_BYTES_DEFAULT;
+    return ok ?? {};
   }
 
   async #ask(id, line, signal, cancels) {
@@ -304,5 +345,6 @@ class SocketTransport {
 }
 
 module.exports = {
-  SocketTransport, LineCutter, checkLength, decode, encode, exact, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
+  SentDdocs, SocketTransport, LineCutter, checkLength, decode, encode, exact,
+  LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX,
 };

@@ -7,7 +7,7 @@ const { basename, dirname } = require("node:path");
 const test = require("node:test");
 const settee = require("settee");
 const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
-const { ADDRESSES, HTTP, TABLE, TCP, UNIX, busy, collect, make, scripted, silent } = require("./support.js");
+const { ADDRESSES, HTTP, TABLE, TCP, UNIX, busy, collect, counting, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
@@ -147,6 +147,42 @@ test("no call leaves a listener behind, and any number may be in hand", async ()
     process.off("warning", warned);
   }
   assert.deepEqual(warnings, []);
+});
+
+test("a long design document is sent once and then named by its digest", async () => {
+  const ddoc = { ...TABLE.ddoc, text: "é".repeat(1 << 19) };
+  const options = { req: { query: { end: "!" } } };
+  for (const address of [TCP, HTTP]) {
+    await counting(address, async (address, sent) => {
+      const client = new settee.Client(address);
+      for (let round = 0; round < 10; round++) {
+        assert.equal((await client.show("shop", ddoc, "name", null, options)).body, "nobody!");
+        assert.deepEqual(await client.filterView("shop", ddoc, "by_n", [{ _id: "a", n: 7 }]), [true]);
+      }
+      assert.equal(sent() >> 19, 2);
+      await client.show("till", ddoc, "name", null, options);
+      assert.equal(sent() >> 19, 4);
+      client.close();
+    });
+  }
+});
+
+test("a service that does not know a digest is sent the text, and an old one is sent no digest", async () => {
+  const ddoc = { _id: "_design/d", text: "x".repeat(2000) };
+  const forgets = { name: "unknown_ddoc", reason: "", fault: "client", retry: false };
+  for (const [limits, expected] of [[{}, "tttt"], [{ ddoc_sha256: true }, "tddtd"]]) {
+    let seen = "";
+    const serve = (request, reply) => {
+      seen += "sha256" in request.ddoc ? "d" : "t";
+      reply({ id: request.id, ...(seen === "tdd" ? { error: forgets } : { ok: true }) });
+    };
+    await scripted(serve, async (address) => {
+      const client = new settee.Client(address);
+      for (let round = 0; round < 4; round++) assert.equal(await client.rewrite("shop", ddoc, {}), true);
+      client.close();
+    }, 64 << 20, limits);
+    assert.equal(seen, expected);
+  }
 });
 
 test("a call above the bound of the service fails before it is sent, and costs nobody else anything", async () => {

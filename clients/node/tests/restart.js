@@ -7,6 +7,10 @@ const settee = require("settee");
 const { ADDRESSES } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
+
+// Long enough to be sent once and then named by its digest, which the next service does not know.
+const DDOC = { _id: "_design/d", shows: { s: "function(doc, req) { return 'shown' }" }, text: "x".repeat(1 << 20) };
+
 const input = readline.createInterface(process.stdin, process.stdout);
 let isOver = false;
 
@@ -15,6 +19,7 @@ async function callWithoutPause(client, called) {
   for (let isLast = false; !isLast; ) {
     isLast = isOver;
     assert.deepEqual(await client.map([COUNT], [{ _id: "a" }], { db: "shop" }), [[[["a", 1]]]]);
+    assert.equal((await client.show("shop", DDOC, "s")).body, "shown");
     assert.deepEqual(await client.reduce(["_count"], [[["a", "a"], 1]]), [1]);
     called();
   }

@@ -55,14 +55,35 @@ async function order(method, path, body = undefined) {
   if (!ok) throw new Error(`${method} ${path}`);
 }
 
+// Calls `use` with a way to the service, and with what tells how many bytes went it there.
+async function counting(address, use) {
+  const [before, target] = address.split("@");
+  const [host, port] = target.split(":");
+  let sent = 0;
+  const sockets = new Set();
+  const server = net.createServer((socket) => {
+    const service = net.connect({ host, port: Number(port) });
+    for (const end of [socket, service]) sockets.add(end.on("error", () => {}));
+    socket.on("data", (data) => (sent += data.length));
+    socket.pipe(service).pipe(socket);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(`${before}@127.0.0.1:${server.address().port}`, () => sent);
+  } finally {
+    sockets.forEach((socket) => socket.destroy());
+    await new Promise((resolve) => server.close(resolve));
+  }
+}
+
 // A service on a TCP port: `serve(request, reply)` is called for each line. Without `lineMax` it is an old one, which cannot
 // tell that.
-async function scripted(serve, use, lineMax = undefined) {
+async function scripted(serve, use, lineMax = undefined, more = {}) {
   const sockets = new Set();
   const server = net.createServer((socket) => {
     sockets.add(socket);
     const reply = (message) => socket.write(`${JSON.stringify(message)}\n`);
-    const limits = lineMax ? { ok: { line_max: lineMax } } : { error: { name: "bad_request" } };
+    const limits = lineMax ? { ok: { line_max: lineMax, ...more } } : { error: { name: "bad_request" } };
     readline.createInterface(socket).on("line", (line) => {
       const request = JSON.parse(line);
       if (request.call === "limits") reply({ id: request.id, ...limits });
@@ -111,5 +132,6 @@ async function silent(use) {
 }
 
 module.exports = {
-  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, camel, make, collect, order, scripted, busy, silent, until,
+  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, camel, make, collect, counting, order, scripted, busy, silent,
+  until,
 };

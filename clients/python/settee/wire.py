@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
-from typing import Any, Callable, Dict, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Optional, Set, Tuple, cast
 
 from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
 
@@ -16,6 +17,12 @@ LINE_BYTES_SURE = 1024
 
 #: The bound of a service that cannot tell it, in bytes: the default of its configuration.
 LINE_BYTES_DEFAULT = 64 << 20
+
+#: The size from which a design document is sent once, and then named by the digest of its text, in bytes.
+DDOC_BYTES_MIN = 1024
+
+#: The most design documents that are remembered as sent; then all are sent again.
+SENT_DDOCS_MAX = 1024
 
 #: How long a connection may take, its login included, in seconds.
 CONNECT_SECONDS_MAX = 10.0
@@ -75,6 +82,35 @@ def decode(text: bytes) -> Json:
     return cast(Json, value)
 
 
+class SentDdocs:
+    """The design documents that a service was sent: later calls name them by the digests of their texts."""
+
+    def __init__(self) -> None:
+        self._sent: Set[Tuple[str, str]] = set()
+
+    def shorten(self, arguments: Json) -> Tuple[Optional[Tuple[str, str]], Optional[Json]]:
+        """What to :meth:`add` once the arguments were sent, and the same without the text if they were sent before."""
+        ddoc = arguments.get("ddoc")
+        if not isinstance(ddoc, dict) or len(text := encode(ddoc)[:-1]) < DDOC_BYTES_MIN:
+            return None, None
+        key = repr(arguments.get("db")), hashlib.sha256(text).hexdigest()
+        if key not in self._sent:
+            return key, None
+        return key, {**arguments, "ddoc": {"_id": ddoc.get("_id"), "sha256": key[1]}}
+
+    def add(self, key: Optional[Tuple[str, str]]) -> None:
+        if key:
+            if len(self._sent) >= SENT_DDOCS_MAX:
+                self._sent.clear()
+            self._sent.add(key)
+
+
+def is_unknown(reply: Json) -> bool:
+    """Whether the service wants the text of a design document."""
+    error = reply.get("error")
+    return isinstance(error, dict) and error.get("name") == "unknown_ddoc"
+
+
 class Connection:
     """One connection. Many calls may wait on it at the same time; when it ends, each is told."""
 
@@ -88,7 +124,8 @@ class Connection:
         # In Python 3.9 only one task at a time may wait for room in the send buffer.
         self._sending = asyncio.Lock()
         self._turns = asyncio.Semaphore(CALLS_MAX)
-        self._line_max: Optional["asyncio.Future[int]"] = None
+        self._limits: Optional["asyncio.Future[Tuple[int, bool]]"] = None
+        self._ddocs = SentDdocs()
         self._reading = asyncio.ensure_future(self._read())
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
@@ -97,24 +134,35 @@ class Connection:
         if name in _AT_ONCE:
             return await self._call(name, arguments, cancels)
         async with self._turns:
-            return await self._call(name, arguments, cancels)
+            key, short = self._ddocs.shorten(arguments)
+            if short and (await self._ask_limits_once())[1]:
+                reply = await self._call(name, short, cancels)
+                if not is_unknown(reply):
+                    return reply
+            reply = await self._call(name, arguments, cancels)
+            self._ddocs.add(key)
+            return reply
 
     async def _call(self, name: str, arguments: Json, cancels: bool) -> Json:
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
-        if self._line_max or len(line) > LINE_BYTES_SURE:
+        if self._limits or len(line) > LINE_BYTES_SURE:
             # Lines that come while the bound is asked for wait behind, so that prompts keep their order.
-            self._line_max = self._line_max or asyncio.ensure_future(self._ask_line_max())
-            check_length(len(line) - 1, await asyncio.shield(self._line_max), "line_max")
+            check_length(len(line) - 1, (await self._ask_limits_once())[0], "line_max")
         return await self._send(number, line, cancels)
 
-    async def _ask_line_max(self) -> int:
+    def _ask_limits_once(self) -> "asyncio.Future[Tuple[int, bool]]":
+        self._limits = self._limits or asyncio.ensure_future(self._ask_limits())
+        return asyncio.shield(self._limits)
+
+    async def _ask_limits(self) -> Tuple[int, bool]:
+        """The longest line, and whether the service takes digests of design documents."""
         number = next(self._ids)
         try:
             reply = await self._send(number, encode({"id": number, "call": "limits"}), False)
-            return int(reply["ok"]["line_max"])
+            return int(reply["ok"]["line_max"]), reply["ok"].get("ddoc_sha256") is True
         except (SetteeError, LookupError, TypeError):
-            return LINE_BYTES_DEFAULT
+            return LINE_BYTES_DEFAULT, False
 
     async def _send(self, number: int, line: bytes, cancels: bool) -> Json:
         if self.lost:

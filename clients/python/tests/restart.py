@@ -8,6 +8,9 @@ from tests.support import ADDRESSES, DEADLINE
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
 
+#: Long enough to be sent once and then named by its digest, which the next service does not know.
+DDOC = {"_id": "_design/d", "shows": {"s": "function(doc, req) { return 'shown' }"}, "text": "x" * (1 << 20)}
+
 
 def ask(order):
     print(order, flush=True)
@@ -26,6 +29,7 @@ class Caller(threading.Thread):
             while True:
                 is_last = self.over.is_set()
                 assert client.map([COUNT], [{"_id": "a"}], db="shop") == [[[["a", 1]]]]
+                assert client.show("shop", DDOC, "s")["body"] == "shown"
                 assert client.reduce(["_count"], [[["a", "a"], 1]]) == [1]
                 self.called.set()
                 if is_last:

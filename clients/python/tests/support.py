@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import socketserver
 import threading
 import urllib.request
@@ -48,7 +49,37 @@ def order(method, path, body=None):
 
 
 @contextlib.contextmanager
-def scripted(serve, line_max=None):
+def counting(address):
+    """A way to the service, and the bytes that go it there: their number is the only element of a list."""
+    before, _, target = address.rpartition("@")
+    host, port = target.split(":")
+    sent = [0]
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            with socket.create_connection((host, int(port))) as service:
+                answers = threading.Thread(target=self.copy, args=(service, self.request))
+                answers.start()
+                self.copy(self.request, service)
+                answers.join()
+
+        def copy(self, source, target):
+            while data := source.recv(65536):
+                sent[0] += len(data) if source is self.request else 0
+                target.sendall(data)
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"{before}@127.0.0.1:{server.server_address[1]}", sent
+        finally:
+            server.shutdown()
+
+
+@contextlib.contextmanager
+def scripted(serve, line_max=None, **limits):
     """A service on a TCP port: `serve(lines, reply)` is called for each connection. Without `line_max` it is an old one,
     which cannot tell that."""
 
@@ -62,7 +93,7 @@ def scripted(serve, line_max=None):
                     if request["call"] != "limits":
                         yield request
                     elif line_max:
-                        reply({"id": request["id"], "ok": {"line_max": line_max}})
+                        reply({"id": request["id"], "ok": {"line_max": line_max, **limits}})
                     else:
                         reply({"id": request["id"], "error": {"name": "bad_request"}})
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import settee
 from settee.stream import BATCH_BYTES_MAX, STREAM_DOCS_MAX
-from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, scripted, told, with_ddoc
+from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, counting, scripted, told, with_ddoc
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
 
@@ -445,6 +445,36 @@ class Mistakes(unittest.TestCase):
                     self.assertTrue(proc.ret_proc())
                 large = {"_id": "a", "text": "x" * (3 << 20)}
                 self.assertEqual(client.map([COUNT], [large], db="shop"), [[[["a", 1]]]])
+
+    def test_a_long_design_document_is_sent_once_and_then_named_by_its_digest(self):
+        ddoc = {**TABLE["ddoc"], "text": "\u00e9" * (1 << 18)}
+        for address in (TCP, HTTP):
+            with counting(address) as (address, sent), settee.Client(address) as client:
+                for _ in range(10):
+                    self.assertEqual(client.show("shop", ddoc, "name", req={"query": {"end": "!"}})["body"], "nobody!")
+                    self.assertEqual(client.filter_view("shop", ddoc, "by_n", [{"_id": "a", "n": 7}]), [True])
+                # Six bytes a letter.
+                self.assertTrue(6 << 18 < sent[0] < 7 << 18, sent)
+                client.show("till", ddoc, "name", req={"query": {"end": "!"}})
+                self.assertTrue(12 << 18 < sent[0] < 13 << 18, sent)
+
+    def test_a_service_that_does_not_know_a_digest_is_sent_the_text_and_an_old_one_is_sent_no_digest(self):
+        ddoc = {"_id": "_design/d", "text": "x" * 2000}
+        forgets = {"name": "unknown_ddoc", "reason": "", "fault": "client", "retry": False}
+        for limits, expected in (({}, "tttt"), ({"ddoc_sha256": True}, "tddtd")):
+            seen = []
+
+            def serve(lines, reply):
+                for request in lines:
+                    short = "sha256" in request["ddoc"]
+                    seen.append("d" if short else "t")
+                    is_third = len(seen) == 3 and short
+                    reply({"id": request["id"], **({"error": forgets} if is_third else {"ok": True})})
+
+            with scripted(serve, 64 << 20, **limits) as address, settee.Client(address) as client:
+                for _ in range(4):
+                    self.assertTrue(client.rewrite("shop", ddoc, {}))
+            self.assertEqual("".join(seen), expected)
 
     def test_lines_keep_their_order_while_the_bound_is_asked_for_and_an_old_service_has_the_default(self):
         for line_max, expected in ((3000, [2000, 1]), (None, [2000, 1, 5000])):

@@ -77,7 +77,7 @@ pub struct Compiling<'a> {
 type Value = Box<RawValue>;
 
 /// Returns an argument as JSON text.
-fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
+pub(super) fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
     to_raw_value(argument).map_err(wire::no_json)
 }
 
@@ -179,7 +179,7 @@ impl Client {
         args: &impl Serialize,
     ) -> Result<Value, ClientError> {
         let more = [("path", raw(&path)?), ("args", raw(args)?)];
-        self.with("ddoc_prompt", &ddoc, more).await
+        self.for_ddoc("ddoc_prompt", ddoc, &more.into()).await
     }
 
     /// Asks `validate_doc_update` about documents (`validate_docs`): `true`, or what it threw, for
@@ -199,7 +199,7 @@ impl Client {
             ("userCtx", raw(user_ctx)?),
             ("secObj", raw(sec_obj)?),
         ];
-        let verdicts = self.with("validate_docs", &ddoc, more).await?;
+        let verdicts = self.for_ddoc("validate_docs", ddoc, &more.into()).await?;
         wire::typed("validate_docs", &verdicts)
     }
 
@@ -219,7 +219,7 @@ impl Client {
             ("docs", raw(docs)?),
             ("req", raw(req)?),
         ];
-        let passes = self.with("filter_docs", &ddoc, more).await?;
+        let passes = self.for_ddoc("filter_docs", ddoc, &more.into()).await?;
         wire::typed("filter_docs", &passes)
     }
 
@@ -234,7 +234,7 @@ impl Client {
         docs: &impl Serialize,
     ) -> Result<Vec<bool>, ClientError> {
         let more = [("name", raw(&name)?), ("docs", raw(docs)?)];
-        let passes = self.with("filter_view", &ddoc, more).await?;
+        let passes = self.for_ddoc("filter_view", ddoc, &more.into()).await?;
         wire::typed("filter_view", &passes)
     }
 
@@ -254,7 +254,7 @@ impl Client {
             ("doc", raw(&doc)?),
             ("req", raw(req)?),
         ];
-        self.with("show", &ddoc, more).await
+        self.for_ddoc("show", ddoc, &more.into()).await
     }
 
     /// Has a document made or changed: `[DOC or null, RESPONSE]` (`update`).
@@ -273,7 +273,7 @@ impl Client {
             ("doc", raw(&doc)?),
             ("req", raw(req)?),
         ];
-        self.with("update", &ddoc, more).await
+        self.for_ddoc("update", ddoc, &more.into()).await
     }
 
     /// Renders rows: an object with the response and its chunks (`list`). `rows` is an array of
@@ -294,7 +294,7 @@ impl Client {
             ("rows", raw(rows)?),
             ("req", raw(req)?),
         ];
-        self.with("list", &ddoc, more).await
+        self.for_ddoc("list", ddoc, &more.into()).await
     }
 
     /// Has a request rewritten; `null` when no rule fits (`rewrite`).
@@ -306,7 +306,8 @@ impl Client {
         ddoc: DdocIn<'_>,
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        self.with("rewrite", &ddoc, [("req", raw(req)?)]).await
+        let more = [("req", raw(req)?)];
+        self.for_ddoc("rewrite", ddoc, &more.into()).await
     }
 
     /// Calls with more arguments beside the members of `first`.

@@ -33,6 +33,7 @@
 mod attach;
 mod audit;
 mod connection;
+mod ddocs;
 mod error;
 mod functions;
 mod health;
@@ -43,7 +44,9 @@ mod report;
 pub mod status;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -53,6 +56,7 @@ use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
 use connection::Connection;
+use ddocs::SentDdocs;
 use wire::Prompting;
 
 pub use attach::{
@@ -77,6 +81,7 @@ pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,
+    ddocs: Arc<SentDdocs>,
 }
 
 /// The pools that a process may come from.
@@ -141,7 +146,8 @@ impl Taking<'_> {
 pub struct DdocIn<'a> {
     /// The database's name.
     pub db: &'a str,
-    /// The document: `_id`, `_rev`, `language` and its functions.
+    /// The document: `_id`, `_rev`, `language` and its functions. A long one is sent once a connection, and then named by its
+    /// digest.
     pub ddoc: &'a RawValue,
 }
 
@@ -158,6 +164,7 @@ impl Client {
     pub fn on(stream: UnixStream) -> Self {
         Self {
             connection: Connection::on(stream),
+            ddocs: Arc::default(),
         }
     }
 
@@ -184,8 +191,11 @@ impl Client {
         ddoc: DdocIn<'_>,
         timeout: Option<Duration>,
     ) -> Result<Borrowed, ClientError> {
-        self.get(json!({"db": ddoc.db, "ddoc": ddoc.ddoc}), timeout)
-            .await
+        let mut more = BTreeMap::new();
+        if let Some(timeout) = timeout {
+            more.insert("timeout_ms", functions::raw(&milliseconds(timeout))?);
+        }
+        wire::typed("get_proc", &self.for_ddoc("get_proc", ddoc, &more).await?)
     }
 
     async fn get(

@@ -4,6 +4,7 @@
 //!           ticket, so that its answer, or its loss, reaches the client. A long line is parsed aside.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
@@ -21,11 +22,13 @@ use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::aside::{aside, is_long};
+use crate::auth::rights::Right;
 use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::Want;
 use crate::operations::CallName;
+use crate::query_server::known_ddocs::KnownDdocs;
 
 /// The value of `get_proc`, with `config`, and of `attach`, with `end`.
 #[derive(Serialize)]
@@ -66,8 +69,8 @@ enum Parsed {
 }
 
 impl Parsed {
-    fn of(line: &[u8]) -> Self {
-        match Request::parse(line) {
+    fn of(line: &[u8], ddocs: Option<&KnownDdocs>) -> Self {
+        match Request::parse(line, ddocs) {
             Ok(Request {
                 id,
                 name,
@@ -82,11 +85,14 @@ impl Parsed {
 /// Takes one line of a client: a long one when it has been parsed on another thread, and the next one after it.
 pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
     if !is_long(line.len()) {
-        return take_request(session, &line, Request::parse(&line), ctx);
+        let request = Request::parse(&line, ddocs_of(session).map(Arc::as_ref));
+        return take_request(session, &line, request, ctx);
     }
+    let ddocs = ddocs_of(session).cloned();
     session.pause_reading();
     let unknown = session.ticket(None, line.len());
-    let parsing = wrap_future::<_, Client>(aside(line.clone(), Parsed::of));
+    let parse = move |line: &[u8]| Parsed::of(line, ddocs.as_deref());
+    let parsing = wrap_future::<_, Client>(aside(line.clone(), parse));
     // Ends with the parsing.
     ctx.spawn(parsing.map(move |parsed, _, ctx| {
         let session = unknown.session();
@@ -99,10 +105,19 @@ pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Cl
                 let bad = BadRequest { id: &id, error };
                 take_request(session, &line, Err(bad), ctx);
             }
-            Parsed::Other => take_request(session, &line, Request::parse(&line), ctx),
+            Parsed::Other => {
+                let request = Request::parse(&line, ddocs_of(session).map(Arc::as_ref));
+                take_request(session, &line, request, ctx);
+            }
         }
         session.resume_reading();
     }));
+}
+
+/// Returns the design documents that requests of a client who may call functions name by their digests.
+fn ddocs_of(session: &Session) -> Option<&Arc<KnownDdocs>> {
+    let may_call = session.rights().has(Right::Call);
+    may_call.then_some(&session.services.ddocs)
 }
 
 fn take_request<'a>(
@@ -159,7 +174,10 @@ fn take_request<'a>(
         Call::Attach { want, end, .. } => attach(ticket, session.in_its_name(want), end, ctx),
         Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
-        Call::Limits => ticket.ok(&json!({"line_max": session.line_bytes_max()})),
+        Call::Limits => {
+            let line_max = session.line_bytes_max();
+            ticket.ok(&json!({"line_max": line_max, "ddoc_sha256": true}));
+        }
         Call::Cancel { request } => {
             let is_cancelled = session.cancel(request);
             ticket.ok(&is_cancelled);

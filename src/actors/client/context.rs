@@ -18,6 +18,7 @@ use crate::in_flight::InFlight;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
+use crate::query_server::known_ddocs::KnownDdocs;
 
 /// What all connections share.
 pub(crate) struct ClientContext {
@@ -33,6 +34,8 @@ pub(crate) struct ClientContext {
     pub(crate) replications: ReplicatorApi,
     /// The memory that requests and replies share.
     pub(crate) in_flight: Arc<InFlight>,
+    /// The design documents that calls may name by their digests.
+    pub(crate) ddocs: Arc<KnownDdocs>,
     /// Whether the daemon is drained.
     pub(crate) drain: Drain,
     /// Who is let in, where that is asked.

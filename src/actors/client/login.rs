@@ -29,7 +29,7 @@ pub(super) const WAIT: Duration = Duration::from_secs(10);
 impl Client {
     /// Takes a line of a connection that is not admitted yet.
     pub(super) fn take_first(&mut self, line: &[u8], ctx: &mut Context<Self>) {
-        match Request::parse(line) {
+        match Request::parse(line, None) {
             Ok(Request {
                 id,
                 call: Call::Auth { name, password },

@@ -13,6 +13,7 @@ use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::language::LanguageName;
 use json::JsonList;
 
@@ -83,9 +84,10 @@ impl MapStart {
 
 impl InDdoc {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let db = arguments.database()?;
         Ok(Self {
-            db: arguments.database()?,
-            ddoc: arguments.design_document()?,
+            ddoc: arguments.design_document(&db)?,
+            db,
             from: arguments.take_from()?,
             timeout: arguments.timeout()?,
         })
@@ -168,8 +170,8 @@ impl ListStart {
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub fn parse(json: &str) -> Result<(Self, CallOptions), ErrorReply> {
-        let arguments = Arguments::parse(json)?;
+    pub fn parse(json: &str, ddocs: &KnownDdocs) -> Result<(Self, CallOptions), ErrorReply> {
+        let arguments = Arguments::parse(json)?.with(Some(ddocs));
         let start = Self::of(&arguments)?;
         Ok((start, CallOptions::last_of(&arguments)?))
     }

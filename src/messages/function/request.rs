@@ -8,6 +8,7 @@ use super::{FunctionCall, FunctionName};
 use crate::messages::arguments::{Arguments, Parsed};
 use crate::messages::client_error::ErrorReply;
 use crate::query_server::call::Subject;
+use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::RunTime;
 
@@ -59,8 +60,12 @@ impl FunctionRequest {
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub(crate) fn parse(name: FunctionName, json: &str) -> Result<Self, ErrorReply> {
-        Self::of(name, &Arguments::parse(json)?)
+    pub(crate) fn parse(
+        name: FunctionName,
+        json: &str,
+        ddocs: &KnownDdocs,
+    ) -> Result<Self, ErrorReply> {
+        Self::of(name, &Arguments::parse(json)?.with(Some(ddocs)))
     }
 
     pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {

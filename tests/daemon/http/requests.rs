@@ -146,7 +146,7 @@ fn every_call_of_the_socket_is_answered_the_same_over_http() {
         assert_eq!(answer.ok(), json!({"ok": reply["ok"]}), "{request}");
         answered += 1;
     }
-    assert_eq!(answered, 14);
+    assert_eq!(answered, 15);
     web.wait_until_idle();
     web.service.stop();
 }
@@ -165,7 +165,8 @@ fn a_request_that_makes_no_sense_is_told_why() {
         response.error(415, "bad_content_type");
     }
     let limits = web.get("/_query/limits").ok();
-    assert_eq!(limits, json!({"ok": {"line_max": 2000, "body_max": 2000}}));
+    let expected = json!({"line_max": 2000, "body_max": 2000, "ddoc_sha256": true});
+    assert_eq!(limits["ok"], expected);
     let reason = ask(&"x".repeat(2001)).reason(413, "too_large");
     assert!(
         reason.contains("2000 bytes: send less at a time, or raise [server] body_max"),

@@ -1,11 +1,14 @@
 //! The client library against a running service, from plain tokio.
 
+use std::path::PathBuf;
+
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee::client::{Client, ClientError, DdocIn, Operator, ReturnStatus, TakeFrom, attach};
 use settee::query_server::status::DaemonStatus;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::UnixStream;
 
 use crate::support::daemon::Service;
 
@@ -141,4 +144,40 @@ async fn attaching_gives_the_plain_streams_of_a_process() {
     let mut text = String::new();
     attached.output.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, "true\ntrue\n");
+}
+
+#[tokio::test]
+async fn a_long_design_document_travels_once_a_connection_and_again_after_a_restart() {
+    let mut service = Service::start("");
+    let shows = r#"{"s":"function(doc, req) { return 'shown' }"}"#;
+    let text = format!(
+        r#"{{"_id":"_design/d","shows":{shows},"x":"{}"}}"#,
+        "x".repeat(1 << 20)
+    );
+    let ddoc = serde_json::from_str::<&RawValue>(&text).unwrap();
+    let ddoc = DdocIn { db: "db", ddoc };
+    for _ in 0..2 {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let counting = tokio::spawn(count(theirs, service.socket()));
+        let client = Client::on(ours);
+        for _ in 0..10 {
+            let response = client.show(ddoc, "s", None, &json!({})).await.unwrap();
+            assert!(response.get().contains("shown"));
+            let lent = client.get_proc_for(ddoc, None).await.unwrap();
+            client.ret_proc(&lent.proc, ReturnStatus::Ok).await.unwrap();
+        }
+        drop(client);
+        let sent = counting.await.unwrap();
+        assert!((1 << 20..2 << 20).contains(&sent), "{sent} bytes");
+        service = Service::start_in(service.stop_and_keep(), "");
+    }
+    service.stop();
+}
+
+/// Passes on what a client and a service say, and returns how many bytes the client has sent.
+async fn count(client: UnixStream, service: PathBuf) -> u64 {
+    let mut service = UnixStream::connect(service).await.unwrap();
+    let mut client = client;
+    let copied = copy_bidirectional(&mut client, &mut service).await;
+    copied.unwrap().0
 }

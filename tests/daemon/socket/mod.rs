@@ -1,6 +1,7 @@
 //! The client socket: its calls, and what it makes of clients that misbehave.
 
 mod bad_input;
+mod digests;
 mod group;
 mod library;
 mod protocol;

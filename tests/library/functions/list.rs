@@ -6,6 +6,7 @@ use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::functions::ListPart;
 use settee::messages::function::{FunctionCall, FunctionName, ListRow, ListStart};
+use settee::query_server::known_ddocs::KnownDdocs;
 use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 
@@ -151,7 +152,9 @@ fn start_of(arguments: &Value) -> ListStart {
     arguments["ddoc"]["_rev"] = json!("1-a");
     assert!(FunctionCall::parse(FunctionName::List, &arguments.to_string()).is_ok());
     arguments.as_object_mut().unwrap().remove("rows");
-    ListStart::parse(&arguments.to_string()).unwrap().0
+    ListStart::parse(&arguments.to_string(), &KnownDdocs::default())
+        .unwrap()
+        .0
 }
 
 fn row(value: u32) -> ListRow {

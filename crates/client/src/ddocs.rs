@@ -1,0 +1,173 @@
+//! Design documents that a connection has sent: a later call names one by its digest instead of sending its text again.
+//!
+//! SOURCE    Redis' clients, with EVALSHA.
+//! LIMITS    At most [`SENT_MAX`] are remembered; then their texts are sent again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+use super::connection::Connection;
+use super::{Client, ClientError, DdocIn};
+
+/// The size from which a design document is named by its digest, in bytes.
+const DDOC_BYTES_MIN: usize = 1024;
+
+/// The most design documents that are remembered as sent.
+const SENT_MAX: usize = 1024;
+
+/// A database, and the digest of a design document's text.
+type Key = (Box<str>, [u8; 32]);
+
+/// What a connection has sent.
+#[derive(Debug, Default)]
+pub(super) struct SentDdocs {
+    /// What names each of them.
+    references: Mutex<HashMap<Key, Box<RawValue>>>,
+    /// Whether the service takes digests.
+    takes_digests: OnceCell<bool>,
+}
+
+impl SentDdocs {
+    fn references(&self) -> MutexGuard<'_, HashMap<Key, Box<RawValue>>> {
+        self.references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the service once whether it takes digests: an earlier version would take one for a design document.
+    async fn takes_digests(&self, connection: &Connection) -> bool {
+        #[derive(Deserialize)]
+        struct Limits {
+            #[serde(default)]
+            ddoc_sha256: bool,
+        }
+        let ask = async || {
+            let limits = connection.call("limits", &()).await.ok()?;
+            serde_json::from_str(limits.get()).ok()
+        };
+        let ask = async || ask().await.is_some_and(|limits: Limits| limits.ddoc_sha256);
+        *self.takes_digests.get_or_init(ask).await
+    }
+
+    fn add(&self, (db, sha256): Key, ddoc: &RawValue) {
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(rename = "_id")]
+            id: String,
+        }
+        let Ok(Named { id }) = serde_json::from_str(ddoc.get()) else {
+            return;
+        };
+        let digits: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut references = self.references();
+        if references.len() == SENT_MAX {
+            references.clear();
+        }
+        if let Ok(reference) = to_raw_value(&json!({"_id": id, "sha256": digits})) {
+            references.insert((db, sha256), reference);
+        }
+    }
+}
+
+impl Client {
+    /// Makes a call for a design document, with more arguments.
+    pub(super) async fn for_ddoc(
+        &self,
+        call: &'static str,
+        ddoc: DdocIn<'_>,
+        more: &BTreeMap<&'static str, Box<RawValue>>,
+    ) -> Result<Box<RawValue>, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a> {
+            #[serde(flatten)]
+            ddoc: DdocIn<'a>,
+            #[serde(flatten)]
+            more: &'a BTreeMap<&'static str, Box<RawValue>>,
+        }
+        let send = async |ddoc| self.function(call, &Arguments { ddoc, more }).await;
+        let text = ddoc.ddoc.get();
+        if text.len() < DDOC_BYTES_MIN {
+            return send(ddoc).await;
+        }
+        let key: Key = (ddoc.db.into(), Sha256::digest(text).into());
+        let reference = self.ddocs.references().get(&key).cloned();
+        if let Some(reference) = &reference
+            && self.ddocs.takes_digests(&self.connection).await
+        {
+            let named = DdocIn {
+                ddoc: reference,
+                ..ddoc
+            };
+            match send(named).await {
+                Err(ClientError::Service(error)) if error.name == "unknown_ddoc" => {}
+                outcome => return outcome,
+            }
+        }
+        let outcome = send(ddoc).await;
+        if reference.is_none() {
+            self.ddocs.add(key, ddoc.ddoc);
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// Makes so many calls of a service with these limits that does not know the digest in its third request. Returns
+    /// for each request whether it had a digest.
+    async fn digests(limits: Value, calls: usize) -> Vec<bool> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serve = async {
+            let mut digests = Vec::new();
+            let (reader, mut writer) = theirs.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                let mut reply = json!({"id": request["id"], "ok": limits});
+                if request["call"] != "limits" {
+                    digests.push(request["ddoc"]["sha256"].is_string());
+                    reply["ok"] = json!(true);
+                    if digests == [false, true, true] {
+                        reply["error"] = json!({"name": "unknown_ddoc", "fault": "client"});
+                    }
+                }
+                let reply = format!("{reply}\n");
+                writer.write_all(reply.as_bytes()).await.unwrap();
+            }
+            digests
+        };
+        let call = async {
+            let client = Client::on(ours);
+            let text = json!({"_id": "_design/d", "x": "x".repeat(DDOC_BYTES_MIN)});
+            let text = to_raw_value(&text).unwrap();
+            for _ in 0..calls {
+                let ddoc = DdocIn {
+                    db: "shop",
+                    ddoc: &text,
+                };
+                client.rewrite(ddoc, &json!({})).await.unwrap();
+            }
+        };
+        tokio::join!(serve, call).0
+    }
+
+    #[tokio::test]
+    async fn a_service_that_does_not_know_a_digest_is_sent_the_text_and_an_old_one_no_digest() {
+        let new = json!({"line_max": 1 << 20, "ddoc_sha256": true});
+        let expected = [false, true, true, false, true];
+        assert_eq!(digests(new, 4).await, expected);
+        assert_eq!(digests(json!({"line_max": 1 << 20}), 3).await, [false; 3]);
+    }
+}

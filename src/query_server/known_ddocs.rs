@@ -1,0 +1,209 @@
+//! Design documents that calls may name by id and digest.
+//!
+//! SUMMARY   [`KnownDdocs::keep`] keeps a design document that a call has sent, [`KnownDdocs::find`] finds it for a later
+//!           call of the same database. Both return the one text that the pool compares by its address.
+//! PROMISES  A digest finds nothing of another database. Memory is bounded by [`KNOWN_BYTES_MAX`]; the least recently
+//!           used goes first. Sending a text again costs a comparison, not another digest.
+//! CALLED    Where arguments of calls are parsed, on any thread.
+//! SOURCE    Redis: EVALSHA, without its scripts' global names.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use super::ddoc::{Ddoc, DdocReference};
+use policy::pool::DdocKey;
+
+/// Most bytes that are kept of design documents.
+const KNOWN_BYTES_MAX: usize = 64 << 20;
+
+/// What a document counts beside its texts, in bytes.
+const ENTRY_BYTES: usize = 512;
+
+/// A database, and a design document of it.
+type Name = (Arc<str>, DdocReference);
+
+/// The design documents that were sent lately.
+pub struct KnownDdocs {
+    kept: Mutex<Kept>,
+    bytes_max: usize,
+}
+
+impl Default for KnownDdocs {
+    fn default() -> Self {
+        Self::of(KNOWN_BYTES_MAX)
+    }
+}
+
+impl KnownDdocs {
+    fn of(bytes_max: usize) -> Self {
+        Self {
+            kept: Mutex::default(),
+            bytes_max,
+        }
+    }
+
+    /// Returns a design document that was sent for this database.
+    pub(crate) fn find(&self, db: &Arc<str>, reference: DdocReference) -> Option<Arc<Ddoc>> {
+        self.kept().get(&(Arc::clone(db), reference))
+    }
+
+    /// Keeps a design document that was sent as the text `sent`. Returns the same document as before if that was the text.
+    pub(crate) fn keep(&self, db: &Arc<str>, ddoc: Ddoc, sent: &str) -> Arc<Ddoc> {
+        // Where members are not taught, other texts are taught as the same one.
+        let is_whole = ddoc.key.text.as_str().len() == sent.len();
+        let text = is_whole.then(|| (Arc::clone(db), ddoc.key.clone()));
+        if let Some(known) = text.as_ref().and_then(|text| self.kept().sent_again(text)) {
+            return known;
+        }
+        let reference = DdocReference {
+            id: Arc::clone(&ddoc.key.id),
+            sha256: Sha256::digest(sent).into(),
+        };
+        let name = (Arc::clone(db), reference);
+        let mut kept = self.kept();
+        if let Some(known) = kept.get(&name) {
+            return known;
+        }
+        let ddoc = Arc::new(ddoc);
+        if bytes_of(&name, &ddoc) <= self.bytes_max {
+            kept.add(name, text, Arc::clone(&ddoc));
+            kept.evict(self.bytes_max);
+        }
+        ddoc
+    }
+
+    // A panic elsewhere leaves it usable: at worst an entry is not evicted.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bytes_of((db, reference): &Name, ddoc: &Ddoc) -> usize {
+    ddoc.key.text.as_str().len() + db.len() + reference.id.len() + ENTRY_BYTES
+}
+
+#[derive(Default)]
+struct Kept {
+    /// The documents, and when each was used last.
+    ddocs: HashMap<Name, (Arc<Ddoc>, u64)>,
+    /// The names of those that are taught as they were sent.
+    by_text: HashMap<(Arc<str>, DdocKey), Name>,
+    /// The least recently used first.
+    by_use: BTreeMap<u64, Name>,
+    uses: u64,
+    bytes: usize,
+}
+
+impl Kept {
+    fn get(&mut self, name: &Name) -> Option<Arc<Ddoc>> {
+        let (ddoc, used) = self.ddocs.get_mut(name)?;
+        self.uses += 1;
+        let name = self.by_use.remove(&mem::replace(used, self.uses))?;
+        self.by_use.insert(self.uses, name);
+        Some(Arc::clone(ddoc))
+    }
+
+    fn sent_again(&mut self, text: &(Arc<str>, DdocKey)) -> Option<Arc<Ddoc>> {
+        let name = self.by_text.get(text)?.clone();
+        self.get(&name)
+    }
+
+    fn add(&mut self, name: Name, text: Option<(Arc<str>, DdocKey)>, ddoc: Arc<Ddoc>) {
+        self.uses += 1;
+        self.bytes += bytes_of(&name, &ddoc);
+        self.by_use.insert(self.uses, name.clone());
+        if let Some(text) = text {
+            self.by_text.insert(text, name.clone());
+        }
+        self.ddocs.insert(name, (ddoc, self.uses));
+    }
+
+    fn evict(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max
+            && let Some((_, name)) = self.by_use.pop_first()
+            && let Some((ddoc, _)) = self.ddocs.remove(&name)
+        {
+            self.bytes -= bytes_of(&name, &ddoc);
+            let text = (Arc::clone(&name.0), ddoc.key.clone());
+            if self.by_text.get(&text) == Some(&name) {
+                self.by_text.remove(&text);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ddoc(id: &str, more: &str) -> String {
+        format!(r#"{{"_id":"{id}","x":"{more}"}}"#)
+    }
+
+    fn keep(known: &KnownDdocs, db: &str, text: &str) -> Arc<Ddoc> {
+        known.keep(&db.into(), Ddoc::parse(text).unwrap(), text)
+    }
+
+    fn find(known: &KnownDdocs, db: &str, text: &str) -> Option<Arc<Ddoc>> {
+        let reference = DdocReference {
+            id: Ddoc::parse(text).unwrap().key.id,
+            sha256: Sha256::digest(text).into(),
+        };
+        known.find(&db.into(), reference)
+    }
+
+    #[test]
+    fn a_digest_finds_the_very_document_that_was_sent_for_its_database() {
+        let known = KnownDdocs::default();
+        let (one, other) = (ddoc("_design/a", "1"), ddoc("_design/a", "2"));
+        let kept = keep(&known, "shop", &one);
+        assert!(Arc::ptr_eq(&kept, &keep(&known, "shop", &one)));
+        assert!(Arc::ptr_eq(&kept, &find(&known, "shop", &one).unwrap()));
+        assert!(find(&known, "shop", &other).is_none());
+        assert!(find(&known, "till", &one).is_none());
+        keep(&known, "till", &other);
+        assert!(find(&known, "shop", &other).is_none());
+        assert!(find(&known, "till", &one).is_none());
+    }
+
+    #[test]
+    fn each_text_that_was_sent_has_its_digest_though_the_same_is_taught() {
+        let known = KnownDdocs::default();
+        let plain = r#"{"_id":"_design/a","x":1}"#;
+        let detailed = r#"{"_id":"_design/a","_local_seq":7,"x":1}"#;
+        for text in [detailed, plain, detailed] {
+            let kept = keep(&known, "shop", text);
+            assert!(Arc::ptr_eq(&kept, &find(&known, "shop", text).unwrap()));
+            assert_eq!(kept.key.text.as_str(), plain);
+        }
+        assert_eq!(known.kept().ddocs.len(), 2);
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_nothing_is_left_of_it() {
+        let texts = ["a", "b", "c"].map(|id| ddoc(id, "1"));
+        let room = 2 * (texts[0].len() + "shop".len() + 1 + ENTRY_BYTES);
+        let known = KnownDdocs::of(room);
+        keep(&known, "shop", &texts[0]);
+        keep(&known, "shop", &texts[1]);
+        assert!(find(&known, "shop", &texts[0]).is_some());
+        keep(&known, "shop", &texts[2]);
+        let found = texts
+            .each_ref()
+            .map(|text| find(&known, "shop", text).is_some());
+        assert_eq!(found, [true, false, true]);
+        // More than there is room for evicts nothing.
+        let long = ddoc("d", &"x".repeat(room));
+        assert_eq!(&*keep(&known, "shop", &long).key.id, "d");
+        assert!(find(&known, "shop", &long).is_none());
+        let kept = known.kept();
+        assert_eq!(kept.bytes, room);
+        assert_eq!(
+            [kept.ddocs.len(), kept.by_text.len(), kept.by_use.len()],
+            [2; 3]
+        );
+    }
+}
