@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
 use bytes::Bytes;
@@ -28,6 +29,10 @@ use crate::query_server::call::Call;
 /// For how many documents a further process is taken.
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
+/// How many processors there are: the system reads files to tell.
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
+
 impl QueryServers {
     /// Maps documents (`map_docs`). The value is an array with an element for each document: a
     /// list for each function, of `[key, value]` pairs.
@@ -38,8 +43,7 @@ impl QueryServers {
         let mut documents = Documents::of(call.docs.iter());
         // Few documents are all checked before anything is done.
         let first = documents.next_batch().map_err(|error| bad_input(&error))?;
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores);
+        let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(*CORES);
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let all = Collected {
             text: RefCell::new(vec![b'[']),
