@@ -60,7 +60,7 @@ impl Server {
     ) -> Self {
         let process = Process::new(options, status, lines);
         Server {
-            isolate: Isolate::new(&process),
+            isolate: Isolate::new(&process, false),
             isolates: tenancy.map(|tenancy| Isolates::new(tenancy, &process)),
             old: None,
             started: false,
@@ -272,7 +272,7 @@ impl Server {
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        let isolate = mem::replace(&mut self.isolate, Isolate::new(&self.process));
+        let isolate = mem::replace(&mut self.isolate, Isolate::new(&self.process, false));
         let idle = self.isolates.as_mut().map(Isolates::end_all);
         let ended = iter::once(isolate).chain(idle.into_iter().flatten());
         let accounts: Vec<_> = ended
