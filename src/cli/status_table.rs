@@ -237,6 +237,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
             state: "idle".into(),
             db: Some("orders\x1b[2J".into()),
             ddocs: 2,
+            isolates: 3,
             uses: 30,
             age_ms: 61_000,
             idle_ms: 1500,
@@ -305,8 +306,8 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
              SERVICE  LISTEN                POOL        CONNECTED  LIMIT  ACCEPTED  FULL  STATE                                  FAILURE\n\
              views    unix:/run/views.sock  javascript          2    100        30     1  closed, throttled 42.0s, stress 1m01s  x y?exited with status 1\n\
              \n\
-             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  HOLDER         DATABASE\n\
-             javascript  4711  idle       2    30  1m01s  1.5s  ann, pid 4712  orders?[2J\n"
+             POOL         PID  STATE  DDOCS  ISOLATES  USES    AGE  IDLE  HOLDER         DATABASE\n\
+             javascript  4711  idle       2         3    30  1m01s  1.5s  ann, pid 4712  orders?[2J\n"
         );
     }
 

@@ -30,8 +30,7 @@ use crate::query_server::call::Call;
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
 /// How many processors there are: the system reads files to tell.
-static CORES: LazyLock<usize> =
-    LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
 
 impl QueryServers {
     /// Maps documents (`map_docs`). The value is an array with an element for each document: a

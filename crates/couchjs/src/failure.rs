@@ -7,7 +7,7 @@
 //!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`. Memory that
 //!           runs out is then `out_of_memory` with a reason, which CouchDB calls `InternalError`.
 //! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null`
-//!           too; [`Account`](super::memory::Account) tells them apart by the memory of the process.
+//!           too; [`Peak`](super::memory::Peak) tells them apart by the memory of the process.
 
 use std::borrow::Cow;
 
@@ -166,7 +166,7 @@ impl Failure {
         match self {
             Failure::Error { fatal, .. } => *fatal,
             Failure::OutOfMemory { .. } => true,
-            Failure::Null { .. } => shared.process.peak.was_exhausted(),
+            Failure::Null { .. } => shared.was_exhausted(),
         }
     }
 
@@ -250,6 +250,16 @@ impl Failure {
         }
         self
     }
+}
+
+/// Whether a function of a text may throw `null`. One that hides it in an `eval` has only itself to blame.
+pub(super) fn may_throw_null(text: &str) -> bool {
+    let is_other = |thrown: &str| {
+        let thrown = thrown.trim_start_matches([' ', '(', '\\']);
+        thrown.starts_with(['{', '[', '\'', '"', '`']) || thrown.starts_with("new ")
+    };
+    let mut throws = text.match_indices("throw");
+    throws.any(|(start, word)| !is_other(&text[start + word.len()..]))
 }
 
 /// Returns words and what to do.
@@ -466,5 +476,29 @@ pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<C
     match ctx.json_stringify(value)? {
         Some(text) => text.to_cstring(),
         None => rquickjs::String::from_str(ctx.clone(), "null")?.to_cstring(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_throws_only_what_is_something_throws_no_null() {
+        for text in [
+            "function(doc) { emit(null) }",
+            "throw({forbidden: 7}); throw {error: null}; throw new Error(7)",
+            r#"{"shows":{"s":"function() { throw \"x\" }"}} throw 'a'; throw ['error']"#,
+        ] {
+            assert!(!may_throw_null(text), "{text}");
+        }
+        for text in [
+            "throw null",
+            "throw {a: 1}; throw(null)",
+            "throw\\nx",
+            "g.throw(x)",
+        ] {
+            assert!(may_throw_null(text), "{text}");
+        }
     }
 }

@@ -11,7 +11,8 @@
 //!           throw `null` too. Writing 5 to /proc/self/clear_refs makes it what the process has now.
 //! LIMITS    A function that throws `null` after another one of its tenant took nearly all memory is mistaken
 //!           for one that takes too much. Without /proc every `null` counts as thrown by a function; where the
-//!           peak cannot be reset, one that comes below the peak of an earlier tenant.
+//!           peak cannot be reset, or the limit is below 32 MiB, one that may be a function's own and does not
+//!           raise the peak.
 //!           Texts shorter than [`LONG_BYTES`] are not counted.
 //!           An engine counts blocks, not the pages between them: a function that scatters small blocks
 //!           meets the limit of the system.

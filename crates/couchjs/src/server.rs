@@ -59,7 +59,7 @@ impl Server {
     ) -> Self {
         let process = Process::new(options, status, lines);
         Server {
-            isolate: Isolate::new(&process),
+            isolate: Isolate::new(&process, false),
             isolates: tenancy.map(|tenancy| Isolates::new(tenancy, &process)),
             old: None,
             started: false,
@@ -271,7 +271,10 @@ impl Server {
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        let ended = mem::replace(&mut self.isolate, Isolate::new(&self.process));
+        let ended = mem::replace(
+            &mut self.isolate,
+            Isolate::new(&self.process, self.has_tenant()),
+        );
         if self.has_tenant() {
             // A tenant forgets what is its own, for itself.
             return Ok(());
@@ -337,6 +340,7 @@ impl Server {
     }
 
     fn ddoc(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
+        let is_tenants = self.has_tenant();
         let Isolate { views, ddocs, .. } = &mut self.isolate;
         if let Some(views) = views {
             views.engine.measure_at_times();
@@ -344,7 +348,7 @@ impl Server {
         let id = command.argument(0).map(as_text);
         match id.as_deref() {
             Some("new") => {
-                ddocs.teach(command.argument(1), command.argument(2))?;
+                ddocs.teach(command.argument(1), command.argument(2), is_tenants)?;
                 Ok(Answer::True)
             }
             id => ddocs.call(

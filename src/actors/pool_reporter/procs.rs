@@ -202,6 +202,7 @@ mod tests {
             phase: ProcPhase::Idle,
             db: None,
             ddocs: 0,
+            isolates: 0,
             uses: 0,
             age: Duration::ZERO,
             idle: None,

@@ -112,11 +112,10 @@ fn the_selected_isolate_may_take_the_whole_limit_beside_idle_ones_that_hold_as_m
     assert_eq!(server.call("a", &keeping(30)), kept);
     assert_eq!(server.call("b", &keeping(30)), kept);
     assert_eq!(server.call("c", &keeping(55)), kept);
-    // Both idle ones end for the third.
-    assert_eq!(
-        server.call("d", &keeping(55)),
-        (json!(["a", "b"]), body("kept"))
-    );
+    // The first two end for the third; it may too, if the system does not get back what they held.
+    let (ended, answer) = server.call("d", &keeping(55));
+    let expected = (&json!("a"), &json!("b"), body("kept"));
+    assert_eq!((&ended[0], &ended[1], answer), expected);
     assert_eq!(server.call("d", "throw null").1, "TypeError");
 }
 

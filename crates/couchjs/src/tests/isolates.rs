@@ -317,6 +317,21 @@ fn a_tenant_forgets_its_own_isolate_alone() {
 }
 
 #[test]
+fn a_design_document_that_is_taught_again_keeps_what_it_did_for_a_tenant_alone() {
+    let count = json!({"shows": {"s": "function() { globalThis.n = (globalThis.n || 0) + 1; return '' + n; }"}});
+    let taught = json!(["ddoc", "new", "_design/c", count]);
+    let twice = vec![taught.clone(), show("_design/c"), taught, show("_design/c")];
+    let of = |select: Vec<Value>| {
+        let played = play(9, &[select, twice.clone()].concat());
+        played.answers.last().unwrap()[1]["body"].clone()
+    };
+    assert_eq!(
+        (of(vec![tenant("a")]), of(Vec::new())),
+        (json!("2"), json!("1"))
+    );
+}
+
+#[test]
 fn what_ran_without_a_tenant_is_no_tenants() {
     let commands = [planting(), vec![tenant("a")], asking()].concat();
     let alone = play(9, &[vec![tenant("a")], asking()].concat());
