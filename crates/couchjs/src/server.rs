@@ -271,11 +271,10 @@ impl Server {
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        let ended = mem::replace(
-            &mut self.isolate,
-            Isolate::new(&self.process, self.has_tenant()),
-        );
-        if self.has_tenant() {
+        let is_tenants = self.has_tenant();
+        let isolate = Isolate::new(&self.process, is_tenants);
+        let ended = mem::replace(&mut self.isolate, isolate);
+        if is_tenants {
             // A tenant forgets what is its own, for itself.
             return Ok(());
         }
