@@ -6,6 +6,7 @@
 //! PROMISES  Reading, mapping and printing go on beside each other, with bounded queues in between:
 //!           a slow reader slows the mapping down and costs no memory. Nothing is left running.
 
+mod csv;
 mod errors;
 mod logs;
 pub(super) mod pool;
@@ -40,6 +41,7 @@ use couchjs::{members, syntax};
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::service_socket::{SocketArgs, service_error};
+use csv::Csv;
 use errors::{Errors, Watched};
 use logs::{LogLines, tell};
 use printer::Printer;
@@ -104,6 +106,10 @@ pub struct Args {
     /// Print rows as they come, in any order, with little memory for any number.
     #[arg(long, requires = "map")]
     unsorted: bool,
+    /// Print rows as JSON objects, or as CSV: a header, then id, key and value; reduced rows have no id. A text is
+    /// itself, null an empty field, everything else JSON.
+    #[arg(long, value_name = "FORMAT", requires = "map")]
+    output: Option<Format>,
     /// Borrow processes of the service that listens here; default PATH (needed right before INPUT):
     /// $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
     #[arg(long, value_name = "PATH", requires = "map", num_args = 0..=1)]
@@ -115,6 +121,13 @@ pub struct Args {
     /// of its line.
     #[arg(default_value = "-", value_name = "INPUT")]
     input: PathBuf,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Json,
+    Csv,
 }
 
 /// Runs the subcommand.
@@ -260,7 +273,9 @@ impl Job<'_> {
         width: usize,
         input: Batches,
     ) -> Result<(), CliError> {
-        let printer = Printer::start()?;
+        let has_ids = self.args.reduce.is_none();
+        let is_csv = self.args.output == Some(Format::Csv);
+        let printer = Printer::start(is_csv.then_some(Csv { has_ids }))?;
         let counts = Rc::new(Counts::default());
         let progress = Progress::start(Rc::clone(&counts), self.args.unsorted);
         let run = Run {

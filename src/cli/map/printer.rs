@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::csv::Csv;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::functions::view::{MapSink, Mapped};
@@ -30,21 +31,26 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Standard output behind a bounded queue.
 pub(super) struct Printer {
+    /// None prints JSON.
+    csv: Option<Csv>,
     text: RefCell<Vec<u8>>,
     pieces: mpsc::Sender<Vec<u8>>,
     thread: JoinHandle<Result<(), CliError>>,
 }
 
 impl Printer {
-    /// Starts the thread.
-    pub(super) fn start() -> Result<Self, CliError> {
+    /// Starts the thread, and prints the header of CSV.
+    pub(super) fn start(csv: Option<Csv>) -> Result<Self, CliError> {
         let (pieces, queue) = mpsc::channel(PIECES_WAITING);
         let thread = std::thread::Builder::new()
             .name("printer".into())
             .spawn(move || write(queue))
             .map_err(|error| CliError::io("a thread for printing", &error))?;
+        let mut text = Vec::with_capacity(PIECE_CAPACITY);
+        text.extend_from_slice(csv.map_or("", Csv::header).as_bytes());
         Ok(Self {
-            text: RefCell::new(Vec::with_capacity(PIECE_CAPACITY)),
+            csv,
+            text: RefCell::new(text),
             pieces,
             thread,
         })
@@ -52,8 +58,16 @@ impl Printer {
 
     /// Prints a line. `false`: the reader is gone, or writing failed.
     pub(super) async fn print(&self, line: &[u8]) -> bool {
-        self.text.borrow_mut().extend_from_slice(line);
+        self.write(line);
         self.ready().await
+    }
+
+    fn write(&self, line: &[u8]) {
+        let mut text = self.text.borrow_mut();
+        match self.csv {
+            Some(csv) => csv.write(line, &mut text),
+            None => text.extend_from_slice(line),
+        }
     }
 
     /// Hands on what is collected. `false`: as [`Self::print`].
@@ -94,8 +108,16 @@ impl Printer {
 
 impl MapSink for Printer {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        let mut text = self.text.borrow_mut();
-        mapped.rows().for_each(|row| row.write(&mut text));
+        if self.csv.is_none() {
+            let mut text = self.text.borrow_mut();
+            return mapped.rows().for_each(|row| row.write(&mut text));
+        }
+        let mut line = Vec::new();
+        for row in mapped.rows() {
+            line.clear();
+            row.write(&mut line);
+            self.write(&line);
+        }
     }
 
     async fn ready(&self) -> bool {

@@ -38,6 +38,34 @@ fn the_example_runs_as_the_manual_says() {
 }
 
 #[test]
+fn rows_are_csv_on_demand() {
+    let work = Work::new();
+    let function = "function(doc) { emit([doc.city, doc.n], doc.note) }";
+    let input = "{\"_id\":\"b\",\"city\":\"Rome\",\"n\":2}\n\
+                 {\"_id\":\"a\",\"city\":\"Bonn\",\"n\":1,\"note\":\"4, \\\"new\\\"\"}\n";
+    let csv = |more: &[&str], input: &str| {
+        let mut map = work.map(function, &["--output", "csv"]);
+        let output = run(map.args(more), input.as_bytes());
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rows = "id,key,value\na,\"[\"\"Bonn\"\",1]\",\"4, \"\"new\"\"\"\nb,\"[\"\"Rome\"\",2]\",\n";
+    assert_eq!(csv(&[], input), rows);
+    let mut unsorted: Vec<String> = csv(&["--unsorted"], input)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    unsorted[1..].sort();
+    assert_eq!(unsorted.join("\n") + "\n", rows);
+    let counts = csv(&["--reduce", "_count", "--group-level", "1"], input);
+    assert_eq!(
+        counts,
+        "key,value\n\"[\"\"Bonn\"\"]\",1\n\"[\"\"Rome\"\"]\",1\n"
+    );
+    assert_eq!(csv(&[], ""), "id,key,value\n");
+}
+
+#[test]
 fn the_progress_line_of_a_terminal_ends_before_rows_are_printed() {
     let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
     grantpt(&screen).unwrap();
