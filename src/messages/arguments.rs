@@ -19,7 +19,7 @@ use crate::config::nearest::hint;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
-use crate::query_server::ddoc::{BadDdoc, Ddoc, DdocReference};
+use crate::query_server::ddoc::{BadDdoc, Ddoc, reference};
 use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
@@ -246,8 +246,8 @@ impl<'a> Arguments<'a> {
     pub(super) fn design_document(&self, db: &Arc<str>) -> Parsed<Arc<Ddoc>> {
         let bad = |error: BadDdoc| ErrorReply::bad_request(error.to_string());
         let json = self.required("ddoc")?.get();
-        if let Some(reference) = DdocReference::parse(json).map_err(bad)? {
-            let known = self.ddocs.and_then(|ddocs| ddocs.find(db, reference));
+        if let Some((id, digest)) = reference(json).map_err(bad)? {
+            let known = self.ddocs.and_then(|ddocs| ddocs.find(db, id, digest));
             return known.ok_or_else(ErrorReply::unknown_ddoc);
         }
         let ddoc = Ddoc::parse(json).map_err(bad)?;

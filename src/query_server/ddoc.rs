@@ -38,37 +38,28 @@ pub enum BadDdoc {
     Digest,
 }
 
-/// Names a design document by its id and the SHA-256 digest of the text that was sent.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DdocReference {
-    pub(crate) id: Arc<str>,
-    pub(crate) sha256: [u8; 32],
-}
+/// The SHA-256 digest of a design document's text as it was sent.
+pub(crate) type TextDigest = [u8; 32];
 
-impl DdocReference {
-    /// Reads `{"_id": .., "sha256": ..}`; anything else is no reference.
-    ///
-    /// # Errors
-    /// [`BadDdoc::Digest`].
-    pub(crate) fn parse(json: &str) -> Result<Option<Self>, BadDdoc> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Reference {
-            #[serde(rename = "_id")]
-            id: String,
-            sha256: Value,
-        }
-        let Ok(Reference { id, sha256 }) = serde_json::from_str(json) else {
-            return Ok(None);
-        };
-        let digits = sha256.as_str().unwrap_or_default().as_bytes();
-        let bytes = HEXLOWER_PERMISSIVE.decode(digits).ok();
-        let sha256 = bytes.and_then(|bytes| bytes.try_into().ok());
-        Ok(Some(Self {
-            id: id.into(),
-            sha256: sha256.ok_or(BadDdoc::Digest)?,
-        }))
+/// Reads what names a design document by its id and its digest, `{"_id": .., "sha256": ..}`; anything else is `None`.
+///
+/// # Errors
+/// [`BadDdoc::Digest`].
+pub(crate) fn reference(json: &str) -> Result<Option<(Arc<str>, TextDigest)>, BadDdoc> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Reference {
+        #[serde(rename = "_id")]
+        id: String,
+        sha256: Value,
     }
+    let Ok(Reference { id, sha256 }) = serde_json::from_str(json) else {
+        return Ok(None);
+    };
+    let digits = sha256.as_str().unwrap_or_default().as_bytes();
+    let bytes = HEXLOWER_PERMISSIVE.decode(digits).ok();
+    let digest = bytes.and_then(|bytes| bytes.try_into().ok());
+    Ok(Some((id.into(), digest.ok_or(BadDdoc::Digest)?)))
 }
 
 /// The language of a design document that names none.
@@ -164,14 +155,14 @@ mod tests {
 
     #[test]
     fn a_reference_is_an_id_and_a_digest_and_nothing_else() {
-        let parse = |json: &str| DdocReference::parse(json);
+        let parse = |json: &str| reference(json);
         let digits = "0aF".repeat(22);
         let json = format!(
             r#" {{"sha256":"{}","_id":"_design/\u0061"}}"#,
             &digits[..64]
         );
-        let reference = parse(&json).unwrap().unwrap();
-        assert_eq!((&*reference.id, reference.sha256[0]), ("_design/a", 0x0a));
+        let (id, digest) = parse(&json).unwrap().unwrap();
+        assert_eq!((&*id, digest[0]), ("_design/a", 0x0a));
         for bad in [
             "7",
             "null",

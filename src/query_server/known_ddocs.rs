@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use super::ddoc::{Ddoc, DdocReference};
+use super::ddoc::{Ddoc, TextDigest};
 use policy::pool::DdocKey;
 
 /// Most bytes that are kept of design documents.
@@ -22,8 +22,11 @@ const KNOWN_BYTES_MAX: usize = 64 << 20;
 /// What a document counts beside its texts, in bytes.
 const ENTRY_BYTES: usize = 512;
 
-/// A database, and a design document of it.
-type Name = (Arc<str>, DdocReference);
+/// A database, the id of a design document, and the digest of its text.
+type Name = (Arc<str>, Arc<str>, TextDigest);
+
+/// A database, and a design document that is taught as it was sent.
+type Text = (Arc<str>, DdocKey);
 
 /// The design documents that were sent lately.
 pub struct KnownDdocs {
@@ -46,8 +49,13 @@ impl KnownDdocs {
     }
 
     /// Returns a design document that was sent for this database.
-    pub(crate) fn find(&self, db: &Arc<str>, reference: DdocReference) -> Option<Arc<Ddoc>> {
-        self.kept().get(&(Arc::clone(db), reference))
+    pub(crate) fn find(
+        &self,
+        db: &Arc<str>,
+        id: Arc<str>,
+        digest: TextDigest,
+    ) -> Option<Arc<Ddoc>> {
+        self.kept().get(&(Arc::clone(db), id, digest))
     }
 
     /// Keeps a design document that was sent as the text `sent`. Returns the same document as before if that was the text.
@@ -58,11 +66,8 @@ impl KnownDdocs {
         if let Some(known) = text.as_ref().and_then(|text| self.kept().sent_again(text)) {
             return known;
         }
-        let reference = DdocReference {
-            id: Arc::clone(&ddoc.key.id),
-            sha256: Sha256::digest(sent).into(),
-        };
-        let name = (Arc::clone(db), reference);
+        let digest = Sha256::digest(sent).into();
+        let name = (Arc::clone(db), Arc::clone(&ddoc.key.id), digest);
         let mut kept = self.kept();
         if let Some(known) = kept.get(&name) {
             return known;
@@ -81,8 +86,8 @@ impl KnownDdocs {
     }
 }
 
-fn bytes_of((db, reference): &Name, ddoc: &Ddoc) -> usize {
-    ddoc.key.text.as_str().len() + db.len() + reference.id.len() + ENTRY_BYTES
+fn bytes_of((db, id, _): &Name, ddoc: &Ddoc) -> usize {
+    ddoc.key.text.as_str().len() + db.len() + id.len() + ENTRY_BYTES
 }
 
 #[derive(Default)]
@@ -90,7 +95,7 @@ struct Kept {
     /// The documents, and when each was used last.
     ddocs: HashMap<Name, (Arc<Ddoc>, u64)>,
     /// The names of those that are taught as they were sent.
-    by_text: HashMap<(Arc<str>, DdocKey), Name>,
+    by_text: HashMap<Text, Name>,
     /// The least recently used first.
     by_use: BTreeMap<u64, Name>,
     uses: u64,
@@ -106,12 +111,12 @@ impl Kept {
         Some(Arc::clone(ddoc))
     }
 
-    fn sent_again(&mut self, text: &(Arc<str>, DdocKey)) -> Option<Arc<Ddoc>> {
+    fn sent_again(&mut self, text: &Text) -> Option<Arc<Ddoc>> {
         let name = self.by_text.get(text)?.clone();
         self.get(&name)
     }
 
-    fn add(&mut self, name: Name, text: Option<(Arc<str>, DdocKey)>, ddoc: Arc<Ddoc>) {
+    fn add(&mut self, name: Name, text: Option<Text>, ddoc: Arc<Ddoc>) {
         self.uses += 1;
         self.bytes += bytes_of(&name, &ddoc);
         self.by_use.insert(self.uses, name.clone());
@@ -148,11 +153,8 @@ mod tests {
     }
 
     fn find(known: &KnownDdocs, db: &str, text: &str) -> Option<Arc<Ddoc>> {
-        let reference = DdocReference {
-            id: Ddoc::parse(text).unwrap().key.id,
-            sha256: Sha256::digest(text).into(),
-        };
-        known.find(&db.into(), reference)
+        let id = Ddoc::parse(text).unwrap().key.id;
+        known.find(&db.into(), id, Sha256::digest(text).into())
     }
 
     #[test]

@@ -118,8 +118,9 @@ class SentDdocs {
   // Makes a call by `send`, without the text where that was sent before and the service takes digests.
   async call(args, takesDigests, send) {
     const { db, ddoc } = args;
-    const text = typeof ddoc === "object" && ddoc !== null ? Buffer.from(encode(ddoc) ?? "") : [];
-    if (text.length < DDOC_BYTES_MIN) return send(args);
+    // Encoded in its place, so that an error names the member in full.
+    const text = Buffer.from(encode({ ddoc }).slice(8, -1));
+    if (text.length < DDOC_BYTES_MIN || typeof ddoc !== "object") return send(args);
     const sha256 = createHash("sha256").update(text).digest("hex");
     const key = JSON.stringify([db, sha256]);
     if (this.#sent.has(key) && (await takesDigests())) {

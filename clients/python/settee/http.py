@@ -24,7 +24,6 @@ from .wire import (
     check_length,
     decode,
     encode,
-    is_unknown,
 )
 
 #: The most connections of one client, which is the most calls at a time; others wait.
@@ -153,17 +152,31 @@ class HttpTransport:
     async def call(self, name: str, arguments: Json) -> Json:
         if name not in PATHS:
             raise mistake(f"'{name}' needs a socket")
-        return await self._request(self._call, f"/_query/{PATHS[name]}", arguments)
+        path = f"/_query/{PATHS[name]}"
+        return await self._ddocs.call(
+            arguments, self._takes_digests, lambda shorter: self._request("POST", path, shorter)
+        )
+
+    async def _takes_digests(self) -> bool:
+        """Asks the service anew before a connection is made: it may be another version by now."""
+        if self._digests is None or not self._idle:
+            self._take_limits(await self._request("GET", "/_query/limits"))
+        return bool(self._digests)
+
+    def _take_limits(self, answer: Json) -> None:
+        limits = answer.get("ok") or {}
+        self._body_max = limits.get("body_max", LINE_BYTES_DEFAULT)
+        self._digests = limits.get("ddoc_sha256") is True
 
     async def manage(self, method: str, path: str) -> Json:
-        answer = await self._request(self._ask, method, path)
+        answer = await self._request(method, path)
         return answer if "error" in answer else {"ok": answer}
 
-    async def _request(self, ask: Callable[..., Json], *request: Any) -> Json:
+    async def _request(self, *request: Any) -> Json:
         exchange = _Exchange()
         self._exchanges.add(exchange)
         try:
-            return await self.in_thread(ask, exchange, *request)
+            return await self.in_thread(self._ask, exchange, *request)
         except asyncio.CancelledError:
             exchange.abort()
             raise
@@ -175,22 +188,6 @@ class HttpTransport:
             raise ClientClosed
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
-
-    def _call(self, exchange: "_Exchange", path: str, arguments: Json) -> Json:
-        key, short = self._ddocs.shorten(arguments)
-        if short and self._takes_digests(exchange):
-            answer = self._ask(exchange, "POST", path, short)
-            if not is_unknown(answer):
-                return answer
-        answer = self._ask(exchange, "POST", path, arguments)
-        self._ddocs.add(key)
-        return answer
-
-    def _takes_digests(self, exchange: "_Exchange") -> bool:
-        """Asks the service anew before a connection is made: it may be another version by now."""
-        if self._digests is None or not self._idle:
-            self._ask_limits(exchange)
-        return bool(self._digests)
 
     def _ask(self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None) -> Json:
         body = None if arguments is None else encode(arguments)
@@ -226,13 +223,8 @@ class HttpTransport:
     def _check_body(self, exchange: "_Exchange", length: int) -> None:
         """Asks the service anew before a body is refused: it may take longer ones by now."""
         if length > self._body_max:
-            self._ask_limits(exchange)
+            self._take_limits(self._ask(exchange, "GET", "/_query/limits"))
         check_length(length, self._body_max, "body_max")
-
-    def _ask_limits(self, exchange: "_Exchange") -> None:
-        limits = self._ask(exchange, "GET", "/_query/limits").get("ok") or {}
-        self._body_max = limits.get("body_max", LINE_BYTES_DEFAULT)
-        self._digests = limits.get("ddoc_sha256") is True
 
     def lost(self, error: Exception, sent: bool = True) -> Unavailable:
         self._body_max, self._digests = LINE_BYTES_SURE, None

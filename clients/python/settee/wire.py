@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import json
-from typing import Any, Callable, Dict, Optional, Set, Tuple, cast
+from typing import Any, Awaitable, Callable, Dict, Optional, Set, Tuple, cast
 
 from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
 
@@ -88,27 +88,28 @@ class SentDdocs:
     def __init__(self) -> None:
         self._sent: Set[Tuple[str, str]] = set()
 
-    def shorten(self, arguments: Json) -> Tuple[Optional[Tuple[str, str]], Optional[Json]]:
-        """What to :meth:`add` once the arguments were sent, and the same without the text if they were sent before."""
+    async def call(
+        self,
+        arguments: Json,
+        takes_digests: Callable[[], Awaitable[bool]],
+        send: Callable[[Json], Awaitable[Json]],
+    ) -> Json:
+        """Makes a call by ``send``, without the text where that was sent before and the service takes digests."""
         ddoc = arguments.get("ddoc")
-        if not isinstance(ddoc, dict) or len(text := encode(ddoc)[:-1]) < DDOC_BYTES_MIN:
-            return None, None
+        # Encoded in its place, so that an error names the member in full.
+        text = encode({"ddoc": ddoc})[8:-2]
+        if not isinstance(ddoc, dict) or len(text) < DDOC_BYTES_MIN:
+            return await send(arguments)
         key = repr(arguments.get("db")), hashlib.sha256(text).hexdigest()
-        if key not in self._sent:
-            return key, None
-        return key, {**arguments, "ddoc": {"_id": ddoc.get("_id"), "sha256": key[1]}}
-
-    def add(self, key: Optional[Tuple[str, str]]) -> None:
-        if key:
-            if len(self._sent) >= SENT_DDOCS_MAX:
-                self._sent.clear()
-            self._sent.add(key)
-
-
-def is_unknown(reply: Json) -> bool:
-    """Whether the service wants the text of a design document."""
-    error = reply.get("error")
-    return isinstance(error, dict) and error.get("name") == "unknown_ddoc"
+        if key in self._sent and await takes_digests():
+            reply = await send({**arguments, "ddoc": {"_id": ddoc.get("_id"), "sha256": key[1]}})
+            if reply.get("error", {}).get("name") != "unknown_ddoc":
+                return reply
+        reply = await send(arguments)
+        if len(self._sent) >= SENT_DDOCS_MAX:
+            self._sent.clear()
+        self._sent.add(key)
+        return reply
 
 
 class Connection:
@@ -134,14 +135,12 @@ class Connection:
         if name in _AT_ONCE:
             return await self._call(name, arguments, cancels)
         async with self._turns:
-            key, short = self._ddocs.shorten(arguments)
-            if short and (await self._ask_limits_once())[1]:
-                reply = await self._call(name, short, cancels)
-                if not is_unknown(reply):
-                    return reply
-            reply = await self._call(name, arguments, cancels)
-            self._ddocs.add(key)
-            return reply
+            return await self._ddocs.call(
+                arguments, self._takes_digests, lambda shorter: self._call(name, shorter, cancels)
+            )
+
+    async def _takes_digests(self) -> bool:
+        return (await self._ask_limits_once())[1]
 
     async def _call(self, name: str, arguments: Json, cancels: bool) -> Json:
         number = next(self._ids)

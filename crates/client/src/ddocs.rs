@@ -4,15 +4,14 @@
 //! LIMITS    At most [`SENT_MAX`] are remembered; then their texts are sent again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
-use super::connection::Connection;
 use super::{Client, ClientError, DdocIn};
 
 /// The size from which a design document is named by its digest, in bytes.
@@ -22,7 +21,7 @@ const DDOC_BYTES_MIN: usize = 1024;
 const SENT_MAX: usize = 1024;
 
 /// A database, and the digest of a design document's text.
-type Key = (Box<str>, [u8; 32]);
+type Key = (String, [u8; 32]);
 
 /// What a connection has sent.
 #[derive(Debug, Default)]
@@ -34,45 +33,16 @@ pub(super) struct SentDdocs {
 }
 
 impl SentDdocs {
-    fn references(&self) -> MutexGuard<'_, HashMap<Key, Box<RawValue>>> {
-        self.references
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn with<T>(&self, work: impl FnOnce(&mut HashMap<Key, Box<RawValue>>) -> T) -> T {
+        let references = self.references.lock();
+        work(&mut references.unwrap_or_else(PoisonError::into_inner))
     }
+}
 
-    /// Asks the service once whether it takes digests: an earlier version would take one for a design document.
-    async fn takes_digests(&self, connection: &Connection) -> bool {
-        #[derive(Deserialize)]
-        struct Limits {
-            #[serde(default)]
-            ddoc_sha256: bool,
-        }
-        let ask = async || {
-            let limits = connection.call("limits", &()).await.ok()?;
-            serde_json::from_str(limits.get()).ok()
-        };
-        let ask = async || ask().await.is_some_and(|limits: Limits| limits.ddoc_sha256);
-        *self.takes_digests.get_or_init(ask).await
-    }
-
-    fn add(&self, (db, sha256): Key, ddoc: &RawValue) {
-        #[derive(Deserialize)]
-        struct Named {
-            #[serde(rename = "_id")]
-            id: String,
-        }
-        let Ok(Named { id }) = serde_json::from_str(ddoc.get()) else {
-            return;
-        };
-        let digits: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut references = self.references();
-        if references.len() == SENT_MAX {
-            references.clear();
-        }
-        if let Ok(reference) = to_raw_value(&json!({"_id": id, "sha256": digits})) {
-            references.insert((db, sha256), reference);
-        }
-    }
+fn reference_of(text: &str, (_, digest): &Key) -> serde_json::Result<Box<RawValue>> {
+    let document: Value = serde_json::from_str(text)?;
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    to_raw_value(&json!({"_id": document["_id"], "sha256": digits}))
 }
 
 impl Client {
@@ -95,10 +65,10 @@ impl Client {
         if text.len() < DDOC_BYTES_MIN {
             return send(ddoc).await;
         }
-        let key: Key = (ddoc.db.into(), Sha256::digest(text).into());
-        let reference = self.ddocs.references().get(&key).cloned();
+        let key: Key = (ddoc.db.to_owned(), Sha256::digest(text).into());
+        let reference = self.ddocs.with(|references| references.get(&key).cloned());
         if let Some(reference) = &reference
-            && self.ddocs.takes_digests(&self.connection).await
+            && self.takes_digests().await
         {
             let named = DdocIn {
                 ddoc: reference,
@@ -110,10 +80,26 @@ impl Client {
             }
         }
         let outcome = send(ddoc).await;
-        if reference.is_none() {
-            self.ddocs.add(key, ddoc.ddoc);
+        if reference.is_none()
+            && let Ok(reference) = reference_of(text, &key)
+        {
+            self.ddocs.with(|references| {
+                if references.len() == SENT_MAX {
+                    references.clear();
+                }
+                references.insert(key, reference);
+            });
         }
         outcome
+    }
+
+    /// Asks the service once whether it takes digests: an earlier version would take one for a design document.
+    async fn takes_digests(&self) -> bool {
+        let ask = async || {
+            let limits: Result<Value, _> = self.typed("limits", &()).await;
+            limits.is_ok_and(|limits| limits["ddoc_sha256"] == true)
+        };
+        *self.ddocs.takes_digests.get_or_init(ask).await
     }
 }
 

@@ -84,11 +84,11 @@ impl Parsed {
 
 /// Takes one line of a client: a long one when it has been parsed on another thread, and the next one after it.
 pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
+    let ddocs = ddocs_of(session);
     if !is_long(line.len()) {
-        let request = Request::parse(&line, ddocs_of(session).map(Arc::as_ref));
+        let request = Request::parse(&line, ddocs.as_deref());
         return take_request(session, &line, request, ctx);
     }
-    let ddocs = ddocs_of(session).cloned();
     session.pause_reading();
     let unknown = session.ticket(None, line.len());
     let parse = move |line: &[u8]| Parsed::of(line, ddocs.as_deref());
@@ -106,7 +106,8 @@ pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Cl
                 take_request(session, &line, Err(bad), ctx);
             }
             Parsed::Other => {
-                let request = Request::parse(&line, ddocs_of(session).map(Arc::as_ref));
+                let ddocs = ddocs_of(session);
+                let request = Request::parse(&line, ddocs.as_deref());
                 take_request(session, &line, request, ctx);
             }
         }
@@ -115,9 +116,9 @@ pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Cl
 }
 
 /// Returns the design documents that requests of a client who may call functions name by their digests.
-fn ddocs_of(session: &Session) -> Option<&Arc<KnownDdocs>> {
+fn ddocs_of(session: &Session) -> Option<Arc<KnownDdocs>> {
     let may_call = session.rights().has(Right::Call);
-    may_call.then_some(&session.services.ddocs)
+    may_call.then(|| Arc::clone(&session.services.ddocs))
 }
 
 fn take_request<'a>(
