@@ -96,6 +96,18 @@ const BOUND: &[(isize, &str)] = &[
         "check-config opens what serve opens, a failing pool is tried at once, unknown arguments are refused, and clients \
          bound their calls, survive a fork and name what they cannot send",
     ),
+    (
+        7_200,
+        "processes keep an isolate for each of several tenants",
+    ),
+    (
+        3_450,
+        "calls name a design document by its digest, on both faces and in three clients",
+    ),
+    (
+        2_320,
+        "losses outlive a restart, calls take the language of their pool, settee map writes CSV",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
