@@ -162,6 +162,21 @@ macro_rules! operations {
     };
 }
 
+impl Route {
+    /// Returns whether it is one of CouchDB's own orders, which ignore the parameters and the members of bodies that CouchDB
+    /// ignores. All others refuse what they do not know.
+    #[must_use]
+    pub fn ignores_unknown(self) -> bool {
+        const COUCHDBS: [&str; 4] = [
+            "/_node/_local/_config/",
+            "/_reload_query_servers",
+            "/_replicat",
+            "/_session",
+        ];
+        COUCHDBS.iter().any(|own| self.path().starts_with(own))
+    }
+}
+
 operations! {
     // Processes for clients of the socket.
 

@@ -15,6 +15,7 @@ use super::params::Params;
 use super::request::{IsJson, NDJSON};
 use super::{HttpContext, body};
 use crate::audit::Done;
+use crate::messages::arguments::Arguments;
 use crate::replicator::Refused;
 use crate::replicator::document::DocumentError;
 use store::{ExportLines, ExportRow, Imported};
@@ -60,7 +61,9 @@ pub(super) async fn import(
     order: Order,
 ) -> Answer {
     let body = body::read(&request, payload, &shared).await?;
-    let Import { rows } = serde_json::from_str(body.text()?)
+    let text = body.text()?;
+    Arguments::of_order(text, &["rows"])?;
+    let Import { rows } = serde_json::from_str(text)
         .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
     let imported = shared.replications.database().import(rows).await?;
     let rows: Vec<Value> = imported.iter().map(imported_row).collect();

@@ -11,7 +11,9 @@ use actix_web::{FromRequest, HttpRequest, web};
 use serde_json::Value;
 
 use super::answer::Refusal;
+use crate::config::nearest::hint;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
+use crate::query_server::prompt_error::shorten;
 
 /// The parameters of a query, in order; the last of a name counts.
 #[derive(Clone, Debug, Default)]
@@ -68,9 +70,17 @@ impl Params {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the names of all.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+    /// Refuses a parameter that is none of these.
+    pub(super) fn check(&self, known: &[&str]) -> Result<(), Refusal> {
+        let mut names = self.0.iter().map(|(name, _)| name.as_str());
+        let Some(name) = names.find(|name| !known.contains(name)) else {
+            return Ok(());
+        };
+        let hint = hint(name, known, "there are");
+        let name = shorten(name);
+        Err(query_parse_error(format!(
+            "there is no parameter '{name}': {hint}"
+        )))
     }
 
     /// Returns a boolean, `default` where there is none.

@@ -125,19 +125,11 @@ pub(super) async fn put(
             "the 'name' in the body is not that of the path",
         ));
     }
-    let wrong =
-        || Refusal::bad_request("the query may be mode=add or mode=change, and dry_run=true");
-    if params
-        .names()
-        .any(|name| !["mode", DRY_RUN].contains(&name))
-    {
-        return Err(wrong());
-    }
     let (may_add, may_change) = match params.get("mode") {
         None => (true, true),
         Some("add") => (true, false),
         Some("change") => (false, true),
-        Some(_) => return Err(wrong()),
+        Some(_) => return Err(Refusal::bad_request("mode must be add or change")),
     };
     let dry_run = params.boolean(DRY_RUN, false)?;
     if dry_run {
@@ -177,19 +169,10 @@ pub(super) async fn delete(
     shared: Data<HttpContext>,
     order: Order,
 ) -> Answer {
-    let wrong = || {
-        Refusal::bad_request("the query may be mode=graceful or mode=immediate, and dry_run=true")
-    };
-    if params
-        .names()
-        .any(|name| !["mode", DRY_RUN].contains(&name))
-    {
-        return Err(wrong());
-    }
     let mode = match params.get("mode") {
         None | Some("graceful") => RemoveMode::Graceful,
         Some("immediate") => RemoveMode::Immediate,
-        Some(_) => return Err(wrong()),
+        Some(_) => return Err(Refusal::bad_request("mode must be graceful or immediate")),
     };
     let dry_run = params.boolean(DRY_RUN, false)?;
     if dry_run {

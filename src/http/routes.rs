@@ -13,13 +13,15 @@ use actix_web::guard::fn_guard;
 use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, Data, ServiceConfig, to};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, Resource};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource};
 use strum::VariantArray;
 
 use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
-use super::request::{decode, is_lines, segments};
+use super::body::{AtMost, UNKNOWN_BYTES_MAX};
+use super::params::Params;
+use super::request::{decode, is_lines, require_json, segments};
 use super::{
     config_api as config, dashboard, export_api as export, fleet_api as fleet,
     functions_api as functions, history, info, list_stream, map_stream, pools_api as pools,
@@ -27,6 +29,7 @@ use super::{
     session_api as session, tasks, tenant_log,
 };
 use crate::audit::{PendingOrder, Sender};
+use crate::messages::arguments::Arguments;
 use crate::messages::function::FunctionName;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, Route, check_name};
 use crate::query_server::request_id::RequestId;
@@ -155,7 +158,7 @@ fn guarded(route: Route) -> actix_web::Route {
         let given = &request.head().method;
         *given == wanted || wanted == Method::GET && *given == Method::HEAD
     });
-    let check = move |user: User, request: ServiceRequest, next: Next<BoxBody>| async move {
+    let check = move |user: User, mut request: ServiceRequest, next: Next<BoxBody>| async move {
         if let Err(refusal) = check_names(&request) {
             return Ok(request.into_response(refusal.response()));
         }
@@ -163,11 +166,15 @@ fn guarded(route: Route) -> actix_web::Route {
         let recorded = order
             .as_ref()
             .map_or(Ok(()), |order| can_be_recorded(order));
-        if let Err(refusal) = user.check(who).and(recorded) {
+        let checked = match user.check(who).and(recorded) {
+            Ok(()) => refuse_unknown(route, &mut request).await,
+            Err(refusal) => Err(refusal.into()),
+        };
+        if let Err(error) = checked {
             if let Some(order) = order {
-                order.finish(refusal.name());
+                order.finish(error.as_error().and_then(Refusal::name));
             }
-            return Ok(request.into_response(refusal.response()));
+            return Ok(request.into_response(error.error_response()));
         }
         let response = next.call(request).await?;
         if let Some(order) = order {
@@ -189,6 +196,32 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
         // What is wrongly encoded is reported by what reads it.
         let decoded = decode(name).unwrap_or(name.into());
         check_name(what, &decoded, bytes_max).map_err(Refusal::bad_request)?;
+    }
+    Ok(())
+}
+
+/// Refuses a parameter of an order that nobody reads, or a member of its body. A handler that takes a body checks it.
+async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<(), Error> {
+    if route.method() == Method::GET || route.ignores_unknown() {
+        return Ok(());
+    }
+    let (parameters, takes_body): (&[&str], _) = match route {
+        Route::PutPool => (&["mode", "dry_run"], true),
+        Route::RemovePool => (&["mode", "dry_run"], false),
+        Route::KillProc => (&["now"], false),
+        Route::AcknowledgeLosses => (&["subject"], false),
+        Route::OrderJobs | Route::SetJobPriority | Route::ImportJobs => (&[], true),
+        _ if route.path().starts_with("/_query/") => (&["db", "report"], true),
+        _ => (&[], false),
+    };
+    Params::of(request.request())?.check(parameters)?;
+    if !takes_body {
+        let AtMost(body) = request.extract::<AtMost<UNKNOWN_BYTES_MAX>>().await?;
+        let text = body.text()?;
+        if !text.is_empty() {
+            require_json(request.request())?;
+        }
+        Arguments::of_order(text, &[]).map_err(Refusal::from)?;
     }
     Ok(())
 }

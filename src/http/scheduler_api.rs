@@ -6,7 +6,7 @@
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path, to};
-use serde_json::{Value, json};
+use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 
 use super::HttpContext;
@@ -20,6 +20,7 @@ use super::request::{IsJson, segments};
 use crate::actors::replicator_api::{OrderedJob, ReplicatorError, Whose};
 use crate::audit::{Done, selected};
 use crate::auth::rights::Right;
+use crate::messages::arguments::{Arguments, is_object};
 use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{DocState, JobOrder, NAME};
@@ -100,8 +101,7 @@ pub(super) async fn bulk(
     user: User,
     pending: Order,
 ) -> Answer {
-    let order: BulkOrder = serde_json::from_str(body.0.text()?)
-        .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
+    let order = bulk_order(body.0.text()?)?;
     pending.on(selected(&order.select));
     if order.dry_run {
         pending.forget();
@@ -114,6 +114,18 @@ pub(super) async fn bulk(
         .await?;
     pending.did(Done::of_jobs(&order, &ordered));
     Ok(answer::ok(&ordered))
+}
+
+fn bulk_order(body: &str) -> Result<BulkOrder, Refusal> {
+    let members = ["order", "priority", "select", "dry_run", "expect"];
+    let selects = [
+        "match", "states", "source", "target", "reason", "daemon", "all",
+    ];
+    let order = Arguments::of_order(body, &members)?;
+    if let Some(select) = order.get("select").filter(|select| is_object(select)) {
+        Arguments::of_order(select.get(), &selects)?;
+    }
+    serde_json::from_str(body).map_err(|error| Refusal::bad_request(format!("the body: {error}")))
 }
 
 /// Returns how many there are, and some of them.
@@ -156,15 +168,9 @@ async fn give(
 
 /// Reads the order to give a job a priority.
 pub(super) fn priority(body: &str) -> Result<JobOrder, Refusal> {
-    let value: Value = serde_json::from_str(body).unwrap_or_default();
-    let level = value["priority"].as_i64();
-    let level = level.and_then(|level| i8::try_from(level).ok());
-    level.map(JobOrder::Priority).ok_or_else(|| {
-        Refusal::bad_request(
-            "the body must be {\"priority\": N}, a whole number from -128 to 127: the higher, the \
-             sooner its turn",
-        )
-    })
+    let order = Arguments::of_order(body, &["priority"])?;
+    let what = "a whole number from -128 to 127: the higher, the sooner its turn";
+    Ok(JobOrder::Priority(order.require("priority", what)?))
 }
 
 /// CouchDB's own words for these two.
@@ -427,7 +433,7 @@ mod tests {
         ] {
             let refusal = crashed(text);
             assert_eq!(refusal.status.as_u16(), status);
-            let value: Value = serde_json::from_slice(&refusal.line()).unwrap();
+            let value: serde_json::Value = serde_json::from_slice(&refusal.line()).unwrap();
             assert_eq!(value["error"], line);
         }
     }

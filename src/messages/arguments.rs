@@ -1,7 +1,7 @@
 //! Arguments of calls: the members of a request, taken with errors that name them.
 //!
 //! PROMISES  A member that is `null` is as good as none. One that nobody asked for is refused, with the nearest name.
-//! CALLED    By the requests of the client socket and by function calls of any origin.
+//! CALLED    By the requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
 //! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name. A member that is a text is a name, and bounded as one,
 //!           or made of names.
 
@@ -32,10 +32,10 @@ const ARGUMENTS_MAX: usize = 256;
 const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 
 /// An argument, or what is wrong with it; the caller's fault.
-pub(super) type Parsed<T> = Result<T, ErrorReply>;
+pub(crate) type Parsed<T> = Result<T, ErrorReply>;
 
 /// The members of a request, as the JSON texts that they are.
-pub(super) struct Arguments<'a> {
+pub(crate) struct Arguments<'a> {
     members: Vec<Member<'a>>,
     /// The names that were asked for.
     known: RefCell<Vec<&'static str>>,
@@ -53,13 +53,28 @@ struct Member<'a> {
 impl<'a> Arguments<'a> {
     /// Reads the arguments of a function call, a JSON object: a request of the socket is one too.
     pub(super) fn parse(json: &'a str) -> Parsed<Self> {
+        let arguments = Self::of_object(json)?;
+        arguments.ignore(&["id", "call"]);
+        Ok(arguments)
+    }
+
+    fn of_object(json: &'a str) -> Parsed<Self> {
         if !json.trim_start().starts_with('{') {
             let reason = "the arguments must be a JSON object";
             return Err(ErrorReply::bad_request(reason));
         }
-        let arguments: Self = serde_json::from_str(json)
-            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))?;
-        arguments.ignore(&["id", "call"]);
+        serde_json::from_str(json)
+            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))
+    }
+
+    /// Reads the body of an order, whose members are these; an empty one and `null` have none.
+    pub(crate) fn of_order(body: &'a str, known: &[&'static str]) -> Parsed<Self> {
+        let arguments = match body.trim() {
+            "" | "null" => Self::of_object("{}")?,
+            body => Self::of_object(body)?,
+        };
+        arguments.ignore(known);
+        arguments.refuse_unknown()?;
         Ok(arguments)
     }
 
@@ -76,7 +91,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns an argument.
-    pub(super) fn get(&self, name: &'static str) -> Option<&'a RawValue> {
+    pub(crate) fn get(&self, name: &'static str) -> Option<&'a RawValue> {
         self.known.borrow_mut().push(name);
         let found = self.members.iter().find(|member| member.name == name)?;
         found.is_known.set(true);
@@ -110,7 +125,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads an argument.
-    pub(super) fn read<T: Deserialize<'a>>(
+    pub(crate) fn read<T: Deserialize<'a>>(
         &self,
         name: &'static str,
         must_be: &str,
@@ -121,7 +136,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads an argument that must be there.
-    pub(super) fn require<T: Deserialize<'a>>(
+    pub(crate) fn require<T: Deserialize<'a>>(
         &self,
         name: &'static str,
         must_be: &str,
@@ -376,7 +391,7 @@ impl<'de, T: FnMut(&'de RawValue) -> bool> Visitor<'de> for Each<T> {
     }
 }
 
-pub(super) fn is_object(value: &RawValue) -> bool {
+pub(crate) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 

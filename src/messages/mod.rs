@@ -1,6 +1,6 @@
 //! What actors say to each other: one file an actor, messages beside their replies and errors.
 
-mod arguments;
+pub(crate) mod arguments;
 pub mod client;
 pub mod client_error;
 pub mod config_listener;

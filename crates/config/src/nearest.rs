@@ -42,10 +42,11 @@ pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     near.likely.then_some(near.name)
 }
 
-/// Returns the advice for a name that is unknown: the known one that was meant, or after `all` every one.
+/// Returns the advice for a name that is unknown: the known one that was meant, or after `all` every one, if any.
 pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
     match slip(asked, known) {
         Some(name) => format!("did you mean '{name}'?"),
+        None if known.is_empty() => format!("{all} none"),
         None => format!("{all} {}", known.join(", ")),
     }
 }

@@ -19,3 +19,4 @@ mod requests;
 mod roles;
 mod tenant_log;
 mod threads;
+mod unknown;

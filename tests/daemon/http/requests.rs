@@ -135,15 +135,19 @@ fn every_call_of_the_socket_is_answered_the_same_over_http() {
         let Some(request) = line.strip_prefix("> ") else {
             continue;
         };
-        let call: Value = serde_json::from_str(request).unwrap();
+        let mut call: Value = serde_json::from_str(request).unwrap();
         let reply = lines.next().unwrap().strip_prefix("< ").unwrap();
         let reply: Value = serde_json::from_str(reply).unwrap();
-        let call = call["call"].as_str().unwrap();
-        let other = OTHERS.iter().find(|(name, _)| *name == call);
-        let name = other.map_or(call, |(_, name)| name);
+        let name = call["call"].as_str().unwrap();
+        let other = OTHERS.iter().find(|(known, _)| *known == name);
+        let name = other.map_or(name, |(_, name)| name);
         let path = format!("/_query/{name}");
         let answer = connection.request("POST", &path, &json_type, request);
         assert_eq!(answer.ok(), json!({"ok": reply["ok"]}), "{request}");
+        call["unknwn"] = json!(1);
+        let answer = connection.request("POST", &path, &json_type, &call.to_string());
+        let reason = answer.reason(400, "bad_request");
+        assert!(reason.contains("no argument 'unknwn'"), "{reason}");
         answered += 1;
     }
     assert_eq!(answered, 15);
