@@ -31,7 +31,7 @@ pub enum ReturnKind {
 pub(crate) enum IsolateEvent {
     /// It was made.
     Made,
-    /// It has ended for others, or had run out of memory.
+    /// It has ended for others.
     Evicted,
 }
 
@@ -122,7 +122,7 @@ metrics! {
         /// Processes told to forget their tenant, so that they serve others without a start
         counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
             => forgets: Counter;
-        /// Isolates of tenants: made, evicted (for others, or out of memory); the calls of a pool less those made are hits
+        /// Isolates of tenants: made, evicted (for others); the calls of a pool less those made are hits
         counter("settee.pool_isolates", "settee_pool_isolates_total").labels(&["pool", "event"])
             => isolates: CountersBy<IsolateEvent>;
         /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its

@@ -254,7 +254,7 @@ pub struct Totals {
     /// Isolates that were made for tenants; lent processes less these are those that were found.
     #[serde(default)]
     pub isolates_made: u64,
-    /// Isolates that ended for others, or had run out of memory.
+    /// Isolates that ended for others.
     #[serde(default)]
     pub isolates_evicted: u64,
     /// Idle processes that were stopped to make room for another database.

@@ -133,12 +133,6 @@ impl DesignDocs {
         }
     }
 
-    /// As [`Self::unload`], and frees the memory.
-    pub(super) fn end_engine(&mut self) {
-        self.unload();
-        self.engine = None;
-    }
-
     /// Calls a function of a design document and returns its answer.
     pub(super) fn call(
         &mut self,

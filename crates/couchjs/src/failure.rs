@@ -175,16 +175,6 @@ impl Failure {
         !matches!(self, Failure::Error { .. }) && self.is_fatal(shared)
     }
 
-    /// Whether something did not fit in the memory that functions may take, also their content types or a line.
-    pub(super) fn lacks_memory(&self, shared: &Shared) -> bool {
-        match self {
-            Failure::Error { name, reason, .. } => {
-                name == OUT_OF_MEMORY || [name, reason] == COUCHDB_OUT_OF_MEMORY
-            }
-            _ => self.is_out_of_memory(shared),
-        }
-    }
-
     /// The answer, one line of JSON.
     pub(super) fn line(&self, shared: &Shared) -> String {
         let couchdb = !shared.text_reasons.get();

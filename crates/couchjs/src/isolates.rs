@@ -5,7 +5,8 @@
 //! PROMISES  Engines, realms and accounts belong to one isolate for their whole life. The selected one may
 //!           take the whole limit, whatever the idle ones hold; together these hold as much at most.
 //!           An isolate ends in [`Isolates::select`], which names it, or is emptied by `forget`.
-//! LIMITS    An isolate that runs out of memory loses its engines at once, and answers so until the next `reset`.
+//! LIMITS    One that runs out of memory ends the process with all of them: the engine does not always count its
+//!           references right where memory ends, and may free an object that is in use.
 
 use std::collections::HashMap;
 use std::mem;
@@ -35,10 +36,6 @@ pub(super) struct Isolate {
     pub(super) ddocs: DesignDocs,
     pub(super) limit: ReduceLimit,
     pub(super) shared: Rc<Shared>,
-    /// Whether a function needed more memory than there was: it ends when it is left.
-    ran_out: bool,
-    /// Whether that was since the last `reset`: what was added until then is lost.
-    pub(super) lacks_functions: bool,
 }
 
 impl Isolate {
@@ -50,25 +47,11 @@ impl Isolate {
             ddocs: DesignDocs::new(&shared),
             limit: ReduceLimit::default(),
             shared,
-            ran_out: false,
-            lacks_functions: false,
         }
     }
 
     fn idle_bytes(&self) -> usize {
         self.shared.held() + ISOLATE_BYTES
-    }
-
-    /// Ends all engines, for one had no memory left. Design documents stay taught.
-    ///
-    /// Call it before anything else takes memory: the engine does not always count its references right where
-    /// memory ends, and may then free an object that is in use.
-    fn run_out(&mut self) {
-        self.views = None;
-        self.ddocs.end_engine();
-        self.shared.forget_types();
-        self.ran_out = true;
-        self.lacks_functions = true;
     }
 }
 
@@ -113,7 +96,6 @@ impl Isolates {
         afresh: bool,
     ) -> (Vec<String>, Option<Views>) {
         if !afresh && self.selected.as_ref() == Some(&name) {
-            current.lacks_functions = false;
             return (Vec::new(), None);
         }
         let kept = self.idle.remove(&name).filter(|_| !afresh);
@@ -123,7 +105,6 @@ impl Isolates {
         let mut evicted = Vec::new();
         match self.selected.replace(name.clone()) {
             Some(left_name) if left_name == name => {}
-            Some(left_name) if left.ran_out => evicted.push(left_name),
             Some(left_name) => {
                 if self.process.peak.has_grown() {
                     left.ddocs.measure();
@@ -139,12 +120,6 @@ impl Isolates {
         self.evict(current.shared.held(), &mut evicted);
         self.process.peak.begin_turn(self.idle_bytes());
         (evicted, views)
-    }
-
-    /// The current isolate has no memory left.
-    pub(super) fn run_out(&self, current: &mut Isolate) {
-        current.run_out();
-        self.process.peak.begin_turn(self.idle_bytes());
     }
 
     fn idle_bytes(&self) -> usize {

@@ -93,11 +93,6 @@ impl Shared {
         self.memory.held() + self.types.borrow().bytes()
     }
 
-    /// Forgets the content types that functions have registered.
-    pub(super) fn forget_types(&self) {
-        *self.types.borrow_mut() = Registry::new(self.options().memory_bytes / TYPES_PART);
-    }
-
     /// Logs a text given as JSON.
     pub(super) fn log_json(&self, json: &str) {
         self.log_line(json, "]");

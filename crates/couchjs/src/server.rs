@@ -112,12 +112,7 @@ impl Server {
                 let answer = failure.line(&shared);
                 process.lines.borrow_mut().put(&[&answer]);
                 if failure.is_fatal(&shared) {
-                    match self.isolates.as_ref().filter(|it| it.has_selected()) {
-                        Some(isolates) if failure.lacks_memory(&shared) => {
-                            isolates.run_out(&mut self.isolate);
-                        }
-                        _ => return Ok(FATAL_STATUS),
-                    }
+                    return Ok(FATAL_STATUS);
                 }
             }
         }
@@ -149,13 +144,8 @@ impl Server {
             }
         }
         let command = Command::parse(line)?;
-        let ends = ["reset", "forget", "tenant"].contains(&&*command.name);
-        if self.isolate.lacks_functions && !ends {
-            return Err(Failure::out_of_memory());
-        }
         match command.name.as_str() {
             "reset" => {
-                self.isolate.lacks_functions = false;
                 self.tell_returned();
                 self.reset(&command)
             }

@@ -187,13 +187,14 @@ fn a_client_that_borrows_a_process_selects_no_isolate_and_forgets_its_own_alone(
     let show = |db: &str| json!({"call": "show", "db": db, "ddoc": ddoc(db), "name": "s", "doc": {"_id": "x"}});
     assert_eq!(client.ok(&show("dba"))["body"], "dbax");
     let proc = client.get_proc("javascript");
-    assert_eq!(client.prompt(&proc, json!(["forget", {}]))["ok"], true);
+    assert_eq!(client.prompt(&proc, json!(["forget", {}])), true);
     assert!(client.ret_proc(&proc));
     assert_eq!(client.ok(&show("dba"))["body"], "dbax");
     let pool = client.pool("javascript");
     assert_eq!(pool["totals"]["isolates_made"], 2, "{pool}");
     let proc = client.get_proc("javascript");
-    let refused = client.prompt(&proc, json!(["tenant", "", "database:dba"]));
+    let select = json!({"call": "prompt", "proc": proc, "data": ["tenant", "", "database:dba"]});
+    let refused = client.call(&select);
     assert!(refused.to_string().contains("unknown command"), "{refused}");
     service.stop();
 }

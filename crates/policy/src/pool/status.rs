@@ -94,7 +94,7 @@ pub struct PoolTotals {
     pub forgot: u64,
     /// Isolates that were made.
     pub isolates_made: u64,
-    /// Isolates that ended for others, or because they had taken too much memory.
+    /// Isolates that ended for others.
     pub isolates_evicted: u64,
     /// Openings that failed.
     pub start_failures: u64,
