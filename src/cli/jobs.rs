@@ -147,14 +147,16 @@ Example:
 Example:
   settee jobs apply fleet.toml --dry-run")]
     Apply(ApplyArgs),
-    /// Compare both sides of a document's replication: print each revision that the target lacks.
+    /// Compare both sides of a document's replication: print each revision that the target lacks. Of several jobs, print
+    /// a line each, and a sum.
     ///
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and filter. The job keeps
     /// running.
     #[command(after_long_help = "\
 Example:
-  settee jobs verify shop --deep")]
-    Verify(VerifyArgs),
+  settee jobs verify shop --deep
+  settee jobs verify --all")]
+    Verify(Box<VerifyArgs>),
     /// Set the priority of jobs.
     #[command(after_long_help = "\
 Example:

@@ -134,6 +134,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         deep: args.deep,
         resume: args.resume.clone(),
         json: args.json,
+        one_of: None,
     });
     let is_endless = replication.options.continuous && args.verify == Some(When::After);
     if is_endless {
@@ -169,7 +170,8 @@ fn wrong_replication(error: &SpecError) -> CliError {
 }
 
 /// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse. Returns whether
-/// it compared everything: not so if the reader of the differences is gone.
+/// it compared everything: not so if the reader of the differences is gone; of one of several, whether the target lacks
+/// nothing.
 ///
 /// # Errors
 /// As `settee replicate --verify=only`.

@@ -201,6 +201,27 @@ async fn the_command_has_a_pool_of_its_own() {
 }
 
 #[actix_rt::test]
+async fn a_source_that_fails_over_a_selector_is_told_with_who_else_can_match_it() {
+    let folder = folder();
+    let unknown = Answer::error(400, "bad_request", "unknown filter");
+    for answer in [unknown, Answer::reset()] {
+        let (source, target) = (Couch::start().await, Couch::start().await);
+        source.put("a", None, json!({"kind": "x"}));
+        source.fails("POST _changes", usize::MAX, answer);
+        let selector = ["--selector", r#"{"kind": "x"}"#];
+        let more = [&selector[..], &["--retries-per-request", "0"]].concat();
+        let output = run_command(&folder, &source.url(), &target.url(), &more).await;
+        let (status, _, error) = code(&output);
+        assert!(matches!(status, Some(65 | 75)), "{error}");
+        assert!(error.contains("--filter-at settee"), "{error}");
+        let more = [&selector[..], &["--filter-at", "settee"]].concat();
+        let output = run_command(&folder, &source.url(), &target.url(), &more).await;
+        let (status, _, error) = code(&output);
+        assert_eq!(status, Some(0), "{error}");
+    }
+}
+
+#[actix_rt::test]
 async fn a_source_chooses_no_command_of_the_configuration_for_the_command_either() {
     let (folder, source, target) = (folder(), Couch::start().await, Couch::start().await);
     let marker = folder.path().join("was-run");

@@ -409,6 +409,106 @@ fn peak_kib(pid: u32) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
+/// Runs `settee jobs verify`. Returns exit code, standard output and standard error.
+fn jobs_verify(world: &World, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(SETTEE);
+    command.args(["jobs", "verify"]).args(arguments);
+    command.arg("--socket").arg(world.web.service.socket());
+    let folder = tempfile::tempdir().unwrap();
+    command.env("XDG_STATE_HOME", folder.path());
+    code(&command.output().unwrap())
+}
+
+#[test]
+fn a_verify_without_a_job_says_what_to_name() {
+    let world = World::start();
+    for (arguments, expected) in [
+        (&[][..], 64),
+        (&["--all", "--resume", "x"], 64),
+        (&["no-*"], 66),
+    ] {
+        let (status, _, error) = jobs_verify(&world, arguments);
+        assert_eq!(status, Some(expected), "{error}");
+    }
+    world.stop();
+}
+
+#[test]
+fn several_replications_are_verified_with_a_line_each_and_a_sum() {
+    let world = World::start();
+    world.fill(20);
+    let mut body = world.body();
+    for (id, doc) in [
+        ("shop-1", "d00001"),
+        ("shop-2", "d00002"),
+        ("other", "d00003"),
+    ] {
+        body["doc_ids"] = json!([doc]);
+        create(&world.web, id, &body);
+        world.wait_for_state(id, "completed");
+    }
+    let rev = world.source.trees()["d00002"]
+        .1
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
+    world.target.lose("d00002", &rev);
+    let holds = "the target holds everything: 1 revision, 0 attachments compared";
+    let lacks =
+        "the target does not hold everything: 1 revision, 0 attachments compared, 1 missing";
+    let other = format!("other: {holds}");
+    let shops = [format!("shop-1: {holds}"), format!("shop-2: {lacks}")];
+    let none = "zzz: not compared: there is no document of this id in _replicator".to_owned();
+    for (arguments, lines, sum, expected) in [
+        (
+            &["--all"][..],
+            vec![&other, &shops[0], &shops[1]],
+            "3 jobs: 2 complete, 1 incomplete, 0",
+            65,
+        ),
+        (
+            &["shop-*"],
+            vec![&shops[0], &shops[1]],
+            "2 jobs: 1 complete, 1 incomplete, 0",
+            65,
+        ),
+        (
+            &["shop-1", "zzz"],
+            vec![&shops[0], &none],
+            "2 jobs: 1 complete, 0 incomplete, 1",
+            65,
+        ),
+        (
+            &["--match", "shop-1", "--states", "completed"],
+            vec![&shops[0]],
+            "1 job: 1 complete, 0 incomplete, 0",
+            0,
+        ),
+    ] {
+        let (status, out, error) = jobs_verify(&world, arguments);
+        assert_eq!(status, Some(expected), "{out}{error}");
+        let mut told: Vec<&str> = out.lines().collect();
+        assert_eq!(told.pop(), Some(&*format!("{sum} not compared")), "{out}");
+        told.sort_unstable();
+        assert_eq!(told.len(), lines.len(), "{out}");
+        let pairs = told.iter().zip(&lines);
+        assert!(
+            pairs
+                .clone()
+                .all(|(line, expected)| line.starts_with(expected.as_str())),
+            "{out}"
+        );
+    }
+    let (_, out, _) = jobs_verify(&world, &["--all", "--json"]);
+    let sum: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        sum,
+        json!({"jobs": 3, "complete": 2, "incomplete": 1, "not_compared": 0})
+    );
+    world.stop();
+}
+
 #[test]
 fn a_documents_replication_is_verified_with_the_documents_credentials() {
     let world = World::start();
@@ -425,13 +525,7 @@ fn a_documents_replication_is_verified_with_the_documents_credentials() {
     }
     world.wait_for_state("shop", "completed");
     let verify = |document: &str, more: &[&str]| {
-        let mut command = std::process::Command::new(SETTEE);
-        command.args(["jobs", "verify", document]).args(more);
-        command.arg("--socket").arg(world.web.service.socket());
-        let folder = tempfile::tempdir().unwrap();
-        command.env("XDG_STATE_HOME", folder.path());
-        let output = command.output().unwrap();
-        let (status, out, error) = code(&output);
+        let (status, out, error) = jobs_verify(&world, &[&[document], more].concat());
         assert!(
             !out.contains("secret") && !error.contains("secret"),
             "{out}{error}"

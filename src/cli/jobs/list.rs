@@ -19,7 +19,7 @@ use policy::schedule::WallTime;
 const LIMIT: usize = 1000;
 
 /// Jobs that are asked for at a time.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// The longest side of a transient job that is shown, in characters.
 const SIDE_MAX: usize = 32;
@@ -188,13 +188,18 @@ pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
     Ok(json!({"total_rows": answer["total_rows"], "states": answer["states"]}))
 }
 
+/// Returns the names of all states.
+pub(super) fn any_state() -> Vec<String> {
+    let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);
+    states.map(|state| state.name().to_owned()).collect()
+}
+
 /// Returns jobs that fit a name or a pattern, and replications that are over.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
-    let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);
     let query = JobsQuery {
         select: JobSelection {
             patterns: vec![name.to_owned()],
-            states: states.map(|state| state.name().to_owned()).collect(),
+            states: any_state(),
             ..JobSelection::default()
         },
         limit: PAGE,

@@ -67,9 +67,7 @@ pub(super) async fn send(
     let mut select = options.select.selection(names);
     select.all = options.all;
     if select.is_empty() {
-        let message = "no job is named";
-        let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
-        return Err(CliError::new(Exit::Usage, message, hint));
+        return Err(nothing_named());
     }
     let mut order = BulkOrder {
         order: name,
@@ -110,6 +108,13 @@ pub(super) async fn send(
         }
     }
     tell(name, &answer, json)
+}
+
+/// The error of an order for no job.
+pub(super) fn nothing_named() -> CliError {
+    let message = "no job is named";
+    let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
+    CliError::new(Exit::Usage, message, hint)
 }
 
 fn none(service: &Service, answer: &BulkAnswer) -> CliError {

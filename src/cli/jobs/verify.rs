@@ -1,4 +1,4 @@
-//! `settee jobs verify`: compares both sides of a document's replication.
+//! `settee jobs verify`: compares both sides of replications.
 //!
 //! SUMMARY   Asks the service for the document and for what its target refused, and compares like
 //!           `settee replicate --verify=only`, in this process. A target that has everything ends the problem of what it
@@ -8,28 +8,39 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use settee_client::{JobSelection, JobsQuery};
 
-use super::list::{of_any_state, refusals};
+use super::list::{PAGE, SelectArgs, any_state, of_any_state, refusals};
+use super::order::nothing_named;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::output;
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::cli::table::{count, printable};
 use crate::client::{ServiceError, path, with_query};
+use crate::config::Config;
 use crate::replicator;
+use crate::replicator::selection::is_pattern;
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyArgs {
-    /// The id of a document in _replicator.
+    /// Documents in _replicator; * is any text, ? one character.
     #[arg(value_name = "DOC")]
-    document: String,
+    names: Vec<String>,
+    #[command(flatten)]
+    select: SelectArgs,
+    /// All jobs.
+    #[arg(long)]
+    all: bool,
     /// Also compare the bytes of attachments.
     #[arg(long)]
     deep: bool,
-    /// Keep the progress in this file, and resume from it if it exists.
+    /// Of one document: keep the progress in this file, and resume from it if it exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -47,26 +58,153 @@ pub(super) fn verify(
     languages: &Registry,
 ) -> Result<(), CliError> {
     let config = args.config.load(languages)?.config;
+    let how = Comparing {
+        deep: args.deep,
+        resume: args.resume.clone(),
+        json,
+        one_of: None,
+    };
+    let select = args.select.selection(&args.names);
+    let names_alone = JobSelection {
+        patterns: args.names.clone(),
+        ..JobSelection::default()
+    };
+    if let [document] = &*args.names
+        && !is_pattern(document)
+        && select == names_alone
+    {
+        return compare(socket, document, config, languages, how).map(drop);
+    }
+    if select.is_empty() && !args.all {
+        return Err(nothing_named());
+    }
+    if args.resume.is_some() {
+        let message = "--resume keeps the progress of one document, and several are named";
+        let hint = "leave it out, or name one document";
+        return Err(CliError::new(Exit::Usage, message, hint));
+    }
+    let selected = block_on(async {
+        let service = Service::at(socket, explain);
+        documents(&service, select, &args.names).await
+    })?;
+    let (mut lacking, mut failed) = (0, 0);
+    for document in &selected {
+        let how = Comparing {
+            one_of: Some(document.clone()),
+            ..how.clone()
+        };
+        match compare(socket, document, config.clone(), languages, how) {
+            Ok(true) => {}
+            Ok(false) => lacking += 1,
+            Err(error) => {
+                failed += 1;
+                let line = if json {
+                    json!({"document": document, "error": error.message}).to_string()
+                } else {
+                    printable(&format!("{document}: not compared: {error}"))
+                };
+                output::print(&format!("{line}\n"))?;
+            }
+        }
+    }
+    tell(selected.len(), lacking, failed, json)
+}
+
+/// Prints the sum of several comparisons.
+///
+/// # Errors
+/// A target lacks something, or was not compared.
+fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> Result<(), CliError> {
+    let complete = total - lacking - failed;
+    let jobs = count(total, "job", "jobs");
+    output::print(&if json {
+        let sum = json!({"jobs": total, "complete": complete, "incomplete": lacking, "not_compared": failed});
+        format!("{sum}\n")
+    } else {
+        format!("{jobs}: {complete} complete, {lacking} incomplete, {failed} not compared\n")
+    })?;
+    if lacking + failed == 0 {
+        return Ok(());
+    }
+    let what = format!("of {jobs}, {lacking} lack something, and {failed} were not compared");
+    let hint = "`settee jobs verify DOC` prints each difference";
+    Err(CliError::new(Exit::Data, what, hint))
+}
+
+/// Returns the documents of a selection, in any state, with names that are no job's.
+async fn documents(
+    service: &Service,
+    mut select: JobSelection,
+    names: &[String],
+) -> Result<Vec<String>, CliError> {
+    if select.states.is_empty() {
+        select.states = any_state();
+    }
+    let mut query = JobsQuery {
+        select,
+        limit: PAGE,
+        ..JobsQuery::default()
+    };
+    let mut found = Vec::new();
+    loop {
+        let mut answer: Value = service.get(&query.path()).await?;
+        if answer["loading"] == true {
+            let what = "the service still reads its documents after its start";
+            return Err(CliError::new(
+                Exit::TryAgain,
+                what,
+                "run it again in a moment",
+            ));
+        }
+        let page: Vec<Value> = serde_json::from_value(answer["jobs"].take()).unwrap_or_default();
+        if page.is_empty() {
+            break;
+        }
+        query.skip += page.len();
+        let document = |job: &Value| {
+            job["doc_id"]
+                .as_str()
+                .or(job["id"].as_str())
+                .map(str::to_owned)
+        };
+        found.extend(page.iter().filter_map(document));
+    }
+    for name in names {
+        if !is_pattern(name) && !found.contains(name) {
+            found.push(name.clone());
+        }
+    }
+    if found.is_empty() {
+        let hint = "`settee jobs` lists them";
+        return Err(CliError::new(Exit::NotFound, "no job fits", hint));
+    }
+    Ok(found)
+}
+
+/// Compares both sides of a document's replication; returns what [`replicate::verify`] does.
+fn compare(
+    socket: &SocketArgs,
+    document: &str,
+    config: Config,
+    languages: &Registry,
+    how: Comparing,
+) -> Result<bool, CliError> {
     let (body, refused) = block_on(async {
         let service = Service::at(socket, explain);
-        let body: Value = service.get(&path(["_replicator", &args.document])).await?;
-        Ok((body, refused(&service, &args.document).await?))
+        let body: Value = service.get(&path(["_replicator", document])).await?;
+        Ok((body, refused(&service, document).await?))
     })?;
     let defaults = replicator::defaults(&config.replicator);
     let user = UserCtx::of_body(&body);
     let replication = Replication::parse(&body, &defaults, user, None).map_err(|error| {
-        let place = format!("document {}", args.document);
+        let place = format!("document {document}");
         CliError::at(Exit::Data, place, error, "correct the document")
     })?;
-    let comparing = Comparing {
-        deep: args.deep,
-        resume: args.resume.clone(),
-        json,
-    };
-    if replicate::verify(replication, config, languages, refused, comparing)? {
-        acknowledge(socket, &args.document)?;
+    let holds_all = replicate::verify(replication, config, languages, refused, how)?;
+    if holds_all {
+        acknowledge(socket, document)?;
     }
-    Ok(())
+    Ok(holds_all)
 }
 
 /// Says that nothing the target refused is still missing; there may be no such problem.

@@ -19,7 +19,7 @@ use super::progress::duration;
 use super::resume::{Compared, ResumeFile};
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
-use crate::cli::table::count;
+use crate::cli::table::{count, printable};
 use crate::cli::terminal::{clear_line, draw_line};
 use crate::config::Replicator;
 use replication::endpoint::{Http, HttpSettings};
@@ -40,6 +40,8 @@ pub(in crate::cli) struct Comparing {
     pub(in crate::cli) resume: Option<PathBuf>,
     /// Whether to print JSON.
     pub(in crate::cli) json: bool,
+    /// The document of one of several replications: a line has the sum, and no difference.
+    pub(in crate::cli) one_of: Option<String>,
 }
 
 /// What is compared.
@@ -55,7 +57,7 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares and reports. Returns whether it came to the end.
+    /// Compares and reports. Returns whether it came to the end; of one of several, whether the target lacks nothing.
     ///
     /// # Errors
     /// The target lacks something (exit code 65), or a database does not answer.
@@ -79,7 +81,7 @@ impl Comparison<'_> {
         let filter = FilterHere::open(self.replication, id, identity, &source, self.filters)
             .await
             .map_err(|crash| explain(&crash))?;
-        let mut report = Report::new(how.json);
+        let mut report = Report::new(how);
         let compared = Compared::new(id.to_string(), how.deep);
         let (mut file, resumed) = ResumeFile::open(how.resume.as_deref(), &compared, |step| {
             report.step(step).map(drop)
@@ -123,13 +125,14 @@ impl Comparison<'_> {
             return Ok(false);
         }
         file.finish()?;
-        report.end().map(|()| true)
+        report.end()
     }
 }
 
 /// What is reported.
-struct Report {
+struct Report<'a> {
     json: bool,
+    one_of: Option<&'a str>,
     output: Output<io::StdoutLock<'static>>,
     counts: Counts,
     /// Differences by kind.
@@ -143,10 +146,11 @@ struct Report {
     expected: Option<u64>,
 }
 
-impl Report {
-    fn new(json: bool) -> Self {
+impl<'a> Report<'a> {
+    fn new(how: &'a Comparing) -> Self {
         Self {
-            json,
+            json: how.json,
+            one_of: how.one_of.as_deref(),
             output: Output::standard(),
             counts: Counts::default(),
             differences: BTreeMap::new(),
@@ -174,7 +178,7 @@ impl Report {
             }
             lines.push('\n');
         }
-        if !lines.is_empty() && self.output.write(&lines)?.is_break() {
+        if self.one_of.is_none() && !lines.is_empty() && self.output.write(&lines)?.is_break() {
             self.reader_is_gone = true;
             return Ok(ControlFlow::Break(()));
         }
@@ -204,19 +208,25 @@ impl Report {
         line
     }
 
-    /// Prints the sum.
-    fn end(mut self) -> Result<(), CliError> {
+    /// Prints the sum, and returns whether the target lacks nothing.
+    fn end(mut self) -> Result<bool, CliError> {
         let total: u64 = self.differences.values().sum();
         let text = if self.json {
             let mut sum = json!(self.counts);
             sum["differences"] = json!(self.differences);
+            if let Some(document) = self.one_of {
+                sum["document"] = document.into();
+            }
             format!("{sum}\n")
         } else {
-            self.summary(total)
+            let document = self.one_of.map(printable);
+            let document = document.map_or_else(String::new, |document| format!("{document}: "));
+            document + &self.summary(total)
         };
         let _ = self.output.write(&text)?;
         match total {
-            0 => Ok(()),
+            0 => Ok(true),
+            _ if self.one_of.is_some() => Ok(false),
             _ => Err(CliError::new(
                 Exit::Data,
                 format!(

@@ -59,6 +59,11 @@ impl FeedQuery {
         can
     }
 
+    /// Returns whether the source is asked to match a selector.
+    pub(crate) fn selects(&self) -> bool {
+        matches!(self.filter, Filter::Selector(_))
+    }
+
     /// Returns whether a document of the feed is to be replicated.
     pub(crate) fn takes(&self, id: &str) -> bool {
         match &self.filter {

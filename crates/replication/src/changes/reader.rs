@@ -37,6 +37,9 @@ const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// The longest wait after a connection that closed in the middle.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// What to do where a source fails because it does not know selectors; express-pouchdb 4.2 even ends.
+const SELECTORS: &str = " (if the source does not know selectors, match them here: --filter-at settee, in a document \"filter_at\": \"settee\")";
+
 /// An entry of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -206,7 +209,10 @@ impl ChangesReader {
     }
 
     /// Returns why there is no feed: what is missing may be the filter, or the database.
-    async fn failed(&self, answered: Answered) -> Crash {
+    async fn failed(&self, mut answered: Answered) -> Crash {
+        if self.query.selects() {
+            answered.body += SELECTORS;
+        }
         let closed = match answered.code {
             Some(404) => why_closed(&self.source).await,
             _ => None,
