@@ -38,6 +38,9 @@ pub enum BadDdoc {
     Digest,
 }
 
+/// Longer texts name no design document, in bytes.
+const REFERENCE_BYTES_MAX: usize = 8 * NAME_BYTES_MAX;
+
 /// The SHA-256 digest of a design document's text as it was sent.
 pub(crate) type TextDigest = [u8; 32];
 
@@ -53,7 +56,10 @@ pub(crate) fn reference(json: &str) -> Result<Option<(Arc<str>, TextDigest)>, Ba
         id: String,
         sha256: Value,
     }
-    let Ok(Reference { id, sha256 }) = serde_json::from_str(json) else {
+    // An error of the parser costs more than a look.
+    let may_be = json.len() < REFERENCE_BYTES_MAX && json.contains("sha256");
+    let Some(Reference { id, sha256 }) = may_be.then(|| serde_json::from_str(json).ok()).flatten()
+    else {
         return Ok(None);
     };
     let digits = sha256.as_str().unwrap_or_default().as_bytes();
