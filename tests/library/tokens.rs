@@ -105,6 +105,10 @@ const BOUND: &[(isize, &str)] = &[
         "calls name a design document by its digest, on both faces and in three clients",
     ),
     (
+        1_500,
+        "orders refuse what nobody reads, and settee jobs verify takes several jobs",
+    ),
+    (
         2_320,
         "losses outlive a restart, calls take the language of their pool, settee map writes CSV",
     ),
