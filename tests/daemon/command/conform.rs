@@ -365,7 +365,7 @@ fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failu
     let report = report(&output);
     assert_eq!(
         (&report["known"], &report["applying"]),
-        (&471.into(), &19.into())
+        (&472.into(), &19.into())
     );
     let abilities = report["abilities"].as_array().unwrap();
     let verdict = |name: &str| {

@@ -414,7 +414,7 @@ fn plant(token: &str, random: &mut TestRandom) -> String {
         format!("(async function() {{ await null; log('{token}'); }})();"),
         format!("log('{token}');"),
         format!("throw new Error('{token}');"),
-        keep(100),
+        keep(1),
         keep(3),
     ];
     ways[random.below(ways.len())].clone()
