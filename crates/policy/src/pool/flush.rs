@@ -185,10 +185,12 @@ impl Turn<'_> {
 
     /// Has an idle process forget a tenant for a waiter that nothing idle fits. Returns false if none can.
     fn forget_for(&mut self, id: RequestId) -> bool {
-        let Some(number) = self.pool.forgetful() else {
+        let Some(request) = self.ledger.request(id) else {
             return false;
         };
-        let Some(lane) = self.ledger.request(id).map(|request| request.lane) else {
+        let lane = request.lane;
+        let forgetful = self.pool.forgetful();
+        let Some(number) = forgetful.or_else(|| self.pool.taken_over_for(&request.tenant)) else {
             return false;
         };
         self.leave_queue(id);

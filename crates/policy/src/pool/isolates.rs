@@ -2,17 +2,78 @@
 //!
 //! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the one that is
 //!           selected, and those that are parked. Selecting another one parks the first.
+//!           A tenant over whose work processes end again and again has processes of its own, so that it costs nobody else
+//!           the isolates in them.
 //! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants (PM-24).
 //!           What is not known here is made anew when it is selected, whatever the process may still have.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    None in CouchDB; workerd and isolated-vm keep isolates in one process.
+
+use rustc_hash::FxHashMap;
 
 use super::action::Select;
 use super::id::Tenant;
 use super::tables::{Isolate, Pool, ProcState, known};
 use crate::time::Timestamp;
 
+/// What a process that ends while it serves a tenant counts for, beside a use that ends well.
+const END: u32 = 10;
+
+/// From how many a tenant has processes of its own, until it has made up for all.
+const APART_FROM: u32 = 3 * END;
+
+/// How many tenants are remembered over whose work processes have ended.
+const REMEMBERED_MAX: usize = 64;
+
+/// The tenants over whose work processes have ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Offenders(FxHashMap<Tenant, Offender>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Offender {
+    /// What it has not made up for.
+    score: u32,
+    is_apart: bool,
+}
+
+impl Offenders {
+    /// Whether a tenant has processes of its own.
+    pub(super) fn is_apart(&self, tenant: &Tenant) -> bool {
+        !self.0.is_empty() && self.0.get(tenant).is_some_and(|row| row.is_apart)
+    }
+
+    /// A process has ended while it served a tenant.
+    pub(super) fn note_end(&mut self, tenant: &Tenant) {
+        if self.0.len() == REMEMBERED_MAX && !self.0.contains_key(tenant) {
+            let rows = self.0.iter().map(|(tenant, row)| (row.score, tenant));
+            let least = rows.min().map(|(_, tenant)| tenant.clone());
+            least.map(|least| self.0.remove(&least));
+        }
+        let row = self.0.entry(tenant.clone()).or_default();
+        row.score = APART_FROM.min(row.score + END);
+        row.is_apart |= row.score == APART_FROM;
+    }
+
+    /// A use for a tenant has ended well.
+    pub(super) fn note_return(&mut self, tenant: &Tenant) {
+        if !self.0.is_empty()
+            && let Some(row) = self.0.get_mut(tenant)
+        {
+            row.score -= 1;
+            if row.score == 0 {
+                self.0.remove(tenant);
+            }
+        }
+    }
+}
+
 impl Pool {
+    /// The idle process that makes room for a tenant that has processes of its own, where all have room for others.
+    pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
+        let is_apart = self.offenders.is_apart(tenant);
+        is_apart.then(|| self.idle.oldest_untagged()).flatten()
+    }
+
     /// Whether a process has isolates.
     pub(super) fn has_isolates(&self, number: u64) -> bool {
         let proc = self.procs.get(&number);
@@ -51,7 +112,13 @@ impl Pool {
         proc.tenant = Some(tenant.clone());
         // It is reset with that.
         proc.left_by = None;
-        if proc.parked.len() >= proc.isolates_max as usize {
+        proc.is_apart = self.offenders.is_apart(tenant);
+        if proc.is_apart {
+            for isolate in proc.parked.drain(..) {
+                self.idle.leave(Some(&isolate.tenant), &isolate.ddocs);
+                self.totals.isolates_evicted += 1;
+            }
+        } else if proc.parked.len() >= proc.isolates_max as usize {
             let oldest = proc.parked.remove(0);
             self.idle.leave(Some(&oldest.tenant), &oldest.ddocs);
             self.totals.isolates_evicted += 1;

@@ -170,6 +170,7 @@ impl Turn<'_> {
         let proc = self.pool.procs.get(&number);
         if let Some(tenant) = proc.and_then(Proc::used_for).cloned() {
             self.end_use(&tenant);
+            self.pool.offenders.note_return(&tenant);
         }
         self.pool.take_busy(number);
     }

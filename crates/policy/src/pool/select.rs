@@ -95,7 +95,10 @@ impl Pool {
     /// Chooses the idle process for a request from those without a tag and of its own. One that loses no design
     /// document forgets its tenant rather than that another process is opened.
     pub(crate) fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
-        choose(&self.idle, self.settings.wanted(request)).or_else(|| {
+        let found = choose(&self.idle, self.settings.wanted(request));
+        let is_apart =
+            |choice: &Choice| choice.fit == Fit::Tag && self.offenders.is_apart(&request.tenant);
+        found.filter(|choice| !is_apart(choice)).or_else(|| {
             let can_forget = self.settings.can_forget;
             let number = can_forget.then(|| self.idle.oldest_untaught()).flatten()?;
             let fit = Fit::Forget;

@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::fairness::{Accounts, lane_place};
 use super::id::{ClientId, DdocKey, PoolId, RequestId, Tenant, Token};
 use super::idle::IdleIndex;
+use super::isolates::Offenders;
 use super::ledger::{Ledger, RequestPlace, RequestRow};
 use super::life::Life;
 use super::settings::{Fairness, PoolKind, PoolSettings};
@@ -38,6 +39,8 @@ pub(crate) struct Pool {
     pub(crate) waiters: Waiters,
     /// What each tenant has had of the pool lately, where that decides whose turn it is.
     pub(crate) accounts: Accounts,
+    /// The tenants over whose work processes with isolates have ended.
+    pub(super) offenders: Offenders,
     /// What it remembers of itself.
     pub(crate) life: Life,
     /// The end of the oldest waiter's affinity wait, while it is in it.
@@ -63,6 +66,8 @@ pub(crate) struct Proc {
     pub(crate) parked: Vec<Isolate>,
     /// How many tenants may have an isolate in it; 0: it has no isolates.
     pub(crate) isolates_max: u32,
+    /// Whether it is for the selected tenant alone.
+    pub(super) is_apart: bool,
     /// How often it was assigned.
     pub(crate) uses: u64,
     /// Whether it was assigned since it started, or forgot everything.
@@ -196,6 +201,7 @@ impl Pool {
             ddocs: Vec::new(),
             parked: Vec::new(),
             isolates_max: opening.isolates_max,
+            is_apart: false,
             uses: 0,
             has_served: false,
             left_by: None,
@@ -509,7 +515,7 @@ impl Proc {
     pub(crate) fn has_room(&self) -> bool {
         match self.isolates_max {
             0 => self.tenant.is_none(),
-            most => self.known().count() < most as usize,
+            most => !self.is_apart && self.known().count() < most as usize,
         }
     }
 

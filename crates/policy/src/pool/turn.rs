@@ -240,6 +240,9 @@ impl Turn<'_> {
             debug_assert!(held, "PM-3: an assigned process is held by its client");
             if let Some(tenant) = proc.used_for() {
                 self.end_use(tenant);
+                if proc.isolates_max > 0 {
+                    self.pool.offenders.note_end(tenant);
+                }
             }
         }
         Some(proc)

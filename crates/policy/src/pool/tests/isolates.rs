@@ -141,6 +141,36 @@ fn an_isolate_that_the_process_has_ended_is_made_and_taught_again() {
     );
 }
 
+#[test]
+fn a_tenant_that_ends_processes_again_and_again_gets_one_of_its_own_until_it_has_made_up_for_it() {
+    let mut world = world(3, 8);
+    let fail = |world: &mut World| {
+        let lease = world.take(1, tagged("bad", "_design/1"));
+        world.give_back_as(lease, ReturnStatus::Fail, Condition::Clean);
+        world.run();
+    };
+    (0..3).for_each(|_| fail(&mut world));
+    let shared = call(&mut world, 1, "a");
+    for _ in 0..5 {
+        let lease = world.take(1, tagged("bad", "_design/1"));
+        assert_ne!(lease.proc, shared, "it has one of its own");
+        world.give_back_as(lease, ReturnStatus::Fail, Condition::Clean);
+        world.run();
+        assert_eq!(call(&mut world, 1, "a"), shared);
+        assert_eq!(call(&mut world, 1, "b"), shared);
+    }
+    // Nobody else gets in, while it works well.
+    let own = call(&mut world, 1, "bad");
+    assert_eq!(call(&mut world, 1, "c"), shared);
+    for _ in 1..30 {
+        assert_eq!(call(&mut world, 1, "bad"), own);
+    }
+    // Its process ends for another reason: it is as any other.
+    world.on(Event::ProcExit { proc: own });
+    world.run();
+    assert_eq!(call(&mut world, 1, "bad"), shared);
+}
+
 /// Steps of pools with isolates, whose number changes now and then.
 fn isolates_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     (step, 0..60_u32, 0..1000_usize).prop_map(|(step, luck, n)| match luck {

@@ -43,6 +43,9 @@ struct ModelPool {
     stopping: Vec<ProcId>,
     last_impatience: Timestamp,
     queue: Vec<Ask>,
+    /// What tenants have to make up for, over whose work processes with isolates have ended; and whether they have
+    /// processes of their own.
+    offenders: BTreeMap<Tenant, (u32, bool)>,
 }
 
 /// A request, wherever it is.
@@ -71,6 +74,7 @@ struct ModelProc {
     /// The isolates of other tenants, with what they know and since when they are others', the oldest first.
     parked: Vec<(Tenant, Vec<DdocKey>, Timestamp)>,
     isolates_max: u32,
+    is_apart: bool,
     last_use: Timestamp,
     /// Who had it last, for whom, unless it was made as new since.
     left_by: Option<(ClientId, Tenant)>,
@@ -120,7 +124,7 @@ impl ModelProc {
 
     fn has_room(&self) -> bool {
         let known = self.parked.len() + usize::from(self.tag.is_some());
-        known < self.isolates_max.max(1) as usize
+        known < self.isolates_max.max(1) as usize && !self.is_apart
     }
 
     fn oldest_use(&self) -> Timestamp {
@@ -129,7 +133,7 @@ impl ModelProc {
             .map_or(self.last_use, |(.., left)| *left)
     }
 
-    fn select(&mut self, tenant: Tenant, now: Timestamp) -> Option<Select> {
+    fn select(&mut self, tenant: Tenant, is_apart: bool, now: Timestamp) -> Option<Select> {
         if self.tag.as_ref() == Some(&tenant) {
             return None;
         }
@@ -142,7 +146,10 @@ impl ModelProc {
         if let Some((_, ddocs, _)) = self.parked.extract_if(.., own).next() {
             self.ddocs = ddocs;
         }
-        if self.parked.len() == self.isolates_max as usize {
+        self.is_apart = is_apart;
+        if is_apart {
+            self.parked.clear();
+        } else if self.parked.len() == self.isolates_max as usize {
             self.parked.remove(0);
         }
         self.left_by = None;
@@ -164,6 +171,13 @@ impl ModelPool {
         self.reuse == Reuse::Database || self.can_forget || self.isolates_max > 0
     }
 
+    /// Whether the tenant of a request has processes of its own.
+    fn sets_apart(&self, ask: &Ask) -> bool {
+        self.offenders
+            .get(&ask.tenant())
+            .is_some_and(|(_, is_apart)| *is_apart)
+    }
+
     fn limit(&self) -> usize {
         self.limits.hard_limit as usize
     }
@@ -181,7 +195,7 @@ impl ModelPool {
         if self.isolates_max > 0 {
             let score = |proc: &ModelProc| match proc.knows(&ask.tenant()) {
                 Some(known) => Some(ask.ddoc().is_none_or(|ddoc| known.contains(ddoc)).into()),
-                None => proc.has_room().then_some(-1),
+                None => (proc.has_room() && !self.sets_apart(ask)).then_some(-1),
             };
             let idle = self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
             let fits = idle.filter_map(|(at, proc)| Some((score(proc)?, proc.id, at)));
@@ -275,6 +289,7 @@ impl Model {
             stopping: Vec::new(),
             last_impatience: Timestamp::ZERO,
             queue: Vec::new(),
+            offenders: BTreeMap::new(),
         };
         Self {
             pools: limits.iter().map(pool).collect(),
@@ -575,7 +590,7 @@ impl Model {
                 if impatient {
                     victims.truncate(1);
                 }
-                if let Some(proc) = self.forgetful(at) {
+                if let Some(proc) = self.forgetful(at).or_else(|| self.taken_over(at, &head)) {
                     if impatient {
                         self.pools[at].last_impatience = self.now;
                     }
@@ -606,6 +621,36 @@ impl Model {
         let full = procs.filter(|proc| proc.is_idle() && !proc.has_room());
         let oldest = full.min_by_key(|proc| (proc.oldest_use(), proc.id));
         oldest.map(|proc| proc.id)
+    }
+
+    fn taken_over(&self, at: usize, head: &Ask) -> Option<ProcId> {
+        let pool = &self.pools[at];
+        let idle = pool.procs.iter().filter(|proc| proc.is_idle());
+        idle.map(|proc| proc.id)
+            .min()
+            .filter(|_| pool.sets_apart(head))
+    }
+
+    /// A use of a process is over; `ended`: the process was, too.
+    fn judge(&mut self, proc: ProcId, ended: bool) {
+        let Some((at, index)) = self.find(proc) else {
+            return;
+        };
+        let pool = &mut self.pools[at];
+        let row = &pool.procs[index];
+        let (State::Assigned(..), Some((_, tenant))) = (&row.state, &row.left_by) else {
+            return;
+        };
+        let (score, is_apart) = pool.offenders.get(tenant).copied().unwrap_or_default();
+        if ended && row.isolates_max > 0 {
+            let score = 30.min(score + 10);
+            pool.offenders
+                .insert(tenant.clone(), (score, is_apart || score == 30));
+        } else if !ended && score > 1 {
+            pool.offenders.insert(tenant.clone(), (score - 1, is_apart));
+        } else if !ended {
+            pool.offenders.remove(tenant);
+        }
     }
 
     fn forget(&mut self, proc: ProcId, ask: Option<Ask>) {
@@ -699,7 +744,8 @@ impl Model {
     }
 
     fn teach(&mut self, proc: ProcId, ask: Ask) {
-        let (now, tag) = (self.now, ask.tag(self.pools[proc.pool.0 as usize].apart()));
+        let pool = &self.pools[proc.pool.0 as usize];
+        let (now, tag, is_apart) = (self.now, ask.tag(pool.apart()), pool.sets_apart(&ask));
         let row = self.row(proc);
         let ddoc = ask.ddoc().cloned().expect("only a document is taught");
         let select = match row.isolates_max {
@@ -707,7 +753,7 @@ impl Model {
                 row.tag = row.tag.take().or(tag);
                 None
             }
-            _ => row.select(ask.tenant(), now),
+            _ => row.select(ask.tenant(), is_apart, now),
         };
         let request = ask.id;
         row.state = State::Teaching(Some(ask), ddoc);
@@ -721,14 +767,15 @@ impl Model {
     fn assign(&mut self, proc: ProcId, ask: &Ask) {
         let token = Token(self.tokens);
         self.tokens += 1;
-        let (now, tag) = (self.now, ask.tag(self.pools[proc.pool.0 as usize].apart()));
+        let pool = &self.pools[proc.pool.0 as usize];
+        let (now, tag, is_apart) = (self.now, ask.tag(pool.apart()), pool.sets_apart(ask));
         let row = self.row(proc);
         let select = match row.isolates_max {
             0 => {
                 row.tag = row.tag.take().or(tag);
                 None
             }
-            _ => row.select(ask.tenant(), now),
+            _ => row.select(ask.tenant(), is_apart, now),
         };
         row.state = State::Assigned(ask.client, token);
         let before = row.left_by.replace((ask.client, ask.tenant()));
@@ -760,6 +807,7 @@ impl Model {
             ddocs: Vec::new(),
             parked: Vec::new(),
             isolates_max: opening.isolates_max,
+            is_apart: false,
             last_use: self.now,
             left_by: None,
         };
@@ -821,6 +869,7 @@ impl Model {
         let Some((at, index)) = self.find(proc) else {
             return;
         };
+        self.judge(proc, true);
         match self.pools[at].procs.remove(index).state {
             State::Teaching(Some(ask), _) => self.refuse(ask.id, Refusal::TeachFailed),
             State::Forgetting(Some(ask)) => self.wait_again(at, ask),
@@ -829,6 +878,16 @@ impl Model {
     }
 
     fn come_back(&mut self, proc: ProcId, condition: Condition) {
+        let can_forget = self.pools[proc.pool.0 as usize].can_forget;
+        let is_spoilt = match condition {
+            Condition::Broken => true,
+            Condition::NeedsForgetting => !can_forget && self.row(proc).isolates_max == 0,
+            Condition::Clean | Condition::NeedsReset => false,
+        };
+        if !is_spoilt {
+            self.judge(proc, false);
+            self.row(proc).state = State::Resetting;
+        }
         match (condition, self.fate(proc)) {
             (Condition::Broken, _) => self.stop(proc, StopReason::Broken),
             (Condition::NeedsForgetting, _) if self.row(proc).isolates_max > 0 => {
@@ -883,6 +942,7 @@ impl Model {
     }
 
     fn stop(&mut self, proc: ProcId, why: StopReason) {
+        self.judge(proc, true);
         let (at, index) = self.find(proc).expect("the caller found it");
         self.pools[at].procs.remove(index);
         self.pools[at].stopping.push(proc);
