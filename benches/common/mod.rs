@@ -105,6 +105,7 @@ pub fn settings(
         log_lines_max: 100,
         log_bytes_max: 1 << 20,
         reuse: Some(Reuse::Any),
+        isolates_max: 32,
         db_tag: Default::default(),
         reset_config: Arc::from(
             r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,

@@ -47,7 +47,7 @@ fn ddoc(db: &str) -> Value {
 fn own(client: &mut Client, db: &str, call: &Value) -> Value {
     client.send(call);
     let line = client.line().expect("a reply and not the end");
-    for other in ["dba", "dbb", "dbc"]
+    for other in ["shop", "till", "yard"]
         .into_iter()
         .filter(|other| *other != db)
     {
@@ -134,7 +134,7 @@ fn no_database_hears_a_word_of_another_while_isolates_are_evicted_run_out_of_mem
                 misbehaves(&mut client, round);
             }
         });
-        let tenants = ["dba", "dbb", "dbc"].map(|db| {
+        let tenants = ["shop", "till", "yard"].map(|db| {
             let (service, answers) = (&service, &answers);
             scope.spawn(move || {
                 let mut client = service.connect();
@@ -185,15 +185,15 @@ fn a_client_that_borrows_a_process_selects_no_isolate_and_forgets_its_own_alone(
     let service = service("");
     let mut client = service.connect();
     let show = |db: &str| json!({"call": "show", "db": db, "ddoc": ddoc(db), "name": "s", "doc": {"_id": "x"}});
-    assert_eq!(client.ok(&show("dba"))["body"], "dbax");
+    assert_eq!(client.ok(&show("shop"))["body"], "shopx");
     let proc = client.get_proc("javascript");
     assert_eq!(client.prompt(&proc, json!(["forget", {}])), true);
     assert!(client.ret_proc(&proc));
-    assert_eq!(client.ok(&show("dba"))["body"], "dbax");
+    assert_eq!(client.ok(&show("shop"))["body"], "shopx");
     let pool = client.pool("javascript");
     assert_eq!(pool["totals"]["isolates_made"], 2, "{pool}");
     let proc = client.get_proc("javascript");
-    let select = json!({"call": "prompt", "proc": proc, "data": ["tenant", "", "database:dba"]});
+    let select = json!({"call": "prompt", "proc": proc, "data": ["tenant", "", "database:shop"]});
     let refused = client.call(&select);
     assert!(refused.to_string().contains("unknown command"), "{refused}");
     service.stop();
