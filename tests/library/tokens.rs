@@ -97,7 +97,7 @@ const BOUND: &[(isize, &str)] = &[
          bound their calls, survive a fork and name what they cannot send",
     ),
     (
-        7_200,
+        7_800,
         "processes keep an isolate for each of several tenants",
     ),
     (
