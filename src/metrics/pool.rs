@@ -252,10 +252,9 @@ impl PoolMetrics {
         self.count().forgets.one();
     }
 
-    /// Counts isolates.
-    pub(crate) fn isolates(&self, event: IsolateEvent, count: usize) {
-        let count_by = &self.count().isolates;
-        (0..count).for_each(|_| count_by.one(event));
+    /// Counts what became of an isolate.
+    pub(crate) fn isolate(&self, event: IsolateEvent) {
+        self.count().isolates.one(event);
     }
 
     /// Counts a process that was told to stop.

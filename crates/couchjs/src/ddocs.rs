@@ -116,7 +116,6 @@ impl DesignDocs {
         let held = self.shared.memory.take(bytes).map_err(inside)?;
         let reserved = self.docs.try_reserve(1);
         reserved.map_err(|_| inside(Failure::out_of_memory()))?;
-        self.shared.note_source(document);
         let doc = DesignDoc {
             _held: held,
             json: document.to_owned(),

@@ -52,7 +52,7 @@ pub(super) enum Failure {
         /// Whether the server ends after the answer.
         fatal: bool,
     },
-    /// The memory limit is reached; the server ends, or the isolate when it is left.
+    /// The memory limit is reached; the server ends.
     OutOfMemory {
         /// Which function needed it.
         function: Option<String>,
@@ -166,7 +166,7 @@ impl Failure {
         match self {
             Failure::Error { fatal, .. } => *fatal,
             Failure::OutOfMemory { .. } => true,
-            Failure::Null { .. } => shared.was_exhausted(),
+            Failure::Null { .. } => shared.process.peak.was_exhausted(),
         }
     }
 
@@ -240,16 +240,6 @@ impl Failure {
         }
         self
     }
-}
-
-/// Whether a function of a text may throw `null`. One that hides it in an `eval` has only itself to blame.
-pub(super) fn may_throw_null(text: &str) -> bool {
-    let is_other = |thrown: &str| {
-        let thrown = thrown.trim_start_matches([' ', '(', '\\']);
-        thrown.starts_with(['{', '[', '\'', '"', '`']) || thrown.starts_with("new ")
-    };
-    let mut throws = text.match_indices("throw");
-    throws.any(|(start, word)| !is_other(&text[start + word.len()..]))
 }
 
 /// Returns words and what to do.
@@ -466,29 +456,5 @@ pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<C
     match ctx.json_stringify(value)? {
         Some(text) => text.to_cstring(),
         None => rquickjs::String::from_str(ctx.clone(), "null")?.to_cstring(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_throws_only_what_is_something_throws_no_null() {
-        for text in [
-            "function(doc) { emit(null) }",
-            "throw({forbidden: 7}); throw {error: null}; throw new Error(7)",
-            r#"{"shows":{"s":"function() { throw \"x\" }"}} throw 'a'; throw ['error']"#,
-        ] {
-            assert!(!may_throw_null(text), "{text}");
-        }
-        for text in [
-            "throw null",
-            "throw {a: 1}; throw(null)",
-            "throw\\nx",
-            "g.throw(x)",
-        ] {
-            assert!(may_throw_null(text), "{text}");
-        }
     }
 }

@@ -39,9 +39,8 @@ pub(super) struct Isolate {
 }
 
 impl Isolate {
-    /// A tenant's, or the nameless one, which judges a `null` by the memory of the process alone.
-    pub(super) fn new(process: &Rc<Process>, is_tenants: bool) -> Self {
-        let shared = Shared::new(process, is_tenants);
+    pub(super) fn new(process: &Rc<Process>) -> Self {
+        let shared = Shared::new(process);
         Isolate {
             views: None,
             ddocs: DesignDocs::new(&shared),
@@ -99,7 +98,7 @@ impl Isolates {
             return (Vec::new(), None);
         }
         let kept = self.idle.remove(&name).filter(|_| !afresh);
-        let next = kept.map_or_else(|| Isolate::new(&self.process, true), |kept| kept.isolate);
+        let next = kept.map_or_else(|| Isolate::new(&self.process), |kept| kept.isolate);
         let mut left = mem::replace(current, next);
         let views = left.views.take();
         let mut evicted = Vec::new();

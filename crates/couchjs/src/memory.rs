@@ -10,9 +10,9 @@
 //!           whether the engine raised `null` because it had no memory for an exception; a function can
 //!           throw `null` too. Writing 5 to /proc/self/clear_refs makes it what the process has now.
 //! LIMITS    A function that throws `null` after another one of its tenant took nearly all memory is mistaken
-//!           for one that takes too much. Without /proc every `null` counts as thrown by a function; where the
-//!           peak cannot be reset, or the limit is below 32 MiB, one that may be a function's own and does not
-//!           raise the peak.
+//!           for one that takes too much. A `null` counts as thrown by a function without /proc, and where it does
+//!           not raise the peak: if that cannot be reset, or the limit is below 32 MiB and the process has kept
+//!           memory of isolates that ended.
 //!           Texts shorter than [`LONG_BYTES`] are not counted.
 //!           An engine counts blocks, not the pages between them: a function that scatters small blocks
 //!           meets the limit of the system.

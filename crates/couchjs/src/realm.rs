@@ -17,9 +17,7 @@ use rquickjs::{
 
 use super::command::Command;
 use super::engine::{Seat, data_realm};
-use super::failure::{
-    COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, may_throw_null, text_of,
-};
+use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, text_of};
 use super::hints;
 use super::lines::{Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES};
@@ -53,13 +51,10 @@ pub(super) struct Shared {
     /// The content types of design documents: one registry until the isolate ends.
     types: RefCell<Registry>,
     pub(super) report: Report,
-    /// Whether a `null` may be a function's own.
-    may_throw_null: Cell<bool>,
 }
 
 impl Shared {
-    /// For an isolate whose sources are [noted](Self::note_source), or not.
-    pub(super) fn new(process: &Rc<Process>, notes_sources: bool) -> Rc<Self> {
+    pub(super) fn new(process: &Rc<Process>) -> Rc<Self> {
         let options = process.options;
         Rc::new(Shared {
             process: Rc::clone(process),
@@ -68,20 +63,7 @@ impl Shared {
             console: Cell::new(false),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
             report: Report::default(),
-            may_throw_null: Cell::new(!notes_sources),
         })
-    }
-
-    /// A text brings the source of a function, or of several.
-    pub(super) fn note_source(&self, text: &str) {
-        if !self.may_throw_null.get() {
-            self.may_throw_null.set(may_throw_null(text));
-        }
-    }
-
-    /// Whether an engine that raised `null` may have reached its limit.
-    pub(super) fn was_exhausted(&self) -> bool {
-        !self.may_throw_null.get() || self.process.peak.was_exhausted()
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -258,7 +240,10 @@ impl Realm {
                 let raised = Native(Rc::clone(&shared), Shared::raised);
                 host.set("raised", Function::new(ctx.clone(), raised)?)?;
                 let full = Rc::clone(&shared);
-                host.set("full", Func::from(move || full.was_exhausted()))?;
+                host.set(
+                    "full",
+                    Func::from(move || full.process.peak.was_exhausted()),
+                )?;
                 host.set("packed", Func::from(writing::packed))?;
                 let returned = Native(Rc::clone(&shared), Shared::returned);
                 host.set("returned", Function::new(ctx.clone(), returned)?)?;

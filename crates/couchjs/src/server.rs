@@ -59,7 +59,7 @@ impl Server {
     ) -> Self {
         let process = Process::new(options, status, lines);
         Server {
-            isolate: Isolate::new(&process, false),
+            isolate: Isolate::new(&process),
             isolates: tenancy.map(|tenancy| Isolates::new(tenancy, &process)),
             old: None,
             started: false,
@@ -261,10 +261,9 @@ impl Server {
     /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
-        let is_tenants = self.has_tenant();
-        let isolate = Isolate::new(&self.process, is_tenants);
+        let isolate = Isolate::new(&self.process);
         let ended = mem::replace(&mut self.isolate, isolate);
-        if is_tenants {
+        if self.has_tenant() {
             // A tenant forgets what is its own, for itself.
             return Ok(());
         }

@@ -120,7 +120,6 @@ impl Views {
             Some(library) if library.starts_with('{') => {
                 self.library = None;
                 let held = self.shared.memory.take(library.len())?;
-                self.shared.note_source(library);
                 self.library = Some((library.to_owned(), held));
                 Ok(())
             }
@@ -156,7 +155,6 @@ impl Views {
         reading: bool,
     ) -> Result<ViewFunction, Failure> {
         self.used = true;
-        self.shared.note_source(source);
         self.engine.begin();
         let realm = self.engine.realm()?;
         let runners = realm.add_views(kind, reading)?;

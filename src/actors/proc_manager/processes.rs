@@ -331,7 +331,7 @@ impl ProcManager {
             .unwrap_or_default();
         if !tenants.is_empty() {
             let metrics = self.metrics_of(proc.pool);
-            metrics.isolates(IsolateEvent::Evicted, tenants.len());
+            (tenants.iter()).for_each(|_| metrics.isolate(IsolateEvent::Evicted));
             self.event(Event::Evicted { proc, tenants }, ctx);
         }
     }

@@ -134,7 +134,7 @@ impl ProcManager {
             &action
             && select.as_ref().is_some_and(|select| select.is_new)
         {
-            self.metrics_of(proc.pool).isolates(IsolateEvent::Made, 1);
+            self.metrics_of(proc.pool).isolate(IsolateEvent::Made);
         }
         match action {
             PoolAction::Open { proc, .. } => self.open(proc, ctx),

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 /// The idle processes of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdleIndex {
-    /// The processes without a tag.
+    /// The processes without a tag, and those with isolates, idle while they have room for another one.
     untagged: Shelf,
     /// tag -> its processes; unordered: always asked for one tag.
     tagged: FxHashMap<Tenant, Shelf>,

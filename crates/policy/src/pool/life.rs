@@ -117,8 +117,10 @@ impl Pool {
 
     /// The idle process that forgets a tenant for another one, if processes can: that of the longest unused.
     pub(crate) fn forgetful(&self) -> Option<u64> {
-        let can_forget = self.settings.can_forget || self.settings.isolates_max > 0;
-        can_forget.then(|| self.idle.oldest_used()).flatten()
+        self.settings
+            .serves_any()
+            .then(|| self.idle.oldest_used())
+            .flatten()
     }
 
     /// Whether an idle process can forget its tenant for this request at once.
@@ -155,8 +157,7 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let serves_any = self.settings.can_forget || self.settings.isolates_max > 0;
-        let fits = if serves_any || self.lends_any_to(request) {
+        let fits = if self.settings.serves_any() || self.lends_any_to(request) {
             !self.procs.is_empty()
         } else {
             self.idle.has_member(self.settings.wanted(request).tag())

@@ -57,7 +57,7 @@
 //! | what a configuration makes of the pools | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs`, `uses.rs` |
-//! | which process serves whom | `select.rs` |
+//! | which process serves whom | `select.rs`, `isolates.rs` (several tenants in one) |
 //!
 //! # Where processes are not shared
 //!
@@ -68,6 +68,9 @@
 //! other tenants as it is for other databases, or forgets its tenant if it can. One that was taught no design
 //! document does so rather than that another process is opened. A process of a client goes with that client,
 //! or forgets it. A change of `reuse` replaces the processes, whose past says nothing under the other rule.
+//!
+//! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) bears the tags of several tenants, of which one
+//! is selected at a time. It counts as one without a tag while it has room; without room its oldest isolate makes way.
 //!
 //! # What named pools add, where the sources leave it open
 //!

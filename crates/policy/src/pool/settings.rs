@@ -191,10 +191,15 @@ impl PoolSettings {
         }
     }
 
+    /// Whether an idle process can serve any tenant, in another one's place if need be.
+    pub(super) const fn serves_any(&self) -> bool {
+        self.can_forget || self.isolates_max > 0
+    }
+
     /// Whether a process serves one tenant only, whatever the work: until it ends, forgets, or selects the isolate of
     /// another one.
     pub(crate) const fn keeps_apart(&self) -> bool {
-        self.can_forget || self.isolates_max > 0 || matches!(self.reuse, Reuse::Database)
+        self.serves_any() || matches!(self.reuse, Reuse::Database)
     }
 
     /// Whether the past of processes from before says nothing under these settings.
