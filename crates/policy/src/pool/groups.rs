@@ -187,6 +187,8 @@ impl Pools {
         {
             self.displace(newest, Refusal::PoolBusy, out);
         }
+        // By fairness the newest may have been the next one: the timer is for the one that is next now.
+        self.on_pool(pool, out, |_| ());
     }
 
     /// Removes a pool: nothing is opened or lent from now on. Its waiters move to pools of their group,

@@ -271,3 +271,46 @@ proptest! {
         prop_assert_eq!(opened(&actions).len(), start);
     }
 }
+
+#[test]
+fn pool_that_leaves_its_group_and_refuses_the_next_waiter_waits_for_the_one_behind_it() {
+    let wait = Duration::from_secs(1);
+    let settings = PoolSettings {
+        limits: Limits {
+            affinity_wait: wait,
+            ..limits(3, 3)
+        },
+        fairness: Fairness::PerDb,
+        group: Some(GroupId(0)),
+        ..named(3)
+    };
+    let mut world = World::named(settings);
+    for (client, db) in [(1, "busy"), (2, "busy"), (3, "quiet")] {
+        world.take(client, affinity(Some(db), "_design/1", "1-a"));
+    }
+    let busy = world.ask(4, affinity(Some("busy"), "_design/1", "1-a"));
+    let asked = world.now;
+    world.now = world.now + wait / 2;
+    let quiet = world.ask_at(Event::GetProc {
+        request: RequestId(0),
+        client: ClientId(5),
+        target: Target::Group(GroupId(0)),
+        lane: Lane::default(),
+        affinity: affinity(Some("quiet"), "_design/1", "1-a"),
+        deadline: world.now + PATIENCE,
+    });
+    assert_eq!(world.pools.next_deadline(), Some(asked + wait / 2 + wait));
+
+    let new = PoolSettings {
+        group: None,
+        queue_max: Some(1),
+        ..settings
+    };
+    let actions = reconfigure_to(&mut world, new);
+    let refused = PoolAction::Refuse {
+        request: quiet,
+        why: Refusal::PoolBusy,
+    };
+    assert_eq!(actions, [refused], "{busy:?} still waits");
+    assert_eq!(world.pools.next_deadline(), Some(asked + wait));
+}
