@@ -1,5 +1,7 @@
-//! How long an innocent client's small calls over HTTP take while others send bodies of 60 MB, or get answers of 33 MB:
-//! the median, the slowest hundredth and the longest, beside the same client's without others before.
+//! How long an innocent client's small calls over HTTP take while others send bodies of 60 MB, or get answers of 33 MB,
+//! and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the median, the
+//! slowest hundredth and the longest, beside the same client's without others before. For an operator's call also the
+//! processor time that it takes of the pool's thread.
 //!
 //! The innocent is this program, started again: in one process with the others it would wait for them. It has a
 //! connection of its own and a database of its own. `SETTEE_BENCH_PROGRAM` is another build to measure.
@@ -19,7 +21,7 @@ use common::service::Service;
 /// As the first argument it makes this program the innocent.
 const INNOCENT: &str = "--innocent";
 
-/// How long the innocent calls without others.
+/// How long the innocent calls without others, and beside an operator.
 const ALONE: Duration = Duration::from_secs(3);
 
 /// Between two of its calls.
@@ -162,11 +164,106 @@ fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
     length
 }
 
+/// What an operator does, again and again.
+struct Operation {
+    what: &'static str,
+    call: fn(&Service, u32),
+}
+
+fn ok(answer: &str) {
+    let is_good = answer.starts_with("HTTP/1.1 200");
+    assert!(is_good, "{}", answer.lines().next().unwrap_or_default());
+}
+
+const OPERATIONS: [Operation; 7] = [
+    Operation {
+        what: "nothing",
+        call: |_, _| thread::sleep(RETRY),
+    },
+    Operation {
+        what: "unchanged reload",
+        call: |service, _| ok(&service.call("POST", "/_node/_local/_config/_reload", "")),
+    },
+    Operation {
+        what: "a tenant's bound set",
+        call: |service, turn| {
+            let path = "/_node/_local/_config/tenants.db1/queue_max";
+            ok(&service.call("PUT", path, &format!("\"{}\"", turn % 5 + 10)));
+        },
+    },
+    Operation {
+        what: "a pool's bound set",
+        call: |service, turn| {
+            let path = "/_node/_local/_config/pools.p1/queue_max";
+            ok(&service.call("PUT", path, &format!("\"{}\"", turn % 5 + 10)));
+        },
+    },
+    Operation {
+        what: "a scrape",
+        call: |service, _| ok(&service.call("GET", "/metrics", "")),
+    },
+    Operation {
+        what: "the dashboard",
+        call: |service, _| ok(&service.call("GET", "/_dashboard/state", "")),
+    },
+    Operation {
+        what: "a list of 5,000 processes",
+        call: |service, _| ok(&service.call("GET", "/_procs", "")),
+    },
+];
+
+/// A service of 1,000 pools, one of which has 5,000 processes, and 10,000 tenants.
+fn large_service() -> String {
+    let mut text = TERMS.to_owned();
+    text += "\n[native_query_servers]\necho = true\n";
+    text += "[pools.many]\nlanguage = \"echo\"\nmax = 5000\ninit_size = 5000\n";
+    for pool in 1..1_000 {
+        text += &format!("[pools.p{pool}]\nlanguage = \"javascript\"\nmax = 2\n");
+    }
+    for tenant in 0..10_000 {
+        text += &format!("[tenants.db{tenant}]\nqueue_max = 20\n");
+    }
+    text
+}
+
+/// Measures the innocent beside each of an operator's calls.
+fn beside_operators() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = "processes_max = 6000\npools_max = 2000";
+    let service = Service::with_server(folder.path(), server, &large_service());
+    let address = service.address;
+    load(address, &body("innocent", "small", "null"), 100);
+    let mut floor = None;
+    for Operation { what, call } in OPERATIONS {
+        let innocent = start_innocent(address);
+        let (since, before, mut turns) = (Instant::now(), service.loop_cpu(), 0);
+        while since.elapsed() < ALONE {
+            call(&service, turns);
+            turns += 1;
+        }
+        let took = 1e3 * (service.loop_cpu() - before) / f64::from(turns);
+        let (waits, count) = ended(innocent);
+        let floor = *floor.get_or_insert(waits);
+        report(
+            &format!("{what}, longest"),
+            waits[2],
+            floor[2],
+            "ms",
+            WANTED,
+        );
+        println!(
+            "{:<44} {turns} times, {took:.1} ms of the loop each; the innocent made {count}",
+            ""
+        );
+    }
+}
+
 fn main() {
     let arguments: Vec<String> = args().collect();
     if let Some(at) = arguments.iter().position(|word| word == INNOCENT) {
         return innocent(arguments[at + 1].parse().expect("an address"));
     }
+    beside_operators();
     for Load { what, calls, body } in LOADS {
         let folder = tempfile::tempdir().expect("a folder");
         let service = Service::start(folder.path(), TERMS);

@@ -19,11 +19,11 @@ use actix::prelude::*;
 use actix_rt::task::JoinHandle;
 use common::{Batch, Nothing, best_batches, no_log, report, settings};
 use futures_util::future::{LocalBoxFuture, join_all};
-use settee::actors::proc_manager::ManagerSettings;
 use settee::actors::proc_manager::ProcManager;
+use settee::actors::proc_manager::{GetStatus, ManagerSettings};
 use settee::config::PoolConfig;
 use settee::functions::caller::Caller;
-use settee::messages::proc_manager::{GetStatus, TakeFrom, Want};
+use settee::messages::proc_manager::{TakeFrom, Want};
 use settee::otp::registered_name::RegisteredName;
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::Spawner;
@@ -187,6 +187,7 @@ async fn waiting_clients() {
         .send(GetStatus::default())
         .await
         .expect("it lives")
+        .summary()
         .pools[0]
         .waiting
         < CLIENTS as u32
@@ -258,7 +259,7 @@ async fn answering(pools: usize) -> RegisteredName<ProcManager> {
     let status = manager.address().send(GetStatus {
         pool: Some("pool-0".to_owned()),
     });
-    assert_eq!(status.await.expect("it lives").pools.len(), 1);
+    assert_eq!(status.await.expect("it lives").summary().pools.len(), 1);
     manager
 }
 

@@ -194,7 +194,7 @@ impl DaemonBuilder {
             manager_settings: {
                 let languages = self.languages;
                 let ports: Vec<u16> = sockets.bound().map(|at| at.port()).collect();
-                Box::new(move |config| manager_settings(config, &program, &languages, &ports))
+                Arc::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
             audit: audit.clone(),
@@ -301,7 +301,8 @@ impl Assembly {
             executor_spec,
         ];
         specs.extend(replication.specs);
-        specs.push(children::health_watcher(self.health(&services)));
+        let health = self.health(&services);
+        specs.push(children::health_watcher(health, replication.arbiter));
         specs.push(children::listener(self.listening(&services)));
         specs.push(children::http_server(self.http(pool, &services)));
         specs.push(children::service_manager(ServiceManagerOptions {

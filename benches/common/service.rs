@@ -20,11 +20,16 @@ pub struct Service {
 impl Service {
     /// Starts one with these lines in `[replicator]`. `SETTEE_BENCH_PROGRAM` is another build to measure.
     pub fn start(folder: &Path, replicator: &str) -> Self {
+        Self::with_server(folder, "", replicator)
+    }
+
+    /// The same with these lines in `[server]`, too.
+    pub fn with_server(folder: &Path, server: &str, replicator: &str) -> Self {
         let config = folder.join("settee.toml");
         let store = std::env::var("SETTEE_BENCH_STORE");
         let store = store.map_or("path = \"memory\"".into(), |url| format!("url = \"{url}\""));
         let text = format!(
-            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[log]\nlevel = \"warning\"\n\
+            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n{server}\n[log]\nlevel = \"warning\"\n\
              [store]\n{store}\n[replicator]\n{replicator}\n",
             folder.join("run").join("s.sock").display(),
         );
@@ -93,6 +98,16 @@ impl Service {
     /// Seconds of processor time so far, of all threads that there are.
     pub fn cpu(&self) -> f64 {
         super::nanoseconds(self.child.id()) / 1e9
+    }
+
+    /// Seconds of processor time so far of the first thread, which the pool's loop runs on.
+    pub fn loop_cpu(&self) -> f64 {
+        let text = self.proc("schedstat");
+        let first = text
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse::<f64>().ok());
+        first.expect("a number") / 1e9
     }
 
     /// How many descriptors and how many threads it has.

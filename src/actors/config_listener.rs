@@ -1,8 +1,8 @@
 //! ConfigListener: holds the configuration in force and replaces it on demand.
 //!
 //! SUMMARY   Reads the configuration again, compares, and tells everybody who works by it.
-//! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read off the
-//!           arbiter.
+//! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read and compared, and the
+//!           manager's settings made, off the arbiter.
 //! CALLED    By HUP, and over HTTP.
 //! LIMITS    What was set over HTTP ends with the service, unless daemons share it. A plan takes the sockets that a
 //!           reload would need, to find out whether they are available, and gives them up at once.
@@ -46,7 +46,7 @@ pub struct ActiveConfig {
     /// The sockets of services, which are taken before a configuration that names them is in force.
     pub service_sockets: Rc<ServiceSockets>,
     /// Makes the manager's settings of a configuration.
-    pub manager_settings: Box<dyn Fn(&Config) -> ManagerSettings>,
+    pub manager_settings: Arc<dyn Fn(&Config) -> ManagerSettings + Send + Sync>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.
@@ -94,7 +94,8 @@ impl ConfigListener {
 
     fn apply(&self, candidate: Candidate) -> Result<Vec<reload::Change>, ReloadError> {
         let Candidate {
-            loaded,
+            compared: Compared { loaded, changes },
+            settings,
             sockets,
             certificate,
         } = candidate;
@@ -103,9 +104,8 @@ impl ConfigListener {
             overridden,
             ..
         } = loaded;
+        reload::require_reload(&changes)?;
         let old = self.active.config();
-        let changes = reload::plan(&old, &new)?;
-        let settings = (self.active.manager_settings)(&new);
         // Also without a change: what fails may have been corrected outside the configuration. Whoever asks the
         // manager for something after the answer comes after it.
         self.manager.tell(ReloadConfig(Arc::new(settings)));
@@ -154,7 +154,7 @@ impl ConfigListener {
 
     fn finish(&self, loaded: Loading) -> Result<Vec<reload::Change>, ReloadError> {
         let result = loaded.and_then(|candidate| {
-            for notice in &candidate.loaded.notices {
+            for notice in &candidate.compared.loaded.notices {
                 warn!(self.log, "read without effect"; "line" => notice.to_string());
             }
             self.apply(candidate)
@@ -167,9 +167,24 @@ impl ConfigListener {
     }
 }
 
-/// A configuration that may be applied, with the sockets and the certificate that it needs.
-struct Candidate {
+/// A configuration beside the one in force.
+struct Compared {
     loaded: Loaded,
+    /// What differs.
+    changes: Vec<reload::Change>,
+}
+
+impl Compared {
+    /// Returns what a reload would make of it: all that differs, and all that HTTP overrides.
+    fn preview(self) -> Vec<reload::Change> {
+        [self.changes, self.loaded.overridden].concat()
+    }
+}
+
+/// A configuration that may be applied, with what it needs.
+struct Candidate {
+    compared: Compared,
+    settings: ManagerSettings,
     sockets: Prepared,
     certificate: Option<Arc<ServerConfig>>,
 }
@@ -178,34 +193,45 @@ type Loading = Result<Candidate, ReloadError>;
 
 /// Reads the configuration, and takes the sockets that it needs.
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
-    let loaded = read_files(&active, sources).await?;
-    let config = loaded.config.clone();
-    let certificate = blocking::run("certificate", move || tls::read(&config))
-        .await
-        .map_err(not_read)?
-        .map_err(Arc::new)?;
-    let sockets = active.service_sockets.prepare(&loaded.config.services);
+    let manager_settings = Arc::clone(&active.manager_settings);
+    let read = compare(&active, sources, move |config| {
+        let certificate = tls::read(config).map_err(Arc::new)?;
+        Ok((certificate, manager_settings(config)))
+    });
+    let (compared, (certificate, settings)) = read.await?;
+    let sockets = active
+        .service_sockets
+        .prepare(&compared.loaded.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,
+        compared,
+        settings,
         certificate,
-        loaded,
     })
 }
 
-/// Reads the files; without sources the configuration stays what it is.
-async fn read_files(
+/// Reads the configuration, compares it with the one in force, and makes something else of it, on a thread of its own;
+/// without sources the configuration stays what it is.
+async fn compare<T: Send + 'static>(
     active: &ActiveConfig,
     sources: Option<Sources>,
-) -> Result<Loaded, ReloadError> {
-    let Some(sources) = sources else {
-        return Ok(Loaded {
-            config: Config::clone(&active.config()),
-            notices: Vec::new(),
-            overridden: Vec::new(),
-        });
-    };
-    let loading = blocking::run("configuration", move || load(&sources)).await;
-    Ok(loading.map_err(not_read)??)
+    also: impl FnOnce(&Config) -> Result<T, ReloadError> + Send + 'static,
+) -> Result<(Compared, T), ReloadError> {
+    let old = active.config();
+    let comparing = blocking::run("configuration", move || {
+        let loaded = match sources {
+            Some(sources) => load(&sources)?,
+            None => Loaded {
+                config: Config::clone(&old),
+                notices: Vec::new(),
+                overridden: Vec::new(),
+            },
+        };
+        let made = also(&loaded.config)?;
+        let changes = reload::diff(&old, &loaded.config);
+        Ok((Compared { loaded, changes }, made))
+    });
+    comparing.await.map_err(not_read)?
 }
 
 fn not_read(error: io::Error) -> ReloadError {
@@ -284,11 +310,9 @@ impl Handler<PlanReload> for ConfigListener {
     fn handle(&mut self, _: PlanReload, _: &mut Self::Context) -> Self::Result {
         let sources = self.active.sources.borrow().clone();
         let loading = read(Rc::clone(&self.active), sources).into_actor(self);
-        AtomicResponse::new(Box::pin(loading.map(|candidate, listener, _| {
-            let candidate = candidate?;
-            let old = listener.active.config();
-            Ok(reload::preview(&old, &candidate.loaded))
-        })))
+        AtomicResponse::new(Box::pin(
+            loading.map(|candidate, _, _| Ok(candidate?.compared.preview())),
+        ))
     }
 }
 
@@ -299,8 +323,8 @@ impl Handler<CompareFiles> for ConfigListener {
         let active = Rc::clone(&self.active);
         Box::pin(async move {
             let sources = active.sources.borrow().clone();
-            let loaded = read_files(&active, sources).await?;
-            Ok(reload::preview(&active.config(), &loaded))
+            let (compared, ()) = compare(&active, sources, |_| Ok(())).await?;
+            Ok(compared.preview())
         })
     }
 }
@@ -323,7 +347,7 @@ impl Handler<SetValue> for ConfigListener {
             let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
             let shared = active.shared.as_ref();
             if let Some(shared) = shared.filter(|_| keys::is_shared(&written.section)) {
-                reload::plan(&active.config(), &candidate.loaded.config)?;
+                reload::require_reload(&candidate.compared.changes)?;
                 shared.fleet.set_overrides(vec![written]).await?;
             }
             Ok::<_, ReloadError>((sources, candidate))

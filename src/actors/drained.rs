@@ -3,11 +3,10 @@
 use serde_json::json;
 use settee_client::DrainState;
 
-use super::proc_manager::ProcManager;
+use super::proc_manager::{GetStatus, ProcManager};
 use super::replicator_api::ReplicatorApi;
 use crate::audit::Done;
 use crate::drain::Drain;
-use crate::messages::proc_manager::GetStatus;
 use crate::otp::registered_name::RegisteredName;
 
 /// Drains the daemon, or has it take work again. Returns what that did.
@@ -26,7 +25,8 @@ pub(crate) async fn drain_state(
     replications: &ReplicatorApi,
 ) -> DrainState {
     let since = drain.since();
-    let status = manager.call(GetStatus { pool: None }).await;
+    let snapshot = manager.call(GetStatus { pool: None }).await;
+    let status = snapshot.map(|snapshot| snapshot.summary());
     let pools = status.unwrap_or_default().pools;
     DrainState {
         draining: since.is_some(),

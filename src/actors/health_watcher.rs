@@ -15,14 +15,13 @@ use actix::prelude::*;
 use settee_client::{JobGroup, JobSelection, JobsQuery, Problem};
 
 use crate::actors::config_listener::ConfigListener;
-use crate::actors::proc_manager::ProcManager;
+use crate::actors::proc_manager::{GetStatus, ProcManager};
 use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
 use crate::drain::Drain;
 use crate::health::findings::{self, Counted, Kind};
 use crate::health::losses::{self, OpenLosses};
 use crate::health::problems::Problems;
 use crate::messages::config_listener::CompareFiles;
-use crate::messages::proc_manager::GetStatus;
 use crate::metrics::Metrics;
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -224,11 +223,9 @@ async fn look(options: HealthOptions) -> Look {
     {
         health.restore(losses);
     }
-    let status = options
-        .manager
-        .call(GetStatus { pool: None })
-        .await
-        .unwrap_or_default();
+    let snapshot = options.manager.call(GetStatus { pool: None }).await;
+    let status = snapshot.map(|snapshot| snapshot.summary());
+    let status = status.unwrap_or_default();
     let mut found = findings::of_status(&status);
     found.extend(options.drain.is_on().then(findings::of_drain));
     let replications = &options.replications;

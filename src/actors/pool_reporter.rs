@@ -1,7 +1,7 @@
 //! PoolReporter: tells people what goes on in the pools, and reads what processes take.
 //!
-//! SUMMARY   Logs what happens in pools, describes processes for `settee ps`, and reads their memory for pools that
-//!           limit it.
+//! SUMMARY   Logs what happens in pools, and reads the memory of processes for pools that limit it. [`procs`] describes
+//!           processes for `settee ps`.
 //! PROMISES  Lends nothing and decides nothing: no loan waits for it. What it reads of the system is read off the
 //!           arbiter.
 //! CALLED    By the ProcManager, which starts it and to which it is linked.
@@ -10,13 +10,11 @@ mod memory;
 mod news;
 pub(crate) mod procs;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::Logger;
-use tokio::sync::Semaphore;
 
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -37,8 +35,6 @@ pub(crate) struct PoolReporter {
     sums_starts_up: bool,
     /// Whether the memory of processes is being read, or a timer is set for that.
     checks_memory: bool,
-    /// Whose turn it is to read what listed processes take.
-    usage_turn: Arc<Semaphore>,
     pid_guard: PidGuard,
 }
 
@@ -51,7 +47,6 @@ impl PoolReporter {
             pools: FxHashMap::default(),
             sums_starts_up: false,
             checks_memory: false,
-            usage_turn: Arc::new(Semaphore::new(1)),
             pid_guard: PidGuard::new(),
         }
     }

@@ -12,6 +12,7 @@ mod pools;
 mod processes;
 mod requests;
 mod resting;
+mod snapshot;
 mod status;
 mod table;
 mod turn;
@@ -57,6 +58,8 @@ use policy::pressure::Level;
 use policy::time::Timestamp;
 use requests::Waiting;
 use table::PoolTable;
+
+pub use snapshot::{GetStatus, PoolsSnapshot};
 
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;

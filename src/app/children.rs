@@ -8,6 +8,7 @@ use actix::prelude::*;
 use slog::Logger;
 
 use super::SHUTDOWN_MAX;
+use super::replication::OwnArbiter;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::cost_keeper::CostKeeper;
 use crate::actors::health_watcher::{HealthOptions, HealthWatcher};
@@ -85,10 +86,13 @@ pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {
     })
 }
 
-pub(super) fn health_watcher(options: HealthOptions) -> ChildSpec {
+/// The HealthWatcher, on another thread than the pools: it describes all of them.
+pub(super) fn health_watcher(options: HealthOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
     ChildSpec::new("health_watcher", SHUTDOWN_MAX, move || {
         let watcher = HealthWatcher::new(options.clone());
-        (watcher.pid(), watcher.start())
+        let pid = watcher.pid();
+        let address = HealthWatcher::start_in_arbiter(&arbiter.0.handle(), move |_| watcher);
+        (pid, address)
     })
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct ReplicationOptions {
 }
 
 /// A thread that ends with its owner.
-struct OwnArbiter(Arbiter);
+pub(super) struct OwnArbiter(pub(super) Arbiter);
 
 impl Drop for OwnArbiter {
     fn drop(&mut self) {
@@ -98,6 +98,8 @@ pub(super) struct Parts {
     pub replications: ReplicatorApi,
     /// In the order in which they are started.
     pub specs: Vec<ChildSpec>,
+    /// The thread that they run on.
+    pub arbiter: Rc<OwnArbiter>,
 }
 
 /// Reports about servers that are not received yet, at most.
@@ -163,12 +165,13 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
             Rc::clone(&arbiter),
             log,
         ));
-        specs.push(member_spec(member, arbiter));
+        specs.push(member_spec(member, Rc::clone(&arbiter)));
     }
     Parts {
         scheduler,
         replications,
         specs,
+        arbiter,
     }
 }
 

@@ -133,7 +133,7 @@ fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn no_thread(error: io::Error) -> Refusal {
+pub(super) fn no_thread(error: io::Error) -> Refusal {
     Refusal::unavailable("no_thread", error.to_string())
 }
 

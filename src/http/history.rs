@@ -16,9 +16,9 @@ use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
 use super::params::Params;
 use crate::actors::pool_executor::{PoolWork, Principal};
+use crate::actors::proc_manager::GetStatus;
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
-use crate::messages::proc_manager::GetStatus;
 use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
 use crate::query_server::status::PoolStatus;
 use store::unix_now;
@@ -46,7 +46,8 @@ pub(super) async fn sample(shared: Arc<HttpContext>) {
 }
 
 async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
-    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    let snapshot = shared.manager.call(GetStatus { pool: None }).await?;
+    let status = snapshot.summary();
     let tasks = shared.replications.own_tasks().await?;
     let pending = tasks
         .iter()

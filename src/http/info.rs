@@ -12,12 +12,14 @@ use tokio::sync::Semaphore;
 use super::HttpContext;
 use super::access::Order;
 use super::answer::{self, Answer, Refusal};
+use super::body::no_thread;
 use super::params::Params;
 use super::request::segments;
 use crate::actors::drained;
+use crate::actors::proc_manager::GetStatus;
 use crate::audit::Done;
 use crate::health::findings::Kind;
-use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
+use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 use blocking;
 
@@ -159,13 +161,14 @@ async fn read<T: Send + 'static>(
     form: fn(&Snapshot) -> T,
 ) -> Result<T, Refusal> {
     let reading = READINGS.acquire().await;
-    let status = shared.manager.call(GetStatus { pool: None }).await;
+    let snapshot = shared.manager.call(GetStatus { pool: None }).await;
     let metrics = shared.metrics.clone();
     let read = blocking::run("metrics", move || {
         // Held to the end of the work, also when the client has gone.
         let _reading = reading;
+        let status = snapshot.map(|snapshot| snapshot.summary());
         form(&metrics.snapshot(&status.unwrap_or_default()))
     });
     let read = read.await;
-    read.map_err(|error| Refusal::unavailable("no_thread", error.to_string()))
+    read.map_err(no_thread)
 }

@@ -17,6 +17,7 @@ use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::request::IsJson;
+use crate::actors::proc_manager::GetStatus;
 use crate::audit::Done;
 use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
@@ -26,7 +27,7 @@ use crate::messages::pools::{
     AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, TerminateStaleOf,
     UnthrottlePool,
 };
-use crate::messages::proc_manager::{GetStatus, SetThresholdTs};
+use crate::messages::proc_manager::SetThresholdTs;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
@@ -48,13 +49,21 @@ pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>, order: Order) -
 
 /// `GET /_status`.
 pub(super) async fn status(shared: Data<HttpContext>) -> Answer {
-    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    let status = shared
+        .manager
+        .call(GetStatus { pool: None })
+        .await?
+        .status();
     Ok(answer::ok(&status))
 }
 
 /// `GET /_pools`.
 pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
-    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    let status = shared
+        .manager
+        .call(GetStatus { pool: None })
+        .await?
+        .status();
     let rows: Vec<Value> = status.pools.iter().map(without_procs).collect();
     Ok(answer::ok(
         &json!({"total_rows": rows.len(), "pools": rows}),
@@ -205,7 +214,12 @@ fn without_procs(pool: &PoolStatus) -> Value {
 async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
     let pool = Some(name.clone());
-    let mut pools = shared.manager.call(GetStatus { pool }).await?.pools;
+    let mut pools = shared
+        .manager
+        .call(GetStatus { pool })
+        .await?
+        .status()
+        .pools;
     // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     if pools.is_empty() {

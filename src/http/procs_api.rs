@@ -6,7 +6,9 @@ use serde_json::json;
 use super::HttpContext;
 use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
+use super::body::no_thread;
 use super::params::Params;
+use crate::actors::pool_reporter::procs;
 use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::ps::{KillError, KillProc, ListProcs};
@@ -20,7 +22,8 @@ impl From<KillError> for Refusal {
 /// `GET /_procs`.
 pub(super) async fn list(params: Params, shared: Data<HttpContext>) -> Answer {
     let pool = params.get("pool").map(str::to_owned);
-    let page = shared.manager.call(ListProcs { pool }).await??;
+    let known = shared.manager.call(ListProcs { pool }).await??;
+    let page = procs::page(known).await.map_err(no_thread)?;
     Ok(answer::ok(&page))
 }
 

@@ -7,10 +7,10 @@ use actix::{Message, Recipient};
 
 use crate::messages::process::ProcShared;
 use crate::query_server::language::LanguageName;
-use crate::query_server::status::{Holder, ProcPage};
+use crate::query_server::status::Holder;
 use policy::admission::SpawnRefused;
 use policy::exchange::Exchanges;
-use policy::pool::{PoolId, ProcId, ProcStatus};
+use policy::pool::{ClientId, PoolId, ProcId, ProcStatus};
 
 /// What the ProcManager knows of a process.
 pub(crate) struct KnownProc {
@@ -30,14 +30,24 @@ pub(crate) enum ProcLife {
         shared: Arc<ProcShared>,
         /// What the core says of it; `None` once it was told to end.
         core: Option<ProcStatus>,
-        holder: Option<Holder>,
+        holder: Option<KnownHolder>,
     },
 }
 
-/// Describes these processes for people: a page of them, those that work first.
-#[derive(Message)]
-#[rtype(result = "ProcPage")]
-pub(crate) struct DescribeProcs(pub(crate) Vec<KnownProc>);
+/// What the ProcManager knows of the holder of a process.
+pub(crate) struct KnownHolder {
+    pub(crate) client: ClientId,
+    pub(crate) who: Option<Arc<Holder>>,
+}
+
+impl KnownHolder {
+    pub(crate) fn describe(&self) -> Holder {
+        Holder {
+            client: self.client.0,
+            ..self.who.as_deref().cloned().unwrap_or_default()
+        }
+    }
+}
 
 /// A pool has a limit of memory: reads what processes take from now on, for as long as one has.
 #[derive(Message)]

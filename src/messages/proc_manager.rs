@@ -174,11 +174,3 @@ pub struct ManagerAddress {
     /// Questions for the arguments of `reset`.
     pub reset_config: Recipient<GetResetConfig>,
 }
-
-/// Asks for the state of the pools.
-#[derive(Clone, Debug, Default, Message)]
-#[rtype(result = "crate::query_server::status::DaemonStatus")]
-pub struct GetStatus {
-    /// Only this pool; `None` is all of them.
-    pub pool: Option<String>,
-}

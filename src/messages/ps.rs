@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use actix::Message;
 
+use crate::messages::pool_reporter::KnownProc;
 use crate::messages::pools::PoolError;
-use crate::query_server::status::{Holder, KilledProc, ProcPage};
+use crate::query_server::status::{Holder, KilledProc};
 use policy::pool::ProcId;
 
 /// How many processes are listed at most.
@@ -27,9 +28,9 @@ impl fmt::Display for ProcName<'_> {
     }
 }
 
-/// Asks what processes do now: at most [`PROCS_LISTED_MAX`], those that work first.
+/// Asks what is known of processes.
 #[derive(Clone, Debug, Default, Message)]
-#[rtype(result = "Result<ProcPage, PoolError>")]
+#[rtype(result = "Result<Vec<KnownProc>, PoolError>")]
 pub(crate) struct ListProcs {
     /// Only those of this pool; `None` is all.
     pub(crate) pool: Option<String>,

@@ -265,7 +265,7 @@ impl Metrics {
     }
 
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its
-    /// answer to [`GetStatus`](crate::messages::proc_manager::GetStatus) of all pools, or the
+    /// answer to [`GetStatus`](crate::actors::proc_manager::GetStatus) of all pools, or the
     /// default while there is no manager. Reads files of `/proc`, so not on an event loop.
     pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)

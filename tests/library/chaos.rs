@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use settee::actors::proc_manager::ReloadConfig;
-use settee::messages::proc_manager::{GetProcError, GetStatus, Want};
+use settee::actors::proc_manager::{GetStatus, ReloadConfig};
+use settee::messages::proc_manager::{GetProcError, Want};
 use settee::messages::process::PromptError;
 use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestClient, TestPool, TestRandom, within,
@@ -199,7 +199,7 @@ async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
         }
         // One message, one moment.
         let service = pool.manager().send(GetStatus::default()).await;
-        let service = service.expect("the manager lives");
+        let service = service.expect("the manager lives").status();
         let status = &service.pools[0];
         let known = status.used + status.free + status.opening;
         assert_eq!(service.proc_count, known, "{status:?}");

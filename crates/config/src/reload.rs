@@ -1,14 +1,15 @@
 //! A change of configuration as a difference: what changes, and whether it may.
 //!
-//! SUMMARY   [`diff`] lists what differs, [`plan`] refuses it whole when a part of it takes a
-//!           restart; [`preview`] says of each value when it takes effect.
-//! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
+//! SUMMARY   [`diff`] lists what differs and when it takes effect; [`require_reload`] refuses the list whole when a part
+//!           of it takes a restart.
+//! PROMISES  A difference is applied whole or not at all. Both configurations have been validated.
 //! CALLED    On HUP and over HTTP; the changes are the answer.
+
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::keys;
-use super::load::Loaded;
 use super::settings::Setting;
 use super::types::Config;
 
@@ -56,45 +57,37 @@ pub struct ReloadRefused {
 /// Returns what differs from `old` to `new`, in the order of `config/default.toml`.
 pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     let (before, after) = (old.settings(), new.settings());
-    let same = |a: &Setting, b: &Setting| a.section == b.section && a.key == b.key;
+    let mut counterparts: HashMap<_, _> = after.iter().map(|new| (new.place(), new)).collect();
     let mut changes = Vec::new();
     for setting in &before {
-        let counterpart = after.iter().find(|other| same(setting, other));
+        let counterpart = counterparts.remove(&setting.place());
         if counterpart.is_none_or(|other| other.value != setting.value) {
             changes.push(change(setting, Some(setting), counterpart));
         }
     }
-    for setting in &after {
-        if !before.iter().any(|other| same(setting, other)) {
-            changes.push(change(setting, None, Some(setting)));
-        }
-    }
+    let added = after
+        .iter()
+        .filter(|new| counterparts.contains_key(&new.place()));
+    changes.extend(added.map(|new| change(new, None, Some(new))));
     changes.sort_by(|a, b| keys::rank(&a.section).cmp(&keys::rank(&b.section)));
     changes
 }
 
-/// Returns the changes that lead from `old` to `new`.
+/// Requires that a reload can apply all of these changes.
 ///
 /// # Errors
 /// When one of them takes a restart: then none may be applied. The operator is at fault; trying
 /// again does not help.
-pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
-    let changes = diff(old, new);
-    let refused: Vec<Change> = changes
+pub fn require_reload(changes: &[Change]) -> Result<(), ReloadRefused> {
+    let refused = changes
         .iter()
-        .filter(|change| change.effect == Effect::Restart)
-        .cloned()
-        .collect();
+        .filter(|change| change.effect == Effect::Restart);
+    let refused: Vec<Change> = refused.cloned().collect();
     if refused.is_empty() {
-        Ok(changes)
+        Ok(())
     } else {
         Err(ReloadRefused { refused })
     }
-}
-
-/// Returns what a reload would make of the configuration: all that differs, and all that HTTP overrides.
-pub fn preview(old: &Config, new: &Loaded) -> Vec<Change> {
-    [diff(old, &new.config), new.overridden.clone()].concat()
 }
 
 fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Change {
@@ -120,6 +113,11 @@ mod tests {
 
     use super::*;
     use crate::LanguageCommand;
+
+    fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
+        let changes = diff(old, new);
+        require_reload(&changes).map(|()| changes)
+    }
 
     #[test]
     fn equal_configurations_have_no_difference() {

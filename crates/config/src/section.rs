@@ -50,10 +50,13 @@ macro_rules! section {
             ];
 
             fn declared() -> Self {
-                Self {
-                    $( $key: Self::default_of(stringify!($key)), )*
-                    $($( $other: Default::default(), )*)?
-                }
+                // Texts are read once: a reload asks for each pool.
+                static DECLARED: std::sync::LazyLock<$section> =
+                    std::sync::LazyLock::new(|| $section {
+                        $( $key: $section::default_of(stringify!($key)), )*
+                        $($( $other: Default::default(), )*)?
+                    });
+                DECLARED.clone()
             }
         }
     };

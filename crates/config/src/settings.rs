@@ -47,6 +47,11 @@ impl Setting {
         settings.collect()
     }
 
+    /// Returns its section and its key.
+    pub(super) fn place(&self) -> (&str, &str) {
+        (&self.section, &self.key)
+    }
+
     /// Returns the section as the heading of a TOML file has it, without the brackets.
     pub fn heading(&self) -> String {
         match keys::family(&self.section) {

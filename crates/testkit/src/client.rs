@@ -7,8 +7,8 @@ use actix_rt::time::timeout;
 use bytes::Bytes;
 
 use policy::pool::{ProcId, ReturnStatus};
-use settee::actors::proc_manager::ProcManager;
-use settee::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
+use settee::actors::proc_manager::{GetStatus, ProcManager};
+use settee::messages::proc_manager::{GetProc, GetProcError, Lease, Want};
 use settee::messages::process::PromptError;
 use settee::otp::pid::{ExitReason, PidGuard};
 use settee::otp::registered_name::RegisteredName;

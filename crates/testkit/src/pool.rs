@@ -17,11 +17,11 @@ use policy::pool::Reuse;
 use policy::pool::db_tag::DbTag;
 use settee::actors::language::{Language, Registry};
 use settee::actors::proc_manager::ProcManager;
-use settee::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use settee::actors::proc_manager::{GetStatus, ManagerSettings, ReloadConfig};
 use settee::functions::caller::Caller;
 use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::{
-    GetProcCount, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs, Want,
+    GetProcCount, GetStaleProcCount, SetThresholdTs, TerminateStaleProcs, Want,
 };
 use settee::messages::process::ProcessRef;
 use settee::metrics::{Metrics, Snapshot};
@@ -268,7 +268,7 @@ impl TestPool {
     }
 
     async fn statuses(&self, pool: Option<String>) -> Vec<PoolStatus> {
-        self.call(GetStatus { pool }).await.pools
+        self.call(GetStatus { pool }).await.status().pools
     }
 
     /// Waits until the state of the default language's pool is as wanted.
@@ -281,8 +281,8 @@ impl TestPool {
 
     /// Returns what was counted so far, with the manager's state now.
     pub async fn metrics(&self) -> Snapshot {
-        let status = self.call(GetStatus::default()).await;
-        self.metrics.snapshot(&status)
+        let snapshot = self.call(GetStatus::default()).await;
+        self.metrics.snapshot(&snapshot.status())
     }
 
     /// Counts processes and openings of all languages.

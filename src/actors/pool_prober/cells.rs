@@ -160,11 +160,11 @@ mod tests {
 
     use super::*;
     use crate::actors::language::Registry;
+    use crate::actors::proc_manager::GetStatus;
     use crate::actors::proc_manager::{ProcManager, ReloadConfig};
     use crate::app::settings::manager_settings;
     use crate::config::{Config, LanguageCommand, PoolConfig};
     use crate::messages::pools::{PoolOrder, ReconfigurePool};
-    use crate::messages::proc_manager::GetStatus;
     use crate::otp::supervisor::Stop;
     use crate::query_server::status::{PoolStatus, SandboxStatus};
     use child::Spawner;
@@ -240,7 +240,12 @@ mod tests {
 
         async fn pool(&self, name: &str) -> PoolStatus {
             let pool = Some(name.to_owned());
-            let mut status = self.manager.send(GetStatus { pool }).await.unwrap();
+            let mut status = self
+                .manager
+                .send(GetStatus { pool })
+                .await
+                .unwrap()
+                .status();
             status.pools.remove(0)
         }
 

@@ -2,23 +2,27 @@
 //!
 //! SUMMARY   Rows are made of what the core says of a process, as `status` does, and of what the process says of its
 //!           work.
-//! PROMISES  Processor time and memory are read off the arbiter, one reading at a time.
+//! PROMISES  Rows are made, and processor time and memory read, on a thread of their own, one page at a time.
 
 use std::cmp::Reverse;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use strum::IntoStaticStr;
+use tokio::sync::Semaphore;
 
 use super::memory::of_leaders;
-use super::{PoolReporter, milliseconds};
-use crate::messages::pool_reporter::{DescribeProcs, KnownProc, ProcLife};
+use super::milliseconds;
+use crate::messages::pool_reporter::{KnownHolder, KnownProc, ProcLife};
 use crate::messages::process::ProcShared;
 use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
-use crate::query_server::status::{Holder, ProcPage, ProcRow};
+use crate::query_server::status::{ProcPage, ProcRow};
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
+
+/// Whose turn it is to read what processes take.
+static READINGS: Semaphore = Semaphore::const_new(1);
 
 /// What a process does, in the order in which they are listed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
@@ -41,43 +45,30 @@ pub(crate) struct Listed {
     pub(crate) shared: Option<Arc<ProcShared>>,
 }
 
-impl Handler<DescribeProcs> for PoolReporter {
-    type Result = ResponseFuture<ProcPage>;
-
-    fn handle(
-        &mut self,
-        DescribeProcs(procs): DescribeProcs,
-        _: &mut Self::Context,
-    ) -> Self::Result {
+/// Describes processes: a page of them, those that work first.
+///
+/// # Errors
+/// There is no thread for it, which may pass.
+pub(crate) async fn page(procs: Vec<KnownProc>) -> io::Result<ProcPage> {
+    let turn = READINGS.acquire().await;
+    let page = blocking::run("usage", move || {
+        let _turn = turn;
         let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
         let total_rows = listed.len();
         keep_first(&mut listed);
-        let turn = Arc::clone(&self.usage_turn);
-        Box::pin(async move {
-            let _turn = turn.acquire().await;
-            let measured: Vec<_> = listed
-                .iter()
-                .map(|listed| (listed.id, listed.shared.clone()))
-                .collect();
-            // Where there is no thread for it, they are shown without.
-            let mut taken = blocking::run("usage", move || taken(&measured))
-                .await
-                .unwrap_or_default()
-                .into_iter();
-            let procs = listed.into_iter().map(|listed| {
-                let (cpu, memory) = taken.next().unwrap_or_default();
-                ProcRow {
-                    cpu_us: cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
-                    memory,
-                    ..listed.row
-                }
-            });
-            ProcPage {
-                total_rows,
-                procs: procs.collect(),
-            }
-        })
-    }
+        let taken = taken(&listed).into_iter();
+        let procs = listed.into_iter().zip(taken);
+        let procs = procs.map(|(listed, (cpu, memory))| ProcRow {
+            cpu_us: cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
+            memory,
+            ..listed.row
+        });
+        ProcPage {
+            total_rows,
+            procs: procs.collect(),
+        }
+    });
+    page.await
 }
 
 /// Describes a process, but for what it takes.
@@ -108,7 +99,7 @@ pub(crate) fn describe(known: KnownProc) -> Listed {
             core,
             holder,
         } => {
-            let (state, row) = describe_started(row, &shared, core.as_ref(), holder);
+            let (state, row) = describe_started(row, &shared, core.as_ref(), holder.as_ref());
             (state, row, Some(shared))
         }
     };
@@ -128,7 +119,7 @@ fn describe_started(
     row: ProcRow,
     shared: &ProcShared,
     core: Option<&ProcStatus>,
-    holder: Option<Holder>,
+    holder: Option<&KnownHolder>,
 ) -> (State, ProcRow) {
     let work = shared.work();
     let is_ending = shared.exit_error().is_some();
@@ -148,7 +139,7 @@ fn describe_started(
     let row = ProcRow {
         os_pid: shared.os_pid,
         state_ms: milliseconds(work.since.elapsed()),
-        holder,
+        holder: holder.map(KnownHolder::describe),
         request_id: call.map(|call| call.request_id.to_string()),
         db: of_subject(subject.and_then(|subject| subject.db.as_ref()).or(tag)),
         ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
@@ -169,19 +160,15 @@ fn keep_first(listed: &mut Vec<Listed>) {
 }
 
 /// Returns the processor time and the memory of each.
-fn taken(measured: &[(ProcId, Option<Arc<ProcShared>>)]) -> Vec<(Option<Duration>, Option<u64>)> {
-    let leader = |(id, shared): &(ProcId, Option<Arc<ProcShared>>)| {
-        let pid = shared.as_ref()?.os_pid?;
-        Some((pid, *id))
-    };
-    let memory: FxHashMap<ProcId, u64> = of_leaders(&measured.iter().filter_map(leader).collect())
-        .into_iter()
-        .collect();
-    let measured = measured.iter().map(|(id, shared)| {
-        let cpu = shared.as_ref().and_then(|shared| shared.cpu_time());
-        (cpu, memory.get(id).copied())
+fn taken(listed: &[Listed]) -> Vec<(Option<Duration>, Option<u64>)> {
+    let leader = |listed: &Listed| Some((listed.shared.as_ref()?.os_pid?, listed.id));
+    let leaders = listed.iter().filter_map(leader).collect();
+    let memory: FxHashMap<ProcId, u64> = of_leaders(&leaders).into_iter().collect();
+    let taken = listed.iter().map(|listed| {
+        let cpu = listed.shared.as_ref().and_then(|shared| shared.cpu_time());
+        (cpu, memory.get(&listed.id).copied())
     });
-    measured.collect()
+    taken.collect()
 }
 
 #[cfg(test)]

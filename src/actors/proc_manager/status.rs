@@ -6,7 +6,6 @@
 //!           hears of its end as of any other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,70 +13,41 @@ use tokio::sync::watch;
 
 use super::ProcManager;
 use super::turn::Turn;
-use crate::actors::pool_reporter::milliseconds;
 use crate::actors::pool_reporter::procs::{Listed, State, describe};
-use crate::config::{PoolConfig, language_name};
+use crate::config::language_name;
 use crate::messages::pool_reporter::{
-    DescribeProcs, GetLimitedProcs, KnownProc, MemoryRead, PoolEvent, PoolNews, ProcLife,
-    WatchMemory,
+    GetLimitedProcs, KnownHolder, KnownProc, MemoryRead, PoolEvent, PoolNews, ProcLife, WatchMemory,
 };
 use crate::messages::pools::PoolError;
 use crate::messages::pools::{PoolState, WatchPool};
-use crate::messages::proc_manager::GetStatus;
 use crate::messages::process::ProcessRef;
-use crate::messages::ps::{KillError, KillProc, ListProcs, ProcName};
+use crate::messages::ps::{KillError, KillProc, ListProcs};
 use crate::otp::tell::Tell;
-use crate::query_server::status::{
-    DaemonStatus, Holder, KilledProc, PoolStatus, ProcPage, ProcStatus, Totals,
-};
+use crate::query_server::status::KilledProc;
 use crate::warn_repeating;
 use policy::exchange::Exchanges;
 use policy::invariants::Invariant;
 use policy::pool::{
-    ClientId, Event, PoolId, PoolKind, PoolTotals, Pools, ProcId, ProcPhase,
-    ProcStatus as CoreProc, RemoveMode, Reuse, StopReason, Target, Warning,
+    ClientId, Event, PoolId, PoolKind, Pools, ProcId, ProcStatus as CoreProc, Reuse, Target,
+    Warning,
 };
 use policy::time::Timestamp;
 
 /// How much of what went wrong is kept and told, in characters.
 const FAILURE_CHARACTERS: usize = 1000;
 
-impl Handler<GetStatus> for ProcManager {
-    type Result = MessageResult<GetStatus>;
-
-    fn handle(&mut self, msg: GetStatus, _: &mut Self::Context) -> Self::Result {
-        let wanted = |name: &str| msg.pool.as_deref().is_none_or(|pool| pool == name);
-        let pools = self.pools.iter().filter(|(_, pool)| wanted(&pool.name));
-        let pools: Vec<_> = pools.map(|(id, _)| self.pool_status(id)).collect();
-        // A pool that is being removed serves no service.
-        let find = |name: &str| {
-            let mut found = pools.iter().filter(|pool| pool.name == name);
-            found.find(|pool| pool.removing.is_none())
-        };
-        let services = self.metrics.service_states();
-        let services = services.iter().filter(|service| wanted(&service.pool()));
-        MessageResult(DaemonStatus {
-            services: services.map(|service| service.status(find)).collect(),
-            pools,
-            proc_count: self.core.proc_count(),
-            stale_proc_count: self.core.stale_proc_count(),
-        })
-    }
-}
-
 impl Handler<ListProcs> for ProcManager {
-    type Result = ResponseFuture<Result<ProcPage, PoolError>>;
+    type Result = Result<Vec<KnownProc>, PoolError>;
 
     fn handle(&mut self, msg: ListProcs, _: &mut Self::Context) -> Self::Result {
         let pools = match &msg.pool {
             None => self.pools.iter().map(|(id, _)| id).collect(),
             Some(name) => self.pools_named(name),
         };
-        if let Some(name) = msg.pool.filter(|_| pools.is_empty()) {
-            return Box::pin(async { Err(PoolError::NotFound(name)) });
+        match msg.pool {
+            Some(name) if pools.is_empty() => Err(PoolError::NotFound(name)),
+            _ => Ok(self.known_procs(&pools)),
         }
-        let page = self.reporter.send(DescribeProcs(self.known_procs(&pools)));
-        Box::pin(async move { page.await.map_err(|_| PoolError::ShuttingDown) })
     }
 }
 
@@ -85,20 +55,15 @@ impl Handler<KillProc> for ProcManager {
     type Result = Result<KilledProc, KillError>;
 
     fn handle(&mut self, msg: KillProc, _: &mut Self::Context) -> Self::Result {
-        let name = language_name(&msg.name);
-        let pool = name.rsplit_once('/').map_or("", |(pool, _)| pool);
-        let known = self.known_procs(&self.pools_named(pool));
-        let mut listed = known.into_iter().map(describe);
-        let found = listed.find(|listed| listed.row.name == name);
-        let Some(Listed {
+        let Some(known) = self.proc_named(&msg.name) else {
+            return Err(KillError::NotFound(msg.name));
+        };
+        let Listed {
             id,
             state,
             row: proc,
             shared,
-        }) = found
-        else {
-            return Err(KillError::NotFound(msg.name));
-        };
+        } = describe(known);
         let Some(shared) = shared else {
             return Err(KillError::Starting(msg.name));
         };
@@ -153,103 +118,12 @@ impl Handler<WatchPool> for ProcManager {
 
 /// The state of pools and processes.
 impl ProcManager {
-    fn pool_status(&self, id: PoolId) -> PoolStatus {
-        let pool = self.pools.at(id);
-        let status = self.core.status(id, self.clock.now());
-        let settings = self.section_in_force(id).settings().into_iter();
-        PoolStatus {
-            name: pool.name.to_string(),
-            language: pool.language.to_string(),
-            group: pool.section.group.clone(),
-            command: pool.command.to_string(),
-            hard_limit: status.settings.limits.hard_limit,
-            soft_limit: status.settings.limits.soft_limit,
-            used: status.used,
-            free: status.free,
-            free_tagged: status.free_tagged,
-            opening: status.opening,
-            stopping: status.stopping,
-            waiting: status.waiting,
-            longest_wait_ms: milliseconds(status.longest_wait),
-            removing: status.removing.map(|mode| {
-                match mode {
-                    RemoveMode::Graceful => "graceful",
-                    RemoveMode::Immediate => "immediate",
-                }
-                .to_owned()
-            }),
-            throttled_ms: status.throttled.map(milliseconds),
-            failure: pool.failure.as_deref().map(str::to_owned),
-            stressed_ms: status.stressed.map(milliseconds),
-            settings: settings
-                .map(|setting| (setting.key.clone(), setting.json()))
-                .collect(),
-            totals: totals(&self.core.totals(id)),
-            abilities: pool.abilities.by_name(),
-            sandbox: pool.cell.as_ref().map(|cell| cell.status()),
-            procs: status
-                .procs
-                .iter()
-                .map(|proc| self.proc_status(proc))
-                .collect(),
-        }
-    }
-
-    /// Returns the section of a pool with every setting as it holds, also where it is not set; a pool
-    /// without a group has none.
-    fn section_in_force(&self, id: PoolId) -> PoolConfig {
-        let pool = self.pools.at(id);
-        let terms = self.settings.service_terms.get(&*pool.name);
-        let section = PoolConfig::clone(&pool.section);
-        let mut section = match terms {
-            Some(terms) => terms.applied_to(section),
-            None => section,
-        };
-        let limits = self.settings.limits;
-        section.language = Some(pool.language.to_string());
-        section.max.get_or_insert(limits.hard_limit);
-        // It is waited for twice.
-        let grace = self.settings.stop_grace / 2;
-        section.stop_grace.get_or_insert(grace);
-        let Some(held) = self.core.settings(id) else {
-            return section;
-        };
-        section = self.settings.cells.in_force(section);
-        section.cell.reuse = Some(held.reuse);
-        section.on_client_crash = Some(held.on_client_crash);
-        section.throttle_delay = Some(held.throttle.map_or(Duration::ZERO, |terms| terms.delay));
-        section
-    }
-
-    fn proc_status(&self, proc: &CoreProc) -> ProcStatus {
-        let process = self.procs.get(&proc.proc);
-        ProcStatus {
-            name: self.proc_name(proc.proc),
-            os_pid: process.and_then(|process| process.shared.os_pid),
-            state: match proc.phase {
-                ProcPhase::Idle => "idle",
-                ProcPhase::Assigned => "assigned",
-                ProcPhase::Teaching => "teaching",
-            }
-            .into(),
-            db: proc.db.as_deref().map(str::to_owned),
-            ddocs: proc.ddocs as usize,
-            isolates: proc.isolates,
-            uses: proc.uses,
-            age_ms: milliseconds(proc.age),
-            idle_ms: proc.idle.map_or(0, milliseconds),
-            holder: proc.holder.map(|client| self.holder(client)),
-            memory: proc.memory,
-        }
-    }
-
     /// Returns who a client is, for people.
-    fn holder(&self, client: ClientId) -> Holder {
+    pub(super) fn holder(&self, client: ClientId) -> KnownHolder {
         let known = self.clients.get(&client);
-        let who = known.and_then(|known| known.who.as_deref());
-        Holder {
-            client: client.0,
-            ..who.cloned().unwrap_or_default()
+        KnownHolder {
+            client,
+            who: known.and_then(|known| known.who.clone()),
         }
     }
 
@@ -267,39 +141,44 @@ impl ProcManager {
         let core = status.flat_map(|status| status.procs);
         let mut core: FxHashMap<ProcId, CoreProc> = core.map(|proc| (proc.proc, proc)).collect();
         let pools: FxHashSet<PoolId> = pools.iter().copied().collect();
-        let openings = self.openers.iter();
-        let openings =
-            openings.map(|(id, opening)| (*id, ProcLife::Opening(now.since(opening.since))));
-        let started = self.procs.iter().map(|(id, process)| {
-            let core = core.remove(id);
-            let holder = core.as_ref().and_then(|core| core.holder);
-            let holder = holder.map(|client| self.holder(client));
-            let shared = Arc::clone(&process.shared);
-            let life = ProcLife::Started {
-                shared,
-                core,
-                holder,
-            };
-            (*id, life)
-        });
-        let all = openings.chain(started);
-        let wanted = all.filter(|(id, _)| pools.contains(&id.pool));
-        let known = wanted.map(|(id, life)| {
-            let pool = self.pools.at(id.pool);
-            KnownProc {
-                id,
-                pool: Arc::clone(&pool.name),
-                language: pool.language.clone(),
-                life,
-            }
-        });
-        known.collect()
+        let all = self.openers.keys().chain(self.procs.keys());
+        let wanted = all.filter(|id| pools.contains(&id.pool));
+        wanted
+            .filter_map(|id| self.known_proc(*id, core.remove(id)))
+            .collect()
     }
 
-    /// Returns the name of a process, for people.
-    fn proc_name(&self, proc: ProcId) -> String {
-        let pool = &*self.pools.at(proc.pool).name;
-        ProcName { pool, proc }.to_string()
+    /// Finds the process of a name as people write it.
+    fn proc_named(&self, name: &str) -> Option<KnownProc> {
+        let (pool, number) = name.rsplit_once('/')?;
+        let number = number.parse().ok()?;
+        let pools = self.pools_named(pool).into_iter();
+        let mut found = pools.filter_map(|pool| {
+            let id = ProcId { pool, number };
+            self.known_proc(id, self.core.proc(id, self.clock.now()))
+        });
+        found.next()
+    }
+
+    fn known_proc(&self, id: ProcId, core: Option<CoreProc>) -> Option<KnownProc> {
+        let life = if let Some(process) = self.procs.get(&id) {
+            let holder = core.as_ref().and_then(|core| core.holder);
+            ProcLife::Started {
+                shared: Arc::clone(&process.shared),
+                holder: holder.map(|client| self.holder(client)),
+                core,
+            }
+        } else {
+            let since = self.openers.get(&id)?.since;
+            ProcLife::Opening(self.clock.now().since(since))
+        };
+        let pool = self.pools.at(id.pool);
+        Some(KnownProc {
+            id,
+            pool: Arc::clone(&pool.name),
+            language: pool.language.clone(),
+            life,
+        })
     }
 
     /// Has the memory of processes read from now on, if a pool limits it.
@@ -467,37 +346,6 @@ impl ProcManager {
     /// Ends the channels of a pool that is gone.
     pub(super) fn end_watches(&mut self, pool: PoolId) {
         self.watchers.remove(&pool);
-    }
-}
-
-fn totals(totals: &PoolTotals) -> Totals {
-    let recycled = [
-        ("uses", StopReason::Uses),
-        ("age", StopReason::Age),
-        ("memory", StopReason::Memory),
-        ("memory_hard", StopReason::MemoryHard),
-        ("culled", StopReason::Culled),
-        ("idle", StopReason::Idle),
-        ("stress", StopReason::Stress),
-    ];
-    Totals {
-        taken: totals.taken,
-        returned: totals.returned,
-        failed: totals.failed,
-        lost: totals.taken_back,
-        started: totals.started,
-        forgot: totals.forgot,
-        isolates_made: totals.isolates_made,
-        isolates_evicted: totals.isolates_evicted,
-        replaced: totals.stopped(StopReason::Reaped),
-        start_failures: totals.start_failures,
-        died: totals.died,
-        timed_out: totals.timed_out,
-        busy: totals.busy,
-        recycled: recycled
-            .into_iter()
-            .map(|(name, why)| (name.to_owned(), totals.stopped(why)))
-            .collect(),
     }
 }
 

@@ -63,7 +63,7 @@ impl Daemon {
                 is_told: Cell::new(false),
             }),
             service_sockets: Rc::default(),
-            manager_settings: Box::new(settings),
+            manager_settings: Arc::new(settings),
             current,
             audit: AuditLog::new(log.clone(), None),
             set_log_level: None,

@@ -24,9 +24,9 @@ use super::super::access::{User, Visitor};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::compress::Text;
 use super::super::functions_api::costs;
+use crate::actors::proc_manager::GetStatus;
 use crate::actors::replicator_api::Whose;
 use crate::messages::function_costs::{CostsQuery, Period, SortBy};
-use crate::messages::proc_manager::GetStatus;
 use crate::replicator::DocState;
 use policy::schedule::JobState;
 
@@ -135,7 +135,11 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
         limit: FUNCTIONS_MAX,
     };
     let functions = costs(query, shared, user).await?;
-    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    let status = shared
+        .manager
+        .call(GetStatus { pool: None })
+        .await?
+        .status();
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
     let replications = &shared.replications;

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use settee::actors::pressure_gauge::Machine;
+use settee::actors::proc_manager::GetStatus;
 use settee::client::Operator;
 use settee::config::reload::Change;
 use settee::config::{Sources, load};
 use settee::messages::config_listener::{Reload, ReloadError};
-use settee::messages::proc_manager::GetStatus;
 use settee::otp::pid::ExitReason;
 use settee::query_server::status::PoolStatus;
 use settee_testkit::{eventually, within};
@@ -89,7 +89,7 @@ impl Daemon {
             pool: Some(name.to_owned()),
         };
         let manager = self.app.manager.address();
-        let status = manager.send(question).await.unwrap();
+        let status = manager.send(question).await.unwrap().status();
         status.pools.into_iter().next().unwrap_or_default()
     }
 

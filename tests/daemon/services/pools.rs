@@ -1,8 +1,8 @@
 //! Services whose pool comes and goes while the program runs.
 
 use serde_json::{Value, json};
+use settee::actors::proc_manager::GetStatus;
 use settee::client::Operator;
-use settee::messages::proc_manager::GetStatus;
 use settee_testkit::eventually;
 
 use crate::services::harness::Daemon;
@@ -14,7 +14,7 @@ const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
 async fn wait_until_closed(daemon: &Daemon, why: Option<&str>) {
     eventually("what the service is", async || {
         let manager = daemon.app.manager.address();
-        let status = manager.send(GetStatus::default()).await.unwrap();
+        let status = manager.send(GetStatus::default()).await.unwrap().status();
         status
             .services
             .first()

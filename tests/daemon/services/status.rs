@@ -1,7 +1,7 @@
 //! What `status`, the metrics and the command tell of services: one value for all of them.
 
 use policy::admission::FAILURES_MIN;
-use settee::messages::proc_manager::GetStatus;
+use settee::actors::proc_manager::GetStatus;
 use settee::query_server::status::{DaemonStatus, ServiceStatus};
 use settee_testkit::eventually;
 
@@ -17,7 +17,7 @@ const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exi
 
 async fn status(daemon: &Daemon) -> DaemonStatus {
     let manager = daemon.app.manager.address();
-    manager.send(GetStatus::default()).await.unwrap()
+    manager.send(GetStatus::default()).await.unwrap().status()
 }
 
 async fn door(daemon: &Daemon, name: &str) -> ServiceStatus {

@@ -16,7 +16,7 @@ use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
 use super::random::Random;
 use super::route::GroupMembers;
 use super::settings::PoolSettings;
-use super::status::{PoolStatus, PoolTotals};
+use super::status::{PoolStatus, PoolTotals, ProcStatus};
 use super::tables::Pool;
 use super::tenants::TenantBound;
 use super::turn::Turn;
@@ -222,6 +222,12 @@ impl Pools {
         let row = self.pool(pool);
         row.map(|row| PoolStatus::of(pool, row, &self.ledger, now))
             .unwrap_or_default()
+    }
+
+    /// Returns a picture of one process, if it is there.
+    pub fn proc(&self, id: ProcId, now: Timestamp) -> Option<ProcStatus> {
+        let proc = self.pool(id.pool)?.procs.get(&id.number)?;
+        Some(ProcStatus::of(id, proc, now))
     }
 
     /// Returns what happened in one pool so far; nothing when there is no such pool.

@@ -9,7 +9,7 @@ use super::event::RemoveMode;
 use super::id::{ClientId, DbKey, PoolId, ProcId};
 use super::ledger::Ledger;
 use super::settings::PoolSettings;
-use super::tables::{Pool, ProcState};
+use super::tables::{Pool, Proc, ProcState};
 use crate::time::Timestamp;
 
 /// One pool at one instant.
@@ -118,44 +118,43 @@ impl PoolTotals {
     }
 }
 
+impl ProcStatus {
+    pub(super) fn of(id: ProcId, proc: &Proc, now: Timestamp) -> Self {
+        let phase = match proc.state {
+            ProcState::Idle => ProcPhase::Idle,
+            ProcState::Assigned { .. } => ProcPhase::Assigned,
+            ProcState::Teaching { .. }
+            | ProcState::Resetting
+            | ProcState::Forgetting { .. }
+            | ProcState::Transitioning => ProcPhase::Teaching,
+        };
+        Self {
+            proc: id,
+            phase,
+            db: proc.tenant.as_ref().and_then(|tenant| tenant.db().cloned()),
+            ddocs: proc.ddocs.len() as u32,
+            isolates: match proc.isolates_max {
+                0 => 0,
+                _ => proc.known().count() as u32,
+            },
+            uses: proc.uses,
+            age: now.since(proc.born),
+            idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),
+            holder: match proc.state {
+                ProcState::Assigned { client, .. } => Some(client),
+                _ => None,
+            },
+            memory: proc.memory,
+        }
+    }
+}
+
 impl PoolStatus {
     pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
         let oldest = pool.waiters.oldest().and_then(|id| ledger.request(id));
-        let mut procs: Vec<ProcStatus> = pool
-            .procs
-            .iter()
-            .map(|(&number, proc)| {
-                let phase = match proc.state {
-                    ProcState::Idle => ProcPhase::Idle,
-                    ProcState::Assigned { .. } => ProcPhase::Assigned,
-                    ProcState::Teaching { .. }
-                    | ProcState::Resetting
-                    | ProcState::Forgetting { .. }
-                    | ProcState::Transitioning => ProcPhase::Teaching,
-                };
-                ProcStatus {
-                    proc: ProcId { pool: id, number },
-                    phase,
-                    db: proc.tenant.as_ref().and_then(|tenant| tenant.db().cloned()),
-                    ddocs: proc.ddocs.len() as u32,
-                    isolates: match proc.isolates_max {
-                        0 => 0,
-                        _ => proc.known().count() as u32,
-                    },
-                    uses: proc.uses,
-                    age: now.since(proc.born),
-                    idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),
-                    holder: match proc.state {
-                        ProcState::Assigned { client, .. } => Some(client),
-                        ProcState::Idle
-                        | ProcState::Teaching { .. }
-                        | ProcState::Resetting
-                        | ProcState::Forgetting { .. }
-                        | ProcState::Transitioning => None,
-                    },
-                    memory: proc.memory,
-                }
-            })
+        let procs = pool.procs.iter();
+        let mut procs: Vec<ProcStatus> = procs
+            .map(|(&number, proc)| ProcStatus::of(ProcId { pool: id, number }, proc, now))
             .collect();
         let left = |until: Timestamp| (now < until).then(|| until.since(now));
         procs.sort_unstable_by_key(|status| status.proc);
