@@ -16,6 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use rustls::ServerConfig;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
@@ -24,7 +26,7 @@ use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::audit::AuditLog;
 use crate::config::reload::{self, Effect};
-use crate::config::{Config, Loaded, Origin, Sources, keys, load};
+use crate::config::{Config, Notice, Origin, Sources, keys, load};
 use crate::messages::config_listener::{
     CompareFiles, PlanReload, Reload, ReloadError, SetLogLevel, SetValue,
 };
@@ -46,7 +48,7 @@ pub struct ActiveConfig {
     /// The sockets of services, which are taken before a configuration that names them is in force.
     pub service_sockets: Rc<ServiceSockets>,
     /// Makes the manager's settings of a configuration.
-    pub manager_settings: Arc<dyn Fn(&Config) -> ManagerSettings + Send + Sync>,
+    pub manager_settings: Arc<dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sync>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.
@@ -92,23 +94,28 @@ impl ConfigListener {
         self.pid_guard.pid()
     }
 
-    fn apply(&self, candidate: Candidate) -> Result<Vec<reload::Change>, ReloadError> {
+    fn apply(&self, candidate: Candidate) -> Result<Applied, ReloadError> {
         let Candidate {
-            compared: Compared { loaded, changes },
+            compared,
             settings,
             sockets,
             certificate,
         } = candidate;
-        let Loaded {
+        let Compared {
             config: new,
             overridden,
+            changes,
             ..
-        } = loaded;
+        } = compared;
         reload::require_reload(&changes)?;
         let old = self.active.config();
-        // Also without a change: what fails may have been corrected outside the configuration. Whoever asks the
-        // manager for something after the answer comes after it.
-        self.manager.tell(ReloadConfig(Arc::new(settings)));
+        // Also without a change: what fails may have been corrected outside the configuration.
+        let pools = self.manager.call(ReloadConfig(Arc::new(settings)));
+        let applied = |changes| Applied {
+            changes,
+            // A manager that is started again begins with what is in force.
+            pools: Box::pin(pools.map(drop)),
+        };
         self.active.certificate.set(certificate);
         if changes.is_empty() {
             if overridden.is_empty() {
@@ -117,15 +124,15 @@ impl ConfigListener {
                 info!(self.log, "configuration is unchanged: values set over HTTP override it";
                     "changes" => describe_all(&overridden))
             }
-            return Ok(overridden);
+            return Ok(applied(overridden));
         }
         if let Some(set_level) = &self.active.set_log_level {
             set_level(new.log.level);
         }
         self.active.service_sockets.commit(sockets);
-        self.active.current.send_replace(Arc::new(new));
+        self.active.current.send_replace(new);
         info!(self.log, "configuration changed"; "changes" => describe_set(&changes, &old, &self.active.config()));
-        Ok([changes, overridden].concat())
+        Ok(applied([changes, overridden].concat()))
     }
 
     /// Returns the sources with the value set, or taken back.
@@ -152,9 +159,9 @@ impl ConfigListener {
         Ok(sources)
     }
 
-    fn finish(&self, loaded: Loading) -> Result<Vec<reload::Change>, ReloadError> {
+    fn finish(&self, loaded: Loading) -> Result<Applied, ReloadError> {
         let result = loaded.and_then(|candidate| {
-            for notice in &candidate.compared.loaded.notices {
+            for notice in &candidate.compared.notices {
                 warn!(self.log, "read without effect"; "line" => notice.to_string());
             }
             self.apply(candidate)
@@ -167,9 +174,27 @@ impl ConfigListener {
     }
 }
 
+/// What is in force now.
+struct Applied {
+    changes: Vec<reload::Change>,
+    /// Ends when all pools follow it.
+    pools: LocalBoxFuture<'static, ()>,
+}
+
+impl Applied {
+    /// Returns the changes once all pools follow them: a request that comes after the answer comes after them.
+    async fn by_all(this: Result<Self, ReloadError>) -> Result<Vec<reload::Change>, ReloadError> {
+        let Self { changes, pools } = this?;
+        pools.await;
+        Ok(changes)
+    }
+}
+
 /// A configuration beside the one in force.
 struct Compared {
-    loaded: Loaded,
+    config: Arc<Config>,
+    notices: Vec<Notice>,
+    overridden: Vec<reload::Change>,
     /// What differs.
     changes: Vec<reload::Change>,
 }
@@ -177,7 +202,7 @@ struct Compared {
 impl Compared {
     /// Returns what a reload would make of it: all that differs, and all that HTTP overrides.
     fn preview(self) -> Vec<reload::Change> {
-        [self.changes, self.loaded.overridden].concat()
+        [self.changes, self.overridden].concat()
     }
 }
 
@@ -199,9 +224,7 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
         Ok((certificate, manager_settings(config)))
     });
     let (compared, (certificate, settings)) = read.await?;
-    let sockets = active
-        .service_sockets
-        .prepare(&compared.loaded.config.services);
+    let sockets = active.service_sockets.prepare(&compared.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,
         compared,
@@ -215,21 +238,26 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
 async fn compare<T: Send + 'static>(
     active: &ActiveConfig,
     sources: Option<Sources>,
-    also: impl FnOnce(&Config) -> Result<T, ReloadError> + Send + 'static,
+    also: impl FnOnce(&Arc<Config>) -> Result<T, ReloadError> + Send + 'static,
 ) -> Result<(Compared, T), ReloadError> {
     let old = active.config();
     let comparing = blocking::run("configuration", move || {
-        let loaded = match sources {
-            Some(sources) => load(&sources)?,
-            None => Loaded {
-                config: Config::clone(&old),
-                notices: Vec::new(),
-                overridden: Vec::new(),
-            },
+        let (config, notices, overridden) = match sources {
+            Some(sources) => {
+                let loaded = load(&sources)?;
+                (Arc::new(loaded.config), loaded.notices, loaded.overridden)
+            }
+            None => (Arc::clone(&old), Vec::new(), Vec::new()),
         };
-        let made = also(&loaded.config)?;
-        let changes = reload::diff(&old, &loaded.config);
-        Ok((Compared { loaded, changes }, made))
+        let made = also(&config)?;
+        let changes = reload::diff(&old, &config);
+        let compared = Compared {
+            config,
+            notices,
+            overridden,
+            changes,
+        };
+        Ok((compared, made))
     });
     comparing.await.map_err(not_read)?
 }
@@ -292,14 +320,14 @@ impl Handler<Reload> for ConfigListener {
     fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
         let sources = self.active.sources.borrow().clone();
         let loading = read(Rc::clone(&self.active), sources).into_actor(self);
-        AtomicResponse::new(Box::pin(loading.map(|loaded, listener, ctx| {
-            let changes = listener.finish(loaded);
+        AtomicResponse::new(Box::pin(loading.then(|loaded, listener, ctx| {
+            let applied = listener.finish(loaded);
             if let Some(shared) = &listener.active.shared {
                 // What did not fit before may fit now.
                 shared.is_told.set(false);
                 ctx.notify(Refresh);
             }
-            changes
+            Applied::by_all(applied).into_actor(listener)
         })))
     }
 }
@@ -353,11 +381,13 @@ impl Handler<SetValue> for ConfigListener {
             Ok::<_, ReloadError>((sources, candidate))
         };
         let setting = setting.into_actor(self);
-        AtomicResponse::new(Box::pin(setting.map(|result, listener, _| {
-            let (sources, candidate): (Sources, Candidate) = result?;
-            let changes = listener.apply(candidate)?;
-            *listener.active.sources.borrow_mut() = Some(sources);
-            Ok(changes)
+        AtomicResponse::new(Box::pin(setting.then(|result, listener, _| {
+            let applied = result.and_then(|(sources, candidate)| {
+                let applied = listener.apply(candidate)?;
+                *listener.active.sources.borrow_mut() = Some(sources);
+                Ok(applied)
+            });
+            Applied::by_all(applied).into_actor(listener)
         })))
     }
 }

@@ -10,6 +10,7 @@
 
 mod pools;
 mod processes;
+mod reload;
 mod requests;
 mod resting;
 mod snapshot;
@@ -59,15 +60,11 @@ use policy::time::Timestamp;
 use requests::Waiting;
 use table::PoolTable;
 
+pub use reload::ReloadConfig;
 pub use snapshot::{GetStatus, PoolsSnapshot};
 
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
-
-/// The settings that the manager works by (`reload_config`). They hold from now on.
-#[derive(Clone, Message)]
-#[rtype(result = "()")]
-pub struct ReloadConfig(pub Arc<ManagerSettings>);
 
 /// What the ProcManager takes from the configuration.
 #[derive(Clone)]
@@ -194,6 +191,8 @@ pub struct ProcManager {
     resting: resting::Due,
     /// What its checks of itself found.
     findings: turn::Findings,
+    /// The reload that pools are following.
+    following: Option<reload::Following>,
     /// Pool -> its watchers.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
@@ -246,6 +245,7 @@ impl ProcManager {
             meters: FxHashMap::default(),
             resting: resting::Due::default(),
             findings: turn::Findings::default(),
+            following: None,
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),
             beside,
@@ -347,10 +347,7 @@ impl Actor for ProcManager {
             pid.monitor(ctx.address().recipient());
         }
         self.start_self_check(ctx);
-        let events = self.follow_settings(None);
-        self.events(events, ctx);
-        self.watch_memory(ctx);
-        self.try_all_cells();
+        self.follow_first_settings(ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }
@@ -403,7 +400,7 @@ mod tests {
     impl ManagerSettings {
         /// Returns the default settings of a manager that has no language.
         pub(crate) fn without_languages() -> Arc<Self> {
-            let config = Config::default();
+            let config = Arc::new(Config::default());
             let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
             Arc::new(settings)
         }

@@ -27,7 +27,7 @@ const ANSWER_BYTES_MIN: usize = 64 << 20;
 /// `program` is this program: the built-in query servers are subcommands of it, and so is what makes the
 /// cells of others. `ports` are the TCP ports that the service has got.
 pub(crate) fn manager_settings(
-    config: &Config,
+    config: &Arc<Config>,
     program: &Path,
     languages: &Registry,
     ports: &[u16],
@@ -139,7 +139,12 @@ mod tests {
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);
         config.native_languages.insert("echo".into(), true);
-        let settings = manager_settings(&config, Path::new("/bin/settee"), &Registry::new(), &[]);
+        let settings = manager_settings(
+            &Arc::new(config),
+            Path::new("/bin/settee"),
+            &Registry::new(),
+            &[],
+        );
         let described = |name| {
             let language = settings.languages.get(&LanguageName::new(name));
             language.map(|language| language.describe())
@@ -164,7 +169,7 @@ mod tests {
         languages.register("lua", CommandLanguage::new("lua server.lua"));
         languages.register("javascript", CommandLanguage::new("node"));
         languages.register("native", echo());
-        let settings = manager_settings(&config, Path::new("settee"), &languages, &[]);
+        let settings = manager_settings(&Arc::new(config), Path::new("settee"), &languages, &[]);
         let external: Vec<_> = settings.external.iter().map(LanguageName::as_str).collect();
         assert_eq!(external, ["lua", "python"]);
         let terms = settings.cells.of_pool(&PoolConfig::default());
@@ -179,7 +184,12 @@ mod tests {
     fn the_built_in_server_is_told_not_to_optimize_functions() {
         let mut config = Config::default();
         config.query_server_config.optimize_functions = false;
-        let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
+        let settings = manager_settings(
+            &Arc::new(config),
+            Path::new("settee"),
+            &Registry::new(),
+            &[],
+        );
         let javascript = settings.languages.get(&LanguageName::new("javascript"));
         let command = javascript.map(|language| language.describe());
         assert!(command.is_some_and(|command| command.ends_with(" --no-optimize-functions")));
@@ -188,7 +198,12 @@ mod tests {
     #[test]
     fn limits_and_times_are_those_of_the_configuration() {
         let config = Config::default();
-        let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
+        let settings = manager_settings(
+            &Arc::new(config),
+            Path::new("settee"),
+            &Registry::new(),
+            &[],
+        );
         assert_eq!(settings.limits.hard_limit, 100);
         assert_eq!(settings.os_process_timeout.as_millis(), 5000);
         assert_eq!(settings.idle_limit.as_secs(), 300);

@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
                 cell: Cell::None,
             };
             let launcher = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
-            let terms = Cells::of(&Config::default(), &[]).of_pool(&args.section()?);
+            let terms = Cells::of(&Arc::default(), &[]).of_pool(&args.section()?);
             let command = terms.launched(&launcher, command);
             return test(args, Target::Command(command)).await;
         }

@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_command_of_the_configuration_gets_the_cell_of_its_pool_and_the_built_in_server_its_own() {
-        let terms = Cells::of(&Config::default(), &[]).of_pool(&PoolConfig::default());
+        let terms = Cells::of(&Arc::default(), &[]).of_pool(&PoolConfig::default());
         let language =
             CommandLanguage::new("server").launched_by(Path::new("/settee"), terms.clone());
         let confined = |language: &CommandLanguage| {

@@ -25,7 +25,7 @@ pub struct Cells(Option<Arc<Known>>);
 
 #[derive(Clone, Debug)]
 struct Known {
-    config: Config,
+    config: Arc<Config>,
     hidden_paths: Vec<PathBuf>,
     refused_ports: Vec<u16>,
     /// The service's environment.
@@ -36,11 +36,11 @@ struct Known {
 impl Cells {
     /// Returns the cells of a configuration. `ports` are TCP ports that the service has got beside those
     /// of the configuration.
-    pub(crate) fn of(config: &Config, ports: &[u16]) -> Self {
+    pub(crate) fn of(config: &Arc<Config>, ports: &[u16]) -> Self {
         Self::with(config, ports, text_of(&Surroundings::of_process()))
     }
 
-    fn with(config: &Config, ports: &[u16], variables: Vec<(String, String)>) -> Self {
+    fn with(config: &Arc<Config>, ports: &[u16], variables: Vec<(String, String)>) -> Self {
         let kept = config.kept_paths().into_iter();
         let mut hidden_paths: Vec<PathBuf> = kept.map(|(_, place)| place).collect();
         hidden_paths.sort();
@@ -49,7 +49,7 @@ impl Cells {
         refused_ports.sort_unstable();
         refused_ports.dedup();
         Self(Some(Arc::new(Known {
-            config: config.clone(),
+            config: Arc::clone(config),
             hidden_paths,
             refused_ports,
             variables,
@@ -150,7 +150,7 @@ mod tests {
             ("HTTP_PROXY", "http://p"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Cells::with(config, &[7777], variables.to_vec())
+        Cells::with(&Arc::new(config.clone()), &[7777], variables.to_vec())
     }
 
     fn command() -> CommandSpec {

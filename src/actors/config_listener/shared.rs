@@ -14,7 +14,7 @@ use actix::prelude::*;
 use actix_rt::time::timeout;
 use slog::{Logger, error, warn};
 
-use super::{ActiveConfig, Candidate, ConfigListener, read};
+use super::{ActiveConfig, Applied, Candidate, ConfigListener, read};
 use crate::audit::{Done, Sender};
 use crate::config::Sources;
 use crate::messages::config_listener::ReloadError;
@@ -113,7 +113,7 @@ impl Handler<Refresh> for ConfigListener {
                 Ok(Some((sources, candidate))) => (Some(sources), Ok(candidate)),
                 Err(error) => (None, Err(error)),
             };
-            if let Ok(changes) = listener.finish(candidate) {
+            if let Ok(Applied { changes, .. }) = listener.finish(candidate) {
                 let order = listener
                     .active
                     .audit

@@ -226,7 +226,8 @@ mod tests {
             fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
             let warnings = Warnings::default();
             let log = Logger::root(warnings.clone(), o!());
-            let settings = manager_settings(&config, &program, &Registry::new(), &[]);
+            let settings =
+                manager_settings(&Arc::new(config.clone()), &program, &Registry::new(), &[]);
             let spawner = Spawner::start().unwrap();
             let manager = ProcManager::new(Arc::new(settings), spawner, &log).start();
             Self {
@@ -343,7 +344,12 @@ mod tests {
         let mut world = World::start(config());
         world.sandbox("python").await;
         world.config.query_server_config.cell.sandbox = Some(SandboxMode::Strict);
-        let settings = manager_settings(&world.config, &world.program, &Registry::new(), &[]);
+        let settings = manager_settings(
+            &Arc::new(world.config.clone()),
+            &world.program,
+            &Registry::new(),
+            &[],
+        );
         let reload = ReloadConfig(Arc::new(settings));
         world.manager.send(reload).await.unwrap();
         assert_eq!(world.sandbox("python").await.mode, "strict");

@@ -172,7 +172,8 @@ impl Handler<SetThresholdTs> for ProcManager {
     fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) -> u32 {
         let count = self.core.proc_count();
         self.event(Event::SetThresholdTs, ctx);
-        self.unthrottle_all(ctx);
+        let pools = self.pools.ids().into_iter();
+        pools.for_each(|pool| self.try_again(pool, ctx));
         count
     }
 }
@@ -225,7 +226,7 @@ impl ProcManager {
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
-            cell: self.settings.cells.of_pool(&pool.section),
+            cell: CellTerms::clone(&pool.cell_terms),
             isolates: (isolates_max > 0).then(|| IsolateTerms::new(isolates_max)),
             stress: self.core.is_stressed(proc.pool),
             log: self.log.new(
@@ -547,7 +548,7 @@ impl ProcManager {
     fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
         let pool = self.pools.at(id);
         let language = self.settings.languages.get(&pool.language)?;
-        let trial = language.cell_trial(&self.settings.cells.of_pool(&pool.section))?;
+        let trial = language.cell_trial(&pool.cell_terms)?;
         let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
         let known = known.find(|cell| cell.trial == trial).cloned();
         Some(known.unwrap_or_else(|| TriedCell::new(trial)))

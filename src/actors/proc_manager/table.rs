@@ -17,6 +17,7 @@ use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
 use crate::query_server::tried_cell::TriedCell;
+use child::cell::terms::CellTerms;
 use policy::exchange::ExchangeWatch;
 use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     /// What the language that is configured now can do.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
+    /// What their cells are made by.
+    pub(super) cell_terms: Arc<CellTerms>,
     /// The cell of its processes, if they have any.
     pub(super) cell: Option<Arc<TriedCell>>,
     /// What its processes have logged.

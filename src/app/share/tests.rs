@@ -48,8 +48,9 @@ impl Daemon {
         };
         let config = Arc::new(crate::config::load(&sources).unwrap().config);
         let log = Logger::root(slog::Discard, slog::o!());
-        let settings =
-            |config: &Config| manager_settings(config, Path::new("settee"), &Registry::new(), &[]);
+        let settings = |config: &Arc<Config>| {
+            manager_settings(config, Path::new("settee"), &Registry::new(), &[])
+        };
         let manager =
             ProcManager::new(Arc::new(settings(&config)), Spawner::start().unwrap(), &log);
         let manager = manager.start();

@@ -58,7 +58,7 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
     let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
     let spawner =
         Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
-    let settings = manager_settings(config, &program, languages, &[]);
+    let settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
     let own = settings.languages.names().map(LanguageName::as_str);
     let names: BTreeSet<&str> = own
         .chain(settings.pools.keys().map(String::as_str))

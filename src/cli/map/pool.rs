@@ -46,7 +46,7 @@ impl Pool {
         let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
         let spawner = Spawner::start()
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
-        let mut settings = manager_settings(config, &program, languages, &[]);
+        let mut settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
         settings.cells = settings.cells.untried();
         // The sections of pools are about a service, which this is not, but for what a command of the
         // configuration needs to run.

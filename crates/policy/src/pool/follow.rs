@@ -1,15 +1,11 @@
 //! What a configuration that is read, or read again, makes of the pools.
 //!
-//! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group, and [`Runs`]
-//!           whether the processes that are there must be replaced.
+//! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group.
 //! PROMISES  Pure. What an operator changed at run time stays until the configuration says something else of the
 //!           same pool. Pools of one group speak one language.
 //! CALLED    By the ProcManager, which has the names, when it starts and at each reload.
 //! SOURCE    pooler: reconfiguration of running pools.
 
-use std::collections::BTreeMap;
-
-use super::db_tag::DbTag;
 use super::id::PoolId;
 use super::settings::PoolKind;
 
@@ -76,24 +72,6 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
 /// must get one language.
 pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
     others.filter(|others| *others != language)
-}
-
-/// How the processes of all pools are run: `R` is what starts those of one.
-#[derive(Clone, Debug)]
-pub struct Runs<R> {
-    /// What counts as one database.
-    pub db_tag: DbTag,
-    /// What starts the processes of each pool.
-    pub pools: BTreeMap<PoolId, R>,
-}
-
-impl<R: PartialEq> Runs<R> {
-    /// Returns whether processes that were run in this way must be replaced now. Under another tag one may have
-    /// served what is another database now.
-    pub fn must_be_replaced(&self, now: &Self) -> bool {
-        let is_other = |(pool, run): (_, &R)| now.pools.get(pool).is_some_and(|now| now != run);
-        self.db_tag != now.db_tag || self.pools.iter().any(is_other)
-    }
 }
 
 #[cfg(test)]
@@ -217,28 +195,5 @@ mod tests {
             ..NAMED
         };
         assert_eq!(follow(&kept_out), Follow::Change(POOL));
-    }
-
-    #[test]
-    fn processes_are_replaced_where_they_would_be_run_otherwise_now() {
-        let runs = |db_tag, pools: &[(u32, &'static str)]| Runs {
-            db_tag,
-            pools: pools.iter().map(|(id, run)| (PoolId(*id), *run)).collect(),
-        };
-        let before = runs(DbTag::Name, &[(0, "a"), (1, "b")]);
-        let stay = [
-            runs(DbTag::Name, &[(0, "a"), (1, "b")]),
-            runs(DbTag::Name, &[(1, "b"), (2, "c")]),
-        ];
-        for now in stay {
-            assert!(!before.must_be_replaced(&now), "{now:?}");
-        }
-        let go = [
-            runs(DbTag::Name, &[(0, "a"), (1, "c")]),
-            runs(DbTag::Prefix, &[(0, "a"), (1, "b")]),
-        ];
-        for now in go {
-            assert!(before.must_be_replaced(&now), "{now:?}");
-        }
     }
 }

@@ -129,7 +129,7 @@ mod tests;
 
 pub use action::*;
 pub use event::*;
-pub use follow::{ConfiguredName, Follow, Runs, follow, keeps_out};
+pub use follow::{ConfiguredName, Follow, follow, keeps_out};
 pub use id::*;
 pub use plan::Change;
 pub use pools::Pools;
