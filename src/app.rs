@@ -7,7 +7,7 @@
 //! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
-//!           replication, which have threads of their own.
+//!           replication and health, which have threads of their own.
 //! SOURCE    couch_proc_manager's place in couch_secondary_services.
 
 mod children;

@@ -33,11 +33,13 @@ use crate::messages::config_listener::{
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
 use crate::tls::{self, Certificate};
 use blocking;
 use shared::{Refresh, SharedSettings};
 use store::fleet::Override;
+
+/// Makes the manager's settings of a configuration.
+pub type ToManagerSettings = dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sync;
 
 /// The configuration in force and what follows its changes, shared by actors that may be restarted.
 pub struct ActiveConfig {
@@ -48,7 +50,7 @@ pub struct ActiveConfig {
     /// The sockets of services, which are taken before a configuration that names them is in force.
     pub service_sockets: Rc<ServiceSockets>,
     /// Makes the manager's settings of a configuration.
-    pub manager_settings: Arc<dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sync>,
+    pub manager_settings: Arc<ToManagerSettings>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.

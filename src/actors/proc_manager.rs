@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Message;
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io::StdoutLock;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;

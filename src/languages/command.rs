@@ -272,7 +272,7 @@ fn start_error(error: SpawnError) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, PoolConfig, SandboxMode};
+    use crate::config::{PoolConfig, SandboxMode};
     use crate::query_server::cells::Cells;
 
     #[test]

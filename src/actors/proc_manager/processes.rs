@@ -38,6 +38,7 @@ use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::{ExitReport, PromptError, shorten};
 use crate::query_server::tried_cell::TriedCell;
+use child::cell::terms::CellTerms;
 use policy::pool::{
     ClientId, Event, PoolId, ProcId, RequestId, ReturnStatus, Select, StopReason, TenantBound,
     Token,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::vec;
 
 use actix::prelude::*;
+use actix_rt::task::yield_now;
 use slog::warn;
 use tokio::sync::oneshot;
 
@@ -32,11 +33,6 @@ const POOLS_EACH_TURN: usize = 64;
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
 pub struct ReloadConfig(pub Arc<ManagerSettings>);
-
-/// Has the next pools follow a reload.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct FollowNext;
 
 /// A reload that has begun.
 pub(super) struct Following {
@@ -66,16 +62,6 @@ impl Handler<ReloadConfig> for ProcManager {
             // Its sender is dropped at the end, and with the manager.
             drop(ended.await);
         })
-    }
-}
-
-impl Handler<FollowNext> for ProcManager {
-    type Result = ();
-
-    fn handle(&mut self, _: FollowNext, ctx: &mut Self::Context) {
-        if let Some(following) = self.following.take().filter(|_| !self.shutting_down) {
-            self.follow_names(following, POOLS_EACH_TURN, ctx);
-        }
     }
 }
 
@@ -133,13 +119,24 @@ impl ProcManager {
         }
         if following.names.len() > 0 {
             self.following = Some(following);
-            return ctx.notify(FollowNext);
+            return self.follow_later(ctx);
         }
         self.watch_memory(ctx);
         self.try_all_cells();
         if following.replaces {
             self.event(Event::SetThresholdTs, ctx);
         }
+    }
+
+    /// Has the next pools follow a reload when everybody else has had a turn: also those who are not the manager.
+    fn follow_later(&self, ctx: &mut Context<Self>) {
+        let turn = yield_now().into_actor(self);
+        ctx.spawn(turn.map(|(), manager, ctx| {
+            let following = manager.following.take();
+            if let Some(following) = following.filter(|_| !manager.shutting_down) {
+                manager.follow_names(following, POOLS_EACH_TURN, ctx);
+            }
+        }));
     }
 
     /// Notes what the cells of a pool are made by now, and returns it.
@@ -309,8 +306,9 @@ impl ProcManager {
         let mut are_others = false;
         for name in spoken {
             let (command, abilities) = self.known_of_language(&name);
+            let is_configured = self.settings.languages.get(&name).is_some();
             for pool in self.pools.iter_mut().filter(|pool| pool.language == name) {
-                are_others |= !pool.is_going && pool.command != command;
+                are_others |= is_configured && !pool.is_going && pool.command != command;
                 pool.command = Arc::clone(&command);
                 pool.abilities = Arc::clone(&abilities);
             }

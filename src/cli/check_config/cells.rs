@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 

@@ -10,5 +10,6 @@ mod forgetting;
 mod native_language;
 mod pressure;
 mod prompts_together;
+mod reload;
 mod reuse;
 mod starts;
