@@ -18,6 +18,7 @@ use divan::{AllocProfiler, Bencher, black_box};
 use serde_json::json;
 use settee::actors::job_supervisor;
 use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use settee::app::replication::{defaults, http_config};
 use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, NewRun, StopJob};
 use settee::messages::replication_scheduler::{AddJob, Added, GetCounts, Reschedule};
 use settee::metrics::Metrics;
@@ -27,7 +28,7 @@ use settee::policy::schedule::{
 };
 use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
-use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
+use settee::replication::spec::{DocRef, Replication, UserCtx};
 use slog::{Discard, Logger, o};
 
 #[global_allocator]
@@ -276,7 +277,11 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
             max_jobs: running,
             ..Settings::default()
         },
-        http: Http::new(Default::default(), &Logger::root(Discard, o!())).expect("HTTP"),
+        http: Http::new(
+            http_config(&Default::default()),
+            &Logger::root(Discard, o!()),
+        )
+        .expect("HTTP"),
         jobs: Box::new(|run| Ok(job_supervisor::run(IdleJob(run)))),
         metrics: Metrics::new().replication(),
         log: Logger::root(Discard, o!()),
@@ -290,7 +295,12 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
         });
         let (database, id) = ("_replicator".into(), format!("account-{n:06}"));
         let doc = Some(DocRef { database, id });
-        let replication = Replication::parse(&body, &Defaults::default(), UserCtx::default(), doc);
+        let replication = Replication::parse(
+            &body,
+            &defaults(&Default::default()),
+            UserCtx::default(),
+            doc,
+        );
         let (base, ext) = (format!("{n:032x}"), "+continuous".into());
         let job = AddJob::new(
             replication.expect("it is right"),

@@ -18,13 +18,14 @@ use actix::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use settee::actors::replication_job::ReplicationJob;
+use settee::app::replication::{defaults, http_config};
 use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun};
 use settee::policy::schedule::Run;
 use settee::replication::counters::Stats;
-use settee::replication::endpoint::{Http, HttpConfig, HttpSettings, Request};
+use settee::replication::endpoint::{Http, HttpSettings, Request};
 use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
-use settee::replication::spec::{Defaults, Replication, UserCtx};
+use settee::replication::spec::{Replication, UserCtx};
 use slog::{Discard, Logger, o};
 use tokio::sync::mpsc;
 
@@ -75,12 +76,21 @@ fn replication(shape: Shape, workers: usize) -> Replication {
     let body = json!({
         "source": url(endpoint::start(shape)), "target": url(endpoint::start(shape)),
         "worker_processes": workers, "worker_batch_size": BATCH});
-    Replication::parse(&body, &Defaults::default(), UserCtx::default(), None)
-        .expect("a replication")
+    Replication::parse(
+        &body,
+        &defaults(&Default::default()),
+        UserCtx::default(),
+        None,
+    )
+    .expect("a replication")
 }
 
 fn http() -> Http {
-    Http::new(HttpConfig::default(), &Logger::root(Discard, o!())).expect("HTTP")
+    Http::new(
+        http_config(&Default::default()),
+        &Logger::root(Discard, o!()),
+    )
+    .expect("HTTP")
 }
 
 async fn replicate(replication: Replication, documents: usize) {

@@ -103,13 +103,13 @@ impl OsProcess {
         let described = (backend.child).describe(exit, backend.reports.as_ref(), answered);
         let reports = backend.reports.as_ref();
         let met = reports.and_then(|reports| reports.met);
-        let by_order = reports.is_some_and(|reports| reports.is_hosts);
+        let is_hosts_fault = reports.is_some_and(|reports| reports.is_hosts_fault);
         let exit_report = ExitReport {
             exit: Some(described),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
             met,
-            by_order,
+            is_hosts_fault,
         };
         self.exited(exit_report, exit.is_success(), ctx);
     }

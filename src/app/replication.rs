@@ -49,7 +49,8 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::otp::tell::Tell;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::{Database, DocStates, http_config};
+use crate::replicator::{Database, DocStates};
+pub use crate::replicator::{defaults, http_config};
 use blocking;
 use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;
@@ -479,12 +480,12 @@ mod tests {
     fn effect(config: &Replicator) -> String {
         let http = http_config(config);
         let log = Logger::root(slog::Discard, slog::o!());
-        let shared = Http::new(Default::default(), &log).unwrap();
+        let shared = Http::new(http_config(&Default::default()), &log).unwrap();
         let job = job_settings(config, shared, identity(), FilterPool::none());
         format!(
             "{:?} {:?} {:?} {:?} {:?} {:?} {} {:?}",
             (schedule_settings(config), job_threads(config)),
-            crate::replicator::defaults(config),
+            defaults(config),
             (
                 job.startup_jitter,
                 job.health_threshold,

@@ -8,6 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::os::fd::RawFd;
 
 use child::cell::launcher::{self, Request};
 use child::cell::{own, subordinate};
@@ -59,6 +60,11 @@ fn report_own(mode: &str) -> i32 {
     if printed.is_ok() { 0 } else { USAGE_STATUS }
 }
 
+fn descriptor(option: &str, word: Option<&OsStr>) -> Result<RawFd, String> {
+    let number = word.and_then(|word| word.to_str()?.parse().ok());
+    number.ok_or_else(|| format!("{option} needs the number of a descriptor"))
+}
+
 fn read(arguments: &[OsString]) -> Result<Request, String> {
     let mut words = arguments.iter().map(OsString::as_os_str);
     let (mut report_to, mut users, mut only_report) = (None, None, false);
@@ -69,20 +75,8 @@ fn read(arguments: &[OsString]) -> Result<Request, String> {
             .ok_or("the cell's JSON is missing")?;
         match word {
             "--report" => only_report = true,
-            "--report-to" => {
-                let number = words
-                    .next()
-                    .and_then(OsStr::to_str)
-                    .and_then(|text| text.parse().ok());
-                report_to = Some(number.ok_or("--report-to needs the number of a descriptor")?);
-            }
-            "--users" => {
-                let number = words
-                    .next()
-                    .and_then(OsStr::to_str)
-                    .and_then(|text| text.parse().ok());
-                users = Some(Ok(number.ok_or("--users needs the number of a descriptor")?));
-            }
+            "--report-to" => report_to = Some(descriptor(word, words.next())?),
+            "--users" => users = Some(Ok(descriptor(word, words.next())?)),
             "--no-users" => {
                 let why = words.next().unwrap_or_default();
                 users = Some(Err(why.to_string_lossy().into_owned()));

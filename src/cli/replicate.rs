@@ -58,7 +58,6 @@ use outcome::{CORRECT_FILTER, GIVE_PASSWORD, explain, settings_to_correct, summa
 use progress::Progress;
 use refusals::Refusals;
 pub(super) use verify::Comparing;
-use verify::Comparison;
 
 /// Options of `settee replicate`.
 #[derive(Debug, clap::Args)]
@@ -265,20 +264,10 @@ impl Run<'_> {
         if self.replicates && !self.replicate(&prepared, filters.clone()).await? {
             return Ok(false);
         }
-        let Some(comparing) = self.comparing else {
-            return Ok(false);
-        };
-        let comparison = Comparison {
-            replication: &self.replication,
-            config: &self.config.replicator,
-            http: &prepared.http,
-            identity: &prepared.identity,
-            id: &prepared.id,
-            filters: &filters,
-            refused: self.refused,
-            log: self.log,
-        };
-        comparison.run(&comparing).await
+        match self.comparing.take() {
+            Some(comparing) => self.compare(&comparing, &prepared, &filters).await,
+            None => Ok(false),
+        }
     }
 
     /// Returns whether everything is replicated; not so after an interrupt.

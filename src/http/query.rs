@@ -27,7 +27,10 @@ use crate::query_server::run_time::RunTime;
 const RAW_VALUE_BYTES: usize = 64;
 
 /// `POST /_query/NAME`, where the body is one JSON object.
-pub(super) fn route(name: FunctionName) -> Route {
+pub(super) fn route(name: &str) -> Route {
+    let name: FunctionName = name
+        .parse()
+        .expect("HTTP: a route has a handler, or is a function's");
     to(move |request, payload, shared, user| call(name, request, payload, shared, user))
 }
 

@@ -30,7 +30,6 @@ use super::{
 };
 use crate::audit::{PendingOrder, Sender};
 use crate::messages::arguments::Arguments;
-use crate::messages::function::FunctionName;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, Route, check_name};
 use crate::query_server::request_id::RequestId;
 use crate::replicator::JobOrder;
@@ -78,20 +77,6 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Limits => to(query::limits),
         Route::MapStream => to(map_stream::map).guard(lines()),
         Route::ListStream => to(list_stream::list).guard(lines()),
-        Route::MapDocs => query::route(FunctionName::MapDocs),
-        Route::Reduce => query::route(FunctionName::Reduce),
-        Route::Rereduce => query::route(FunctionName::Rereduce),
-        Route::Finalize => query::route(FunctionName::Finalize),
-        Route::IndexDocs => query::route(FunctionName::IndexDocs),
-        Route::TryCompile => query::route(FunctionName::TryCompile),
-        Route::DdocPrompt => query::route(FunctionName::DdocPrompt),
-        Route::ValidateDocs => query::route(FunctionName::ValidateDocs),
-        Route::FilterDocs => query::route(FunctionName::FilterDocs),
-        Route::FilterView => query::route(FunctionName::FilterView),
-        Route::Show => query::route(FunctionName::Show),
-        Route::List => query::route(FunctionName::List),
-        Route::Update => query::route(FunctionName::Update),
-        Route::Rewrite => query::route(FunctionName::Rewrite),
         Route::Functions => to(functions::list),
         Route::Tenants => to(functions::tenants),
         Route::TenantLog => to(tenant_log::log),
@@ -148,6 +133,8 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::GetDoc | Route::GetReserved => to(replicator::get),
         Route::PutDoc | Route::PutReserved => to(replicator::put),
         Route::DeleteDoc | Route::DeleteReserved => to(replicator::delete),
+        // A function's route has its name.
+        function => query::route(function.into()),
     }
 }
 

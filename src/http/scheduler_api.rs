@@ -24,7 +24,6 @@ use crate::messages::arguments::{Arguments, is_object};
 use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{DocState, JobOrder, NAME};
-use policy::schedule::JobState;
 
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
@@ -40,8 +39,7 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
 
 /// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
 fn right_to_list(states: &[DocState]) -> Right {
-    let is_of_jobs = |state: &DocState| JobState::ALL.iter().any(|job| job.name() == state.name());
-    if states.iter().all(is_of_jobs) {
+    if states.iter().all(|state| state.of_job().is_some()) {
         Right::Look
     } else {
         Right::Inspect

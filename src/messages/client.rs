@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::{FunctionName, FunctionRequest};
+use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
 use crate::operations::{CallName, NAME_BYTES_MAX, check_name};
@@ -163,10 +163,6 @@ fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
 impl<'a> Call<'a> {
     /// Makes the call `name` of its arguments.
     fn of(name: CallName, arguments: &Arguments<'a>) -> Parsed<Self> {
-        let function = |name| -> Parsed<Self> {
-            let request = FunctionRequest::of(name, arguments)?;
-            Ok(Self::Function(Box::new(request)))
-        };
         Ok(match name {
             CallName::GetProc => Self::get_proc(arguments)?,
             CallName::Prompt => Self::prompt(arguments)?,
@@ -187,20 +183,12 @@ impl<'a> Call<'a> {
                 name: arguments.string("name")?,
                 password: arguments.string("password")?,
             },
-            CallName::MapDocs => function(FunctionName::MapDocs)?,
-            CallName::Reduce => function(FunctionName::Reduce)?,
-            CallName::Rereduce => function(FunctionName::Rereduce)?,
-            CallName::Finalize => function(FunctionName::Finalize)?,
-            CallName::IndexDocs => function(FunctionName::IndexDocs)?,
-            CallName::TryCompile => function(FunctionName::TryCompile)?,
-            CallName::DdocPrompt => function(FunctionName::DdocPrompt)?,
-            CallName::ValidateDocs => function(FunctionName::ValidateDocs)?,
-            CallName::FilterDocs => function(FunctionName::FilterDocs)?,
-            CallName::FilterView => function(FunctionName::FilterView)?,
-            CallName::Show => function(FunctionName::Show)?,
-            CallName::List => function(FunctionName::List)?,
-            CallName::Update => function(FunctionName::Update)?,
-            CallName::Rewrite => function(FunctionName::Rewrite)?,
+            // A call that runs functions is a function's name.
+            function => {
+                let name: &str = function.into();
+                let name = name.parse().map_err(|_| ErrorReply::internal())?;
+                Self::Function(Box::new(FunctionRequest::of(name, arguments)?))
+            }
         })
     }
 
@@ -364,6 +352,17 @@ mod tests {
             CallName::Cancel,
         ];
         assert_eq!(free, [&held[..], &[CallName::Auth]].concat());
+    }
+
+    #[test]
+    fn every_name_of_a_call_is_taken() {
+        for name in CallName::VARIANTS {
+            let name: &str = name.into();
+            let line = format!(r#"{{"call":"{name}"}}"#);
+            if let Err(bad) = Request::parse(line.as_bytes(), None) {
+                assert_eq!(bad.error.name, "bad_request", "{name}");
+            }
+        }
     }
 
     #[test]

@@ -89,13 +89,7 @@ pub(crate) struct Costs {
 
 impl AddAssign for Costs {
     fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.errors += other.errors;
-        self.kills += other.kills;
-        self.wait_us += other.wait_us;
-        self.run_us += other.run_us;
-        self.cpu_us += other.cpu_us;
-        self.bytes += other.bytes;
+        *self = self.with(&other, |own, other| own + other);
     }
 }
 
@@ -115,14 +109,18 @@ impl Costs {
 
     /// Returns what was added since it was `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn with(&self, other: &Self, figure: fn(u64, u64) -> u64) -> Self {
         Self {
-            calls: self.calls.saturating_sub(before.calls),
-            errors: self.errors.saturating_sub(before.errors),
-            kills: self.kills.saturating_sub(before.kills),
-            wait_us: self.wait_us.saturating_sub(before.wait_us),
-            run_us: self.run_us.saturating_sub(before.run_us),
-            cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
-            bytes: self.bytes.saturating_sub(before.bytes),
+            calls: figure(self.calls, other.calls),
+            errors: figure(self.errors, other.errors),
+            kills: figure(self.kills, other.kills),
+            wait_us: figure(self.wait_us, other.wait_us),
+            run_us: figure(self.run_us, other.run_us),
+            cpu_us: figure(self.cpu_us, other.cpu_us),
+            bytes: figure(self.bytes, other.bytes),
         }
     }
 }

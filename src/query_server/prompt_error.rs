@@ -54,9 +54,9 @@ pub struct ExitReport {
     /// The limit of its cell that it met, if it did: what it ran needs more than it may have.
     #[serde(skip)]
     pub met: Option<MetLimit>,
-    /// Whether somebody ordered it, or the machine did not let it start: nobody but who runs the machine is to blame.
+    /// Whether the end is the host's fault: an operator stopped the process, or the machine did not let it start.
     #[serde(skip)]
-    pub by_order: bool,
+    pub is_hosts_fault: bool,
 }
 
 impl ExitReport {
@@ -68,7 +68,7 @@ impl ExitReport {
         );
         Self {
             exit: Some(exit),
-            by_order: by.is_some(),
+            is_hosts_fault: by.is_some(),
             ..Self::default()
         }
     }
@@ -76,7 +76,7 @@ impl ExitReport {
     /// Returns whether somebody ended it who is not this service, or by an order to it: the system, or who runs the
     /// machine.
     pub(crate) fn is_from_outside(&self) -> bool {
-        self.by_order || matches!(self.status, Some(KILLED | TERMINATED))
+        self.is_hosts_fault || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
     /// Returns how it ended and what it said last, in words that follow its name.
@@ -236,7 +236,7 @@ impl PromptError {
     pub(crate) fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(exit_report) => {
-                !exit_report.by_order && exit_report.exit.as_deref() != Some(TOLD_TO_STOP)
+                !exit_report.is_hosts_fault && exit_report.exit.as_deref() != Some(TOLD_TO_STOP)
             }
             Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
             Self::NotRun { because } => because.is_own_end(),
@@ -258,7 +258,7 @@ impl PromptError {
         match self {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,
             Self::NotRun { because } => because.fault(),
-            Self::Exited(exit_report) if exit_report.by_order => Fault::Host,
+            Self::Exited(exit_report) if exit_report.is_hosts_fault => Fault::Host,
             Self::Exited(exit_report) if exit_report.met.is_some() => Fault::Client,
             Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
                 Fault::Client

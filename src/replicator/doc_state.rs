@@ -1,32 +1,35 @@
 //! The states in which documents and their jobs are listed.
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr};
 
-use super::state::{COMPLETED, FAILED};
 use policy::counted::Class;
 use policy::schedule::JobState;
 
 /// What a document is in lists, or its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, EnumString, IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum DocState {
     /// It has no job yet, because something went wrong; it is tried again.
-    Error,
+    Error = 1,
     /// Its job waits for its turn.
-    Pending,
+    Pending = 2,
     /// Its job runs.
-    Running,
+    Running = 3,
     /// Its job waits because it crashed.
-    Crashing,
+    Crashing = 4,
     /// Its replication is done.
-    Completed,
+    Completed = 5,
     /// It never will run.
-    Failed,
+    Failed = 6,
     /// Its job is not to run until it is resumed. In lists of jobs only.
-    Paused,
+    Paused = 7,
     /// Nobody has read it yet, or its id is not known. Also read for a name that a later version gives.
     #[serde(other)]
-    Initializing,
+    Initializing = 0,
 }
 
 impl DocState {
@@ -45,23 +48,13 @@ impl DocState {
     pub const TROUBLED: [Self; 2] = [Self::Error, Self::Failed];
 
     /// Returns its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Initializing => "initializing",
-            Self::Error => "error",
-            Self::Pending => JobState::Pending.name(),
-            Self::Running => JobState::Running.name(),
-            Self::Crashing => JobState::Crashing.name(),
-            Self::Completed => COMPLETED,
-            Self::Failed => FAILED,
-            Self::Paused => JobState::Paused.name(),
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Returns the state of a name; none for any other text.
     pub fn of_name(name: &str) -> Option<Self> {
-        let mut all = Self::OF_DOCS.into_iter().chain([Self::Paused]);
-        all.find(|state| state.name() == name)
+        name.parse().ok()
     }
 
     /// Returns the names of all states of jobs and documents, with commas between them.
@@ -71,27 +64,17 @@ impl DocState {
     }
 
     /// Returns what a job is in lists of jobs; none for a state that only documents without a job have.
-    pub const fn of_job(self) -> Option<JobState> {
-        match self {
-            Self::Pending => Some(JobState::Pending),
-            Self::Running => Some(JobState::Running),
-            Self::Crashing => Some(JobState::Crashing),
-            Self::Paused => Some(JobState::Paused),
-            Self::Initializing | Self::Error | Self::Completed | Self::Failed => None,
-        }
+    pub fn of_job(self) -> Option<JobState> {
+        let mut jobs = JobState::ALL.into_iter();
+        jobs.find(|job| Self::from(*job) == self)
     }
 
     /// Returns the class that documents in this state are counted in.
     pub(super) const fn class(self) -> Class {
         match self {
-            Self::Initializing => 0,
-            Self::Error => 1,
             // Lists of documents do not tell them apart.
-            Self::Pending | Self::Paused => 2,
-            Self::Running => 3,
-            Self::Crashing => 4,
-            Self::Completed => 5,
-            Self::Failed => 6,
+            Self::Paused => Self::Pending as Class,
+            state => state as Class,
         }
     }
 

@@ -8,6 +8,8 @@
 //!           after_doc_read/2.
 //! DIFFERS   The reason of an error is always plain text; CouchDB prints some as Erlang terms.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -250,7 +252,8 @@ pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Repl
 /// Returns what a document asks for, under whatever configuration; none where it asks for no
 /// replication.
 pub(crate) fn asked_by(id: &str, members: &DocMembers) -> Option<Replication> {
-    parse(id, members, &Defaults::default()).ok()
+    static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| super::defaults(&Default::default()));
+    parse(id, members, &DEFAULTS).ok()
 }
 
 fn set_owner(members: &mut DocMembers, writer: &Person) -> Result<(), DocumentError> {

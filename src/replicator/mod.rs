@@ -57,7 +57,7 @@ pub fn defaults(config: &Replicator) -> Defaults {
 }
 
 /// Returns how the service speaks HTTP to databases.
-pub(crate) fn http_config(config: &Replicator) -> HttpConfig {
+pub fn http_config(config: &Replicator) -> HttpConfig {
     HttpConfig {
         request_timeout: config.request_timeout,
         verify_ssl_certificates: config.verify_ssl_certificates,
@@ -82,8 +82,6 @@ pub(crate) fn http_config(config: &Replicator) -> HttpConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::Config;
     use crate::config::keys::{REPLICATOR, names};
     use replication::spec::TUNING;
 
@@ -92,12 +90,5 @@ mod tests {
         let keys = names(REPLICATOR);
         let missing = TUNING.iter().find(|name| !keys.contains(name));
         assert_eq!(missing, None);
-    }
-
-    #[test]
-    fn the_configurations_defaults_are_those_of_replications() {
-        let config = Config::default().replicator;
-        assert_eq!(defaults(&config), Defaults::default());
-        assert_eq!(http_config(&config), HttpConfig::default());
     }
 }

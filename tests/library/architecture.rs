@@ -48,8 +48,14 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("json", &[]),
     ("mango", &["json"]),
     ("policy", &[]),
-    ("replication", &["blocking", "json", "mango", "policy"]),
-    ("store", &["blocking", "config", "policy", "test_support"]),
+    (
+        "replication",
+        &["blocking", "child", "json", "mango", "policy"],
+    ),
+    (
+        "store",
+        &["blocking", "child", "config", "policy", "test_support"],
+    ),
     ("test_support", &[]),
     ("testkit", &["child", "policy", "settee", "test_support"]),
 ];

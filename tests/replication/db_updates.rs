@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use serde_json::{Value, json};
 use settee::actors::replication_job::ReplicationJob;
+use settee::app::replication::http_config;
 use settee::messages::replication_job::{JobEnd, StopJob};
 use settee::replication::endpoint::{Http, HttpConfig};
 use settee_testkit::{TestRandom, eventually};
@@ -18,7 +19,7 @@ use crate::support::job::{Job, body_with};
 fn shared() -> Http {
     let config = HttpConfig {
         connection_close_interval: Duration::from_millis(500),
-        ..HttpConfig::default()
+        ..http_config(&Default::default())
     };
     Http::new(config, &Logger::root(Discard, o!())).unwrap()
 }

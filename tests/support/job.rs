@@ -6,17 +6,18 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use serde_json::{Value, json};
 use settee::actors::replication_job::ReplicationJob;
+use settee::app::replication::{defaults, http_config};
 use settee::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, NewRun, StopJob,
 };
 use settee::policy::schedule::Run;
 use settee::replication::counters::Stats;
 use settee::replication::crash::Crash;
-use settee::replication::endpoint::{Http, HttpConfig};
+use settee::replication::endpoint::Http;
 use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
 use settee::replication::refused::RefusedDoc;
-use settee::replication::spec::{Defaults, Replication, UserCtx};
+use settee::replication::spec::{Replication, UserCtx};
 use settee_testkit::Probe;
 use slog::{Discard, Logger, o};
 use tokio::time::timeout;
@@ -64,7 +65,7 @@ impl Job {
 
     /// What a job is started with, and who listens to it.
     pub fn prepare(body: &Value) -> (JobStart, Self) {
-        let defaults = Defaults::default();
+        let defaults = defaults(&Default::default());
         let replication = Replication::parse(body, &defaults, UserCtx::default(), None).unwrap();
         let code = body.get("filter_code").and_then(Value::as_str);
         let identity = Identity {
@@ -74,7 +75,7 @@ impl Job {
         };
         let id = replication_id(&replication, &identity, code);
         let log = Logger::root(Discard, o!());
-        let http = Http::new(HttpConfig::default(), &log).unwrap();
+        let http = Http::new(http_config(&Default::default()), &log).unwrap();
         let events = Probe::start();
         let settings = JobSettings {
             http,

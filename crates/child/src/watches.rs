@@ -1,10 +1,12 @@
 //! Watches of `epoll`, of which the kernel allows each user so many.
 //!
-//! SUMMARY   [`named`] says what is used up, where the system's own words are of a device; [`require`] finds out whether
-//!           some are left.
+//! SUMMARY   [`named`] and [`named_in`] say what is used up, where the system's own words are of a device; [`require`] finds
+//!           out whether some are left.
 //! CALLED    Where something is registered with an event loop, or event loops are made.
 
+use std::error::Error;
 use std::io;
+use std::iter::successors;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -28,6 +30,20 @@ pub fn named(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::ENOSPC) => io::Error::new(error.kind(), UsedUp(getuid())),
         _ => error,
+    }
+}
+
+/// Names what is used up in the text of an error that says what caused it; leaves texts of other errors as they are.
+#[must_use]
+pub fn named_in(text: String, error: &(dyn Error + 'static)) -> String {
+    let mut causes = successors(Some(error), |error| (*error).source());
+    let refused = causes.find_map(|error| {
+        let error = error.downcast_ref::<io::Error>()?;
+        (error.raw_os_error() == Some(libc::ENOSPC)).then(|| error.to_string())
+    });
+    match refused {
+        Some(refused) => text.replace(&refused, &UsedUp(getuid()).to_string()),
+        None => text,
     }
 }
 
@@ -112,5 +128,18 @@ mod tests {
         }
         let full_disk = io::Error::from(io::ErrorKind::StorageFull);
         assert!(remedy(&named(full_disk)).is_none());
+    }
+
+    #[test]
+    fn used_up_watches_are_named_in_the_text_of_an_error_that_they_caused() {
+        let refused = io::Error::from_raw_os_error(libc::ENOSPC);
+        let text = named_in(format!("tcp open error: {refused}"), &refused);
+        assert!(
+            text.starts_with("tcp open error: the watches of epoll"),
+            "{text}"
+        );
+        assert!(!text.contains("No space left"), "{text}");
+        let other = io::Error::from_raw_os_error(libc::ECONNREFUSED);
+        assert_eq!(named_in(other.to_string(), &other), other.to_string());
     }
 }

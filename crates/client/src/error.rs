@@ -31,11 +31,6 @@ impl ClientError {
             Self::Protocol(_) => false,
         }
     }
-
-    /// Returns whether no service answers at the other end.
-    pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Closed | Self::Protocol(_))
-    }
 }
 
 /// The error object of a reply.

@@ -59,29 +59,6 @@ impl Client {
         call: &'static str,
         arguments: &impl Serialize,
     ) -> Result<Reported, ClientError> {
-        self.reported(call, arguments).await
-    }
-
-    /// As [`Self::prompt`], with what the process wrote before its answer: `logs` and `errors` of the report. The
-    /// `reset` before has to ask for errors (`"report": true` in its configuration).
-    ///
-    /// # Errors
-    /// See [`ClientError`]; an error of the service is the outcome.
-    pub async fn prompt_reported(
-        &self,
-        proc: &str,
-        command: &impl Serialize,
-        timeout: Option<Duration>,
-    ) -> Result<Reported, ClientError> {
-        let arguments = Prompting::new(proc, command, timeout);
-        self.reported("prompt", &arguments).await
-    }
-
-    async fn reported(
-        &self,
-        call: &'static str,
-        arguments: &impl Serialize,
-    ) -> Result<Reported, ClientError> {
         #[derive(Serialize)]
         struct Asking<'a, A> {
             report: bool,
@@ -100,6 +77,21 @@ impl Client {
         };
         let report = wire::report(&line)?;
         Ok(Reported { outcome, report })
+    }
+
+    /// As [`Self::prompt`], with what the process wrote before its answer: `logs` and `errors` of the report. The
+    /// `reset` before has to ask for errors (`"report": true` in its configuration).
+    ///
+    /// # Errors
+    /// See [`ClientError`]; an error of the service is the outcome.
+    pub async fn prompt_reported(
+        &self,
+        proc: &str,
+        command: &impl Serialize,
+        timeout: Option<Duration>,
+    ) -> Result<Reported, ClientError> {
+        let arguments = Prompting::new(proc, command, timeout);
+        self.function_reported("prompt", &arguments).await
     }
 }
 

@@ -15,7 +15,7 @@ use replication::spec::Feed;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::*;
-use super::section::section;
+use super::section::{Declared, section};
 use super::store_url::StoreUrl;
 use super::value::{self, Kind};
 
@@ -121,6 +121,12 @@ section! {
         /// `[replicator.shares]`: replicator database, or user -> share, from 1 to 1000.
         #[serde(default)]
         shares: BTreeMap<String, u64>;
+    }
+}
+
+impl Default for Replicator {
+    fn default() -> Self {
+        Self::declared()
     }
 }
 

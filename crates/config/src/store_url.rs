@@ -28,7 +28,8 @@ pub(crate) const EXPECTED: &str = "text: \"postgres://user:password@host:port/da
                                    or \"\" for the file in path";
 
 /// How a connection is protected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum SslMode {
     /// Not at all.
     Disable,
@@ -39,18 +40,6 @@ pub enum SslMode {
     Require,
     /// By TLS, from the server that the URL names.
     VerifyFull,
-}
-
-impl SslMode {
-    fn of(text: &str) -> Option<Self> {
-        Some(match text {
-            "disable" => Self::Disable,
-            "prefer" => Self::Prefer,
-            "require" => Self::Require,
-            "verify-full" => Self::VerifyFull,
-            _ => return None,
-        })
-    }
 }
 
 /// The URL of a PostgreSQL database.
@@ -99,7 +88,7 @@ impl StoreUrl {
                 let known = PARAMETERS.join(", ");
                 return Err(format!("the parameter {name:?} is none of {known}"));
             }
-            if name == "sslmode" && SslMode::of(value).is_none() {
+            if name == "sslmode" && value.parse::<SslMode>().is_err() {
                 let what = "sslmode is none of disable, prefer, require, verify-full";
                 return Err(what.to_owned());
             }
@@ -115,7 +104,7 @@ impl StoreUrl {
 
     /// Returns how connections are protected.
     pub fn ssl_mode(&self) -> SslMode {
-        let mode = self.parameter("sslmode").and_then(SslMode::of);
+        let mode = self.parameter("sslmode").and_then(|mode| mode.parse().ok());
         mode.unwrap_or_default()
     }
 

@@ -120,33 +120,17 @@ impl Condition {
         Ok(Self::Equal(Operand::new(argument, order)))
     }
 
-    pub(crate) fn not_equal(argument: &str, order: Order) -> Result<Self, String> {
-        Self::equal(argument, order).map(Self::negated)
-    }
-
     pub(crate) fn less(argument: &str, order: Order) -> Result<Self, String> {
         Ok(Self::Less(Operand::new(argument, order)))
-    }
-
-    pub(crate) fn not_less(argument: &str, order: Order) -> Result<Self, String> {
-        Self::less(argument, order).map(Self::negated)
     }
 
     pub(crate) fn not_greater(argument: &str, order: Order) -> Result<Self, String> {
         Ok(Self::LessOrEqual(Operand::new(argument, order)))
     }
 
-    pub(crate) fn greater(argument: &str, order: Order) -> Result<Self, String> {
-        Self::not_greater(argument, order).map(Self::negated)
-    }
-
     pub(crate) fn one_of(argument: &str, order: Order) -> Result<Self, String> {
         let operands = Elements::of(argument).map(|text| Operand::new(text, order));
         Ok(Self::In(operands.collect()))
-    }
-
-    pub(crate) fn none_of(argument: &str, order: Order) -> Result<Self, String> {
-        Self::one_of(argument, order).map(Self::negated)
     }
 
     pub(crate) fn all(argument: &str, _: Order) -> Result<Self, String> {

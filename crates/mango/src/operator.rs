@@ -19,6 +19,13 @@ use json::cursor::Members;
 use Argument as Takes;
 use Negation::{As, Flipped, Wrapped};
 
+/// The opposite of a condition.
+macro_rules! not {
+    ($condition:ident) => {
+        |argument, order| Condition::$condition(argument, order).map(Condition::negated)
+    };
+}
+
 /// All operators.
 pub(crate) static OPERATORS: &[Operator] = &[
     // Joins and negations of selectors on the same field.
@@ -33,13 +40,13 @@ pub(crate) static OPERATORS: &[Operator] = &[
     parts("$keyMapMatch", Quantity::SomeName),
     // Conditions on the value, with their negations in an id.
     value("$eq", Takes::Any, Condition::equal, As("$ne")),
-    value("$ne", Takes::Any, Condition::not_equal, As("$eq")),
+    value("$ne", Takes::Any, not!(equal), As("$eq")),
     value("$lt", Takes::Any, Condition::less, As("$gte")),
-    value("$gte", Takes::Any, Condition::not_less, As("$lt")),
+    value("$gte", Takes::Any, not!(less), As("$lt")),
     value("$lte", Takes::Any, Condition::not_greater, As("$gt")),
-    value("$gt", Takes::Any, Condition::greater, As("$lte")),
+    value("$gt", Takes::Any, not!(not_greater), As("$lte")),
     value("$in", Takes::Values, Condition::one_of, As("$nin")),
-    value("$nin", Takes::Values, Condition::none_of, As("$in")),
+    value("$nin", Takes::Values, not!(one_of), As("$in")),
     value("$all", Takes::Values, Condition::all, Wrapped),
     value("$exists", Takes::Boolean, Condition::exists, Flipped),
     value("$type", Takes::TypeName, Condition::of_type, Wrapped),

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::endpoint::{Endpoint, Http, HttpConfig, HttpSettings, Side};
-use super::spec::{Defaults, EndpointSpec, Replication, UserCtx};
+use super::spec::{Defaults, EndpointSpec, Feed, Replication, Tuning, UserCtx};
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
@@ -284,4 +284,47 @@ pub(crate) fn spec(source: &serde_json::Value) -> EndpointSpec {
 /// Parses a replication.
 pub(crate) fn replication(body: &serde_json::Value) -> Replication {
     Replication::parse(body, &Defaults::default(), UserCtx::default(), None).unwrap()
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            request_timeout: None,
+            verify_ssl_certificates: true,
+            ssl_trusted_certificates_file: None,
+            cacert_reload_interval: Duration::from_secs(24 * 3600),
+            cert_file: None,
+            key_file: None,
+            password: None,
+            connection_close_interval: Duration::from_secs(90),
+            connect_to: None,
+            endpoints_allowed: "*".to_owned(),
+            endpoints_denied: String::new(),
+            redirects_to: String::new(),
+            sessions: true,
+            session_refresh_interval: Duration::from_secs(550),
+            session_min_update_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Self {
+            tuning: Tuning {
+                use_checkpoints: true,
+                use_bulk_get: true,
+                worker_processes: 4,
+                worker_batch_size: 500,
+                http_connections: 20,
+                connection_timeout: Duration::from_secs(30),
+                retries_per_request: 5,
+                checkpoint_interval: Duration::from_secs(30),
+                feed: Feed::default(),
+            },
+            valid_endpoint_protocols: names(&["http", "https"]),
+            valid_proxy_protocols: names(&["http", "https", "socks5"]),
+        }
+    }
 }

@@ -57,7 +57,7 @@ pub enum OpenProblem {
     Full(String),
     /// It takes no writes now, from anybody.
     ReadOnly(String),
-    /// Too many files or connections are open, or there is too little memory.
+    /// Too many files or connections are open, or there is too little memory, or no watch of `epoll` left.
     Limit(String),
     /// It was read, and is damaged.
     Damaged(String),
@@ -104,7 +104,7 @@ impl OpenError {
                 "mount its disk for writing, or name the primary of the database; the next request tries again"
             }
             OpenProblem::Limit(_) => {
-                "raise the limit on open files, memory or connections; the next request tries again"
+                "raise the limit that is named, on open files, watches of epoll, memory or connections; the next request tries again"
             }
             OpenProblem::Damaged(_) => {
                 "stop the service, move this one away, and import the last export with `settee jobs import --replace`; without one see docs/operations.md, When something is lost"
@@ -135,7 +135,7 @@ impl OpenError {
 }
 
 /// What Linux says when this process, or the machine, has too many files open: EMFILE, ENFILE.
-const TOO_MANY_FILES: [i32; 2] = [24, 23];
+pub(crate) const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
 impl From<io::Error> for OpenProblem {
     fn from(error: io::Error) -> Self {

@@ -126,6 +126,26 @@ impl ExportRow {
         revision.ok_or_else(|| format!("the revision {} of {} is none", self.rev, self.id))
     }
 
+    /// Takes the next rows: at most this many, or so many bytes and one row.
+    ///
+    /// # Errors
+    /// That of a row.
+    pub fn next_of<E>(
+        rows: &mut impl Iterator<Item = Result<Self, E>>,
+        most: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Self>, E> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while taken.len() < most
+            && bytes < bytes_max
+            && let Some(row) = rows.next().transpose()?
+        {
+            bytes += row.doc.get().len();
+            taken.push(row);
+        }
+        Ok(taken)
+    }
+
     /// Returns the rest of its id if it is a `_local/` document.
     pub fn local(&self) -> Option<&str> {
         self.id.strip_prefix(LOCAL)

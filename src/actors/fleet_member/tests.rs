@@ -198,7 +198,7 @@ impl World {
             jobs: Box::new(jobs),
             live: Default::default(),
             states: Arc::clone(&states),
-            http: Http::new(Default::default(), &log).unwrap(),
+            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
             metrics: Metrics::new().replication(),
             log: log.clone(),
         });
@@ -209,7 +209,7 @@ impl World {
             database: Database::new(self.store.clone(), Arc::clone(&states), config.clone()),
             fleet: Some(connection.clone()),
             scheduler: scheduler.clone(),
-            http: Http::new(Default::default(), &log).unwrap(),
+            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
             identity: ServerIdentity::default(),
             config,
             log: log.clone(),

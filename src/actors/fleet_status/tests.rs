@@ -46,7 +46,7 @@ impl Member {
     fn start(fleet: &Arc<FakeFleet>, address: &str, epoch: Epoch) -> Self {
         let log = Logger::root(Discard, o!());
         let (states, metrics): (Arc<DocStates>, _) = (Arc::default(), Metrics::new());
-        let http = || Http::new(Default::default(), &log).unwrap();
+        let http = || Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             settings: Settings {
                 max_jobs: 0,

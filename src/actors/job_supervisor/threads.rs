@@ -164,7 +164,10 @@ mod tests {
 
     fn threads() -> JobThreads {
         let log = Logger::root(Discard, o!());
-        JobThreads::new(Http::new(Default::default(), &log).unwrap(), &log)
+        JobThreads::new(
+            Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
+            &log,
+        )
     }
 
     /// Starts a run, and returns it with the thread that it is on.

@@ -453,7 +453,7 @@ impl ProcManager {
     fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
         let shared = &self.procs.get(&proc)?.shared;
         let report = shared.exit_error()?.exit_report();
-        let report = report.filter(|report| report.by_order)?;
+        let report = report.filter(|report| report.is_hosts_fault)?;
         let status = self.core.status(proc.pool, self.clock.now());
         let held = status.procs.iter().find(|held| held.proc == proc)?;
         let reason = format!("the process {}", report.told());

@@ -24,7 +24,7 @@ use replication::counters::Counter;
 use replication::crash::Crash;
 use replication::endpoint::Endpoint;
 use replication::filter::Filter;
-use replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody, Side};
+use replication::log::{self, Checkpoint, CheckpointError, CheckpointRun, LogBody, Side};
 use replication::progress::Progress;
 use replication::seq::Seq;
 
@@ -39,23 +39,12 @@ pub(super) struct Checkpoints {
     pub(super) source: Endpoint,
     /// Source and target; none while a checkpoint is being made.
     sides: Option<(Side, Side)>,
-    run: Rc<Run>,
+    run: Rc<CheckpointRun>,
     use_checkpoints: bool,
     /// Checkpoint intervals since there was anything to record or the databases were checked.
     idle: u32,
     /// What the replication answers in the end.
     result: Box<RawValue>,
-}
-
-/// What all checkpoints of a run have in common.
-#[derive(Debug)]
-struct Run {
-    session_id: String,
-    start_seq: Seq,
-    start_time: SystemTime,
-    history: Vec<HistoryEntry>,
-    by_doc_ids: bool,
-    owner_epoch: Option<u64>,
 }
 
 /// A checkpoint that was made, or not.
@@ -69,7 +58,7 @@ impl Checkpoints {
     pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
         let replication = &start.run.replication;
         let options = &replication.options;
-        let run = Run {
+        let run = CheckpointRun {
             session_id: session_id(),
             start_seq: opened.start_seq.clone(),
             start_time: replication.start_time,
@@ -154,15 +143,10 @@ impl ReplicationJob {
         let run = Rc::clone(&checkpoints.run);
         let making = async move {
             let checkpoint = Checkpoint {
-                session_id: &run.session_id,
+                run: &run,
                 seq: &through.1,
-                start_seq: &run.start_seq,
-                start_time: run.start_time,
                 end_time: SystemTime::now(),
                 stats: &stats,
-                history: &run.history,
-                by_doc_ids: run.by_doc_ids,
-                owner_epoch: run.owner_epoch,
             };
             let body = log::checkpoint(&mut source, &mut target, &checkpoint).await;
             Made {

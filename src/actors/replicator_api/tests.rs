@@ -39,7 +39,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
         live: Default::default(),
         states: Arc::clone(&states),
-        http: Http::new(Default::default(), &log).unwrap(),
+        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
         metrics: Metrics::new().replication(),
         log: log.clone(),
     });
@@ -50,7 +50,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         database: Database::new(store, states, config.clone()),
         fleet: None,
         scheduler: RegisteredName::new(scheduler.clone()),
-        http: Http::new(Default::default(), &log).unwrap(),
+        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
         identity: ServerIdentity::default(),
         config,
         log,

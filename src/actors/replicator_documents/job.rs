@@ -162,7 +162,8 @@ mod tests {
     #[actix_rt::test]
     async fn a_job_has_the_past_of_its_row_unless_the_document_asks_for_something_else() {
         let log = Logger::root(Discard, o!());
-        let http = Http::new(Default::default(), &log).expect("there are no files to read");
+        let http = Http::new(crate::replicator::http_config(&Default::default()), &log)
+            .expect("there are no files to read");
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             settings: Settings::default(),
             jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),

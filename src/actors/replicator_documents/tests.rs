@@ -51,7 +51,7 @@ async fn a_start_asks_what_is_kept_of_the_jobs_of_many_documents_at_once() {
         jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
         live: Default::default(),
         states: Arc::clone(&states),
-        http: Http::new(Default::default(), &log).unwrap(),
+        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
         metrics: Metrics::new().replication(),
         log: log.clone(),
     });
@@ -61,7 +61,7 @@ async fn a_start_asks_what_is_kept_of_the_jobs_of_many_documents_at_once() {
         database: Database::new(store, states, config.clone()),
         fleet: None,
         scheduler: scheduler.clone(),
-        http: Http::new(Default::default(), &log).unwrap(),
+        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
         identity: ServerIdentity::default(),
         config,
         log,

@@ -11,7 +11,6 @@ mod plan;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -20,6 +19,7 @@ use slog::{Discard, Logger, o};
 
 use self::file::{Databases, Entry, Mistake, Reference};
 use self::plan::{Documents, MARK, Plan};
+use super::order::is_confirmed;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
@@ -98,7 +98,12 @@ pub(super) async fn apply(
     if plan.writes.is_empty() || args.dry_run {
         return Ok(());
     }
-    if !args.yes && !is_confirmed(removed)? {
+    let proof = (removed > 0).then(|| removed.to_string());
+    let question = match removed {
+        0 => "Apply this?".to_owned(),
+        _ => format!("Apply this? It removes {removed}."),
+    };
+    if !args.yes && !is_confirmed(&question, proof)? {
         let hint = match removed {
             0 => "answer y, or give --yes".to_owned(),
             _ => format!("answer {removed}, how many it removes, or give --yes"),
@@ -106,23 +111,6 @@ pub(super) async fn apply(
         return Err(CliError::new(Exit::Usage, "nothing was changed", hint));
     }
     write(service, &plan.writes).await
-}
-
-/// Asks on standard error, and reads the answer: where something is removed, how much.
-fn is_confirmed(removed: usize) -> Result<bool, CliError> {
-    let choice = match removed {
-        0 => "[y/N]".to_owned(),
-        _ => format!("It removes {removed}. Type {removed} to do it:"),
-    };
-    output::print_error(&format!("Apply this? {choice} "));
-    let _ = io::stderr().flush();
-    let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer);
-    read.map_err(|error| CliError::io("standard input", &error))?;
-    Ok(match removed {
-        0 => matches!(answer.trim(), "y" | "Y" | "yes"),
-        _ => answer.trim() == removed.to_string(),
-    })
 }
 
 /// Returns the documents that the file describes.

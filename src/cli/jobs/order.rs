@@ -168,19 +168,24 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
     } else {
         String::new()
     };
-    let proof = proof(name, answer);
+    let question = format!(
+        "{}{more}{loading}{verb} {jobs}?",
+        groups(shown, Layout::default())
+    );
+    is_confirmed(&question, proof(name, answer))
+}
+
+/// Asks a question on standard error, and reads a yes, or the proof where one has to be typed.
+///
+/// # Errors
+/// The terminal fails.
+pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> Result<bool, CliError> {
     let choice = proof.as_ref().map_or_else(
         || "[y/N]".to_owned(),
         |proof| format!("Type {} to do it:", printable(proof)),
     );
-    let question = format!(
-        "{}{more}{loading}{verb} {jobs}? {choice} ",
-        groups(shown, Layout::default())
-    );
     let failed = |error| CliError::io("the terminal", &error);
-    io::stderr()
-        .write_all(question.as_bytes())
-        .map_err(failed)?;
+    write!(io::stderr(), "{question} {choice} ").map_err(failed)?;
     let mut line = String::new();
     io::stdin().read_line(&mut line).map_err(failed)?;
     Ok(match proof {

@@ -335,14 +335,7 @@ async fn send(
 ) -> Result<(), CliError> {
     let (mut sent, mut refused) = (0, 0);
     loop {
-        let (mut some, mut bytes) = (Vec::new(), 0);
-        while some.len() < DOCUMENTS_MAX && bytes < BYTES_MAX {
-            let Some(row) = rows.next().transpose()? else {
-                break;
-            };
-            bytes += row.doc.get().len();
-            some.push(row);
-        }
+        let some = ExportRow::next_of(&mut rows, DOCUMENTS_MAX, BYTES_MAX)?;
         if some.is_empty() {
             break;
         }

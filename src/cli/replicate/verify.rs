@@ -1,6 +1,6 @@
 //! Compares both sides of a replication, and tells what the target lacks.
 //!
-//! SUMMARY   [`Comparison::run`] opens both databases, has them compared by [`Verifier`], prints a line for each
+//! SUMMARY   [`Run::compare`] opens both databases, has them compared by [`Verifier`], prints a line for each
 //!           difference as it is found, and a sum at the end.
 //! CALLED    By `settee replicate --verify` and `settee jobs verify`.
 
@@ -12,23 +12,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
-use slog::Logger;
 
 use super::outcome::explain;
 use super::progress::duration;
 use super::resume::{Compared, ResumeFile};
+use super::{Prepared, Run};
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::cli::table::{count, printable};
 use crate::cli::terminal::{clear_line, draw_line};
-use crate::config::Replicator;
-use replication::endpoint::{Http, HttpSettings};
+use replication::endpoint::HttpSettings;
 use replication::filter::{FilterHere, FilterPool};
-use replication::id::{Identity, ReplicationId};
 use replication::open::{changes_pending, open_endpoint};
-use replication::refused::RefusedDoc;
 use replication::seq::Seq;
-use replication::spec::Replication;
 use replication::verify::{Counts, Step, Verifier};
 
 /// How both sides are compared.
@@ -44,41 +40,34 @@ pub(in crate::cli) struct Comparing {
     pub(in crate::cli) one_of: Option<String>,
 }
 
-/// What is compared.
-pub(super) struct Comparison<'a> {
-    pub(super) replication: &'a Replication,
-    pub(super) config: &'a Replicator,
-    pub(super) http: &'a Http,
-    pub(super) identity: &'a Identity,
-    pub(super) id: &'a ReplicationId,
-    pub(super) filters: &'a FilterPool,
-    pub(super) refused: Vec<RefusedDoc>,
-    pub(super) log: Logger,
-}
-
-impl Comparison<'_> {
+impl Run<'_> {
     /// Compares and reports. Returns whether it came to the end; of one of several, whether the target lacks nothing.
     ///
     /// # Errors
     /// The target lacks something (exit code 65), or a database does not answer.
-    pub(super) async fn run(self, how: &Comparing) -> Result<bool, CliError> {
-        let options = &self.replication.options;
-        let threshold = self.config.health_threshold;
+    pub(super) async fn compare(
+        self,
+        how: &Comparing,
+        prepared: &Prepared,
+        filters: &FilterPool,
+    ) -> Result<bool, CliError> {
+        let (replication, config) = (&self.replication, &self.config.replicator);
+        let (options, threshold) = (&replication.options, config.health_threshold);
         let endpoint = |spec, settings| {
-            let made = self.http.endpoint(spec, settings);
+            let made = prepared.http.endpoint(spec, settings);
             made.map_err(|error| explain(&error.into()))
         };
         let of_source = HttpSettings::of_source(options, threshold);
-        let source = endpoint(&self.replication.source, of_source)?;
+        let source = endpoint(&replication.source, of_source)?;
         let of_target = HttpSettings::of_target(options, threshold);
-        let target = endpoint(&self.replication.target, of_target)?;
+        let target = endpoint(&replication.target, of_target)?;
         for side in [&source, &target] {
             let opened = open_endpoint(side, None).await;
             opened.map_err(|crash| explain(&crash))?;
         }
-        let (id, identity) = (self.id, self.identity);
-        let id_max = self.config.max_document_id_length;
-        let filter = FilterHere::open(self.replication, id, identity, &source, self.filters)
+        let Prepared { id, identity, .. } = prepared;
+        let id_max = config.max_document_id_length;
+        let filter = FilterHere::open(replication, id, identity, &source, filters)
             .await
             .map_err(|crash| explain(&crash))?;
         let mut report = Report::new(how);

@@ -17,7 +17,12 @@ fn person(name: &str, is_admin: bool) -> Person {
 
 fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError> {
     let mut incoming = incoming(value);
-    check(id, &mut incoming, writer, &Defaults::default())?;
+    check(
+        id,
+        &mut incoming,
+        writer,
+        &crate::replicator::defaults(&Default::default()),
+    )?;
     Ok(incoming.members.value())
 }
 

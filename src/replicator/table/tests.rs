@@ -13,7 +13,7 @@ use crate::replicator::lease::{DocLease, EpochLease};
 use crate::replicator::members::DocMembers;
 use policy::ownership::{Claim, Epoch, Request};
 use replication::id::ReplicationId;
-use replication::spec::{Defaults, Replication};
+use replication::spec::Replication;
 
 /// Returns what a document asks for.
 pub(super) fn replication(doc: &str, more: &serde_json::Value) -> Arc<Replication> {
@@ -22,7 +22,14 @@ pub(super) fn replication(doc: &str, more: &serde_json::Value) -> Arc<Replicatio
         body[name] = value.clone();
     }
     let body = DocMembers::parse(&body.to_string()).unwrap();
-    Arc::new(parse(doc, &body, &Defaults::default()).unwrap())
+    Arc::new(
+        parse(
+            doc,
+            &body,
+            &crate::replicator::defaults(&Default::default()),
+        )
+        .unwrap(),
+    )
 }
 
 fn attempt(actions: &[RowAction]) -> Attempt {

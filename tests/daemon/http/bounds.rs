@@ -316,6 +316,49 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
     service.stop();
 }
 
+/// Has a service without watches of `epoll` for further connections asked for something that connects to nobody.
+/// Returns what it answers before and then.
+fn asked_without_watches(config: &str, method: &str, path: &str, body: &str) -> [String; 2] {
+    // More than a start takes.
+    const DESCRIPTORS: u64 = 200;
+    let directory = directory();
+    let command = command(&configure(directory.path(), config));
+    let web = without_watches_from(DESCRIPTORS, || Web::start_command(directory, command));
+    let mut kept = web.connect();
+    let mut ask = || {
+        kept.request(method, path, &[("Content-Type", JSON)], body)
+            .body
+    };
+    let before = ask();
+    let mut crowd = Vec::new();
+    wait_until("a connection that cannot be served", || {
+        crowd.extend(TcpStream::connect(web.address));
+        web.service
+            .log()
+            .contains("the HTTP server cannot serve a connection")
+    });
+    let then = ask();
+    drop(crowd);
+    web.service.stop();
+    [before, then]
+}
+
+#[test]
+fn replications_and_a_store_that_lack_watches_of_epoll_say_so_and_blame_no_disk() {
+    let [source, target] = ["a", "b"].map(|db| format!("http://127.0.0.1:1/{db}"));
+    let replication = json!({"source": source, "target": target}).to_string();
+    let replicator = "[replicator]\nretries_per_request = 0\n";
+    let store = "[store]\nurl = \"postgres://ann@127.0.0.1:1/settee\"\n";
+    for [before, then] in [
+        asked_without_watches(replicator, "POST", "/_replicate", &replication),
+        asked_without_watches(store, "GET", "/_replicator/a", ""),
+    ] {
+        assert!(before.contains("Connection refused"), "{before}");
+        assert!(then.contains("sysctl fs.epoll.max_user_watches"), "{then}");
+        assert!(!then.contains("No space left"), "{then}");
+    }
+}
+
 #[test]
 fn a_lack_of_watches_of_epoll_is_told_in_the_log_and_clients_of_the_socket_wait_for_it_to_end() {
     // More than a start takes.

@@ -86,7 +86,7 @@ pub struct Reports {
     /// Why the command was not started.
     pub error: Option<String>,
     /// Whether the machine is to blame for that.
-    pub is_hosts: bool,
+    pub is_hosts_fault: bool,
     /// Which limit the cell met; of several, memory.
     pub met: Option<MetLimit>,
 }
@@ -101,7 +101,7 @@ impl Reports {
             pipe: PipeReader::new(pipe)?,
             lines: LineBuffer::new(LINE_BYTES_MAX),
             error: None,
-            is_hosts: false,
+            is_hosts_fault: false,
             met: None,
         })
     }
@@ -115,7 +115,7 @@ impl Reports {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),
                 Ok(Report::Error(why)) => self.error = Some(why),
-                Ok(Report::HostError(why)) => (self.error, self.is_hosts) = (Some(why), true),
+                Ok(Report::HostError(why)) => (self.error, self.is_hosts_fault) = (Some(why), true),
                 Ok(Report::Met(limit)) if !matches!(self.met, Some(MetLimit::Memory(_))) => {
                     self.met = Some(limit);
                 }

@@ -168,7 +168,7 @@ impl Pools {
     /// A place is free again: those who wait in a pool that is full may be served by another one.
     fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
         for index in 0..self.pools.len() {
-            if self.ledger.roaming.ids.is_empty() || !self.ledger.ceiling.has_room() {
+            if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
                 break;
             }
             self.take_over(PoolId(index as u32), out);

@@ -134,12 +134,9 @@ impl Pools {
         let is_held_back = |tenant: &Tenant| ledger.tenants.is_held_back(tenant);
         let own = &self.pools[pool.0 as usize];
         if !own.keeps_accounts() {
-            let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
-            let ids = ledger.roaming.ids.range(all).map(|(.., id)| *id);
-            let rows = ids.filter_map(|id| Some((id, &ledger.request(id)?.tenant)));
-            let free = rows.filter(|(_, tenant)| !is_held_back(tenant));
-            let looks = free.map(|(id, _)| (Kept::default(), id));
-            return looks.take(LOOKS_MAX).collect();
+            let serves = |tenant: &Tenant| !is_held_back(tenant);
+            let oldest = (ledger.roaming).oldest((target, lane), LOOKS_MAX, serves);
+            return oldest.into_iter().map(|id| (Kept::default(), id)).collect();
         }
         let firsts = ledger.roaming.firsts(target, lane);
         // Behind a request in its own queue that it cannot serve there is none that it can.

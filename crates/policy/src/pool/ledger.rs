@@ -6,7 +6,7 @@
 //!           for or holds is found in proportion to how much that is.
 //! SOURCE    couch_proc_manager 001: the client records, monitors and call timeouts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
@@ -80,50 +80,88 @@ pub(crate) enum Due {
     Places,
 }
 
-/// The queued requests that several pools might serve.
+/// The queued requests that several pools might serve, by target and lane; unordered: asked for one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Roaming {
-    /// Ordered: those of one target and lane lie together, the oldest first.
-    pub(crate) ids: BTreeSet<(Target, Lane, RequestId)>,
-    /// Those of each tenant, the oldest first; unordered: all tenants are looked at.
-    tenants: FxHashMap<(Target, Lane), FxHashMap<Tenant, BTreeSet<RequestId>>>,
+pub(crate) struct Roaming(FxHashMap<(Target, Lane), RoamingKind>);
+
+/// Those of one target and lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RoamingKind {
+    /// Those of each tenant, the oldest first; unordered: always asked for one tenant.
+    queues: FxHashMap<Tenant, BTreeSet<RequestId>>,
+    /// The oldest of each tenant; ordered: the oldest of all are among the queues of the first few.
+    firsts: BTreeMap<RequestId, Tenant>,
 }
 
 impl Roaming {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a request, unless only one pool may serve it.
     pub(crate) fn insert(&mut self, id: RequestId, row: &RequestRow) {
-        if row.roams() && self.ids.insert((row.target, row.lane, id)) {
-            let tenants = self.tenants.entry((row.target, row.lane)).or_default();
-            tenants.entry(row.tenant.clone()).or_default().insert(id);
+        if row.roams() {
+            self.change(row, |queue| queue.insert(id));
         }
     }
 
     /// Removes a request, if it is here.
-    fn remove(&mut self, id: RequestId, row: &RequestRow) {
-        if !self.ids.remove(&(row.target, row.lane, id)) {
-            return;
-        }
-        let kind = (row.target, row.lane);
-        let Some(tenants) = self.tenants.get_mut(&kind) else {
-            return;
-        };
-        let ids = tenants.get_mut(&row.tenant);
-        if ids.is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
-            tenants.remove(&row.tenant);
-        }
-        if tenants.is_empty() {
-            self.tenants.remove(&kind);
+    pub(super) fn remove(&mut self, id: RequestId, row: &RequestRow) {
+        if row.roams() {
+            self.change(row, |queue| queue.remove(&id));
         }
     }
 
-    /// The oldest request of each tenant.
+    fn change(&mut self, row: &RequestRow, change: impl FnOnce(&mut BTreeSet<RequestId>) -> bool) {
+        let kind = self.0.entry((row.target, row.lane)).or_default();
+        let queue = kind.queues.entry(row.tenant.clone()).or_default();
+        let before = queue.first().copied();
+        change(queue);
+        let after = queue.first().copied();
+        if before != after {
+            if let Some(id) = before {
+                kind.firsts.remove(&id);
+            }
+            if let Some(id) = after {
+                kind.firsts.insert(id, row.tenant.clone());
+            }
+        }
+        if after.is_none() {
+            kind.queues.remove(&row.tenant);
+            if kind.queues.is_empty() {
+                self.0.remove(&(row.target, row.lane));
+            }
+        }
+    }
+
+    /// The oldest request of each tenant, in order of arrival.
     pub(super) fn firsts(
         &self,
         target: Target,
         lane: Lane,
     ) -> impl Iterator<Item = (&Tenant, RequestId)> {
-        let tenants = self.tenants.get(&(target, lane)).into_iter().flatten();
-        tenants.filter_map(|(tenant, ids)| Some((tenant, *ids.first()?)))
+        let kind = self.0.get(&(target, lane)).into_iter();
+        kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
+    }
+
+    /// The oldest requests of all tenants for which `serves` holds: `most` of them.
+    pub(super) fn oldest(
+        &self,
+        (target, lane): (Target, Lane),
+        most: usize,
+        serves: impl Fn(&Tenant) -> bool,
+    ) -> Vec<RequestId> {
+        let Some(kind) = self.0.get(&(target, lane)) else {
+            return Vec::new();
+        };
+        let tenants = kind.firsts.values().filter(|tenant| serves(tenant));
+        let queues = tenants.take(most).map(|tenant| &kind.queues[tenant]);
+        let mut oldest: Vec<_> = queues
+            .flat_map(|queue| queue.iter().copied().take(most))
+            .collect();
+        oldest.sort_unstable();
+        oldest.truncate(most);
+        oldest
     }
 }
 

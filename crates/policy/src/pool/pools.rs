@@ -381,7 +381,7 @@ impl Pools {
             handler(&mut turn);
             turn.flush();
             let is_finished = turn.pool.is_finished();
-            if !self.ledger.roaming.ids.is_empty() {
+            if !self.ledger.roaming.is_empty() {
                 self.take_over(pool, out);
             }
             if let Some(request) = self.ledger.waits_again.take() {

@@ -385,7 +385,7 @@ impl Pools {
                 }
             }
             // Behind one that its pool cannot serve there may be some that others can.
-            if !is_held_back && !self.ledger.roaming.ids.is_empty() {
+            if !is_held_back && !self.ledger.roaming.is_empty() {
                 for index in 0..self.pools.len() {
                     self.take_over(PoolId(index as u32), out);
                 }

@@ -41,7 +41,8 @@ impl Reason {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum HistoryEvent {
     /// The job became known.
     Added,
@@ -55,13 +56,8 @@ pub enum HistoryEvent {
 
 impl HistoryEvent {
     /// Returns the name on the wire.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Started => "started",
-            Self::Stopped => "stopped",
-            Self::Crashed(_) => "crashed",
-        }
+    pub fn name(&self) -> &'static str {
+        self.into()
     }
 
     const fn crash(&self) -> Option<&Arc<Reason>> {

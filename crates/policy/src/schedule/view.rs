@@ -16,7 +16,8 @@ use super::wall_time::WallTime;
 use crate::counted::{Class, Classes, Section};
 
 /// A job's state, as in `_scheduler/docs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum JobState {
     /// It runs.
     Running,
@@ -34,13 +35,8 @@ impl JobState {
     pub const ALL: [Self; 4] = [Self::Running, Self::Pending, Self::Crashing, Self::Paused];
 
     /// Returns the name on the wire.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Pending => "pending",
-            Self::Crashing => "crashing",
-            Self::Paused => "paused",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

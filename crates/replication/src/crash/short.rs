@@ -76,6 +76,12 @@ const RATE_LIMITED: &str = "rate limited";
 const NO_SPACE: &str = "no space";
 const CANNOT_BE_REACHED: &str = "cannot be reached";
 
+/// What this host lacks for a connection: words of the system's error, and the reason.
+const LACKS: [(&str, &str); 2] = [
+    ("max_user_watches", "no watches of epoll left"),
+    ("Too many open files", "too many open files"),
+];
+
 fn of_answer(what: &str, answered: &Answered) -> String {
     match answered.code {
         _ if answered.is_full => {
@@ -139,6 +145,11 @@ fn of_request(failed: &RequestFailed) -> String {
 }
 
 fn of_cause(cause: &Cause, url: &str) -> String {
+    if let Cause::Connect { said, .. } = cause
+        && let Some((_, lack)) = LACKS.iter().find(|(words, _)| said.contains(words))
+    {
+        return (*lack).to_owned();
+    }
     let what = match cause {
         Cause::NoSession(cause) => return of_cause(cause, url),
         Cause::UnknownHost => return at("name not found", host(url)),
@@ -198,6 +209,23 @@ mod tests {
             method: Method::GET,
             url: "http://ann@db7.example:5984/shop/_changes?since=7".to_owned(),
             cause,
+        }
+    }
+
+    #[test]
+    fn what_this_host_lacks_for_a_connection_is_the_reason_and_no_server_is_blamed() {
+        for (said, short) in [
+            ("Too many open files (os error 24)", "too many open files"),
+            (
+                "they are used up (sysctl fs.epoll.max_user_watches)",
+                "no watches of epoll left",
+            ),
+        ] {
+            let lack = Cause::Connect {
+                kind: None,
+                said: format!("tcp open error: {said}"),
+            };
+            assert_eq!(Crash::from(failed(lack)).short(), short);
         }
     }
 

@@ -101,28 +101,6 @@ impl fmt::Debug for HttpConfig {
     }
 }
 
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self {
-            request_timeout: None,
-            verify_ssl_certificates: true,
-            ssl_trusted_certificates_file: None,
-            cacert_reload_interval: Duration::from_secs(24 * 3600),
-            cert_file: None,
-            key_file: None,
-            password: None,
-            connection_close_interval: Duration::from_secs(90),
-            connect_to: None,
-            endpoints_allowed: "*".to_owned(),
-            endpoints_denied: String::new(),
-            redirects_to: String::new(),
-            sessions: true,
-            session_refresh_interval: Duration::from_secs(550),
-            session_min_update_interval: Duration::from_secs(5),
-        }
-    }
-}
-
 /// Why a configuration cannot be used: the author's fault, but for files that go and come.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` of the replicator: {problem}")]

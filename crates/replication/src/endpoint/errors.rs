@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::iter::successors;
 
+use child::watches;
+
 use super::Cause;
 use super::body::BodyFailed;
 use super::send::TryFailed;
@@ -73,5 +75,5 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
     if texts.is_empty() {
         return "the library refuses it".to_owned();
     }
-    texts.join(": ")
+    watches::named_in(texts.join(": "), error)
 }

@@ -45,7 +45,8 @@ pub enum Filter {
 }
 
 /// Who runs a filter: the option `filter_at`, which CouchDB does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum FilterAt {
     /// The source, as in CouchDB: documents that do not pass are never read.
     #[default]

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 
 use httpdate::fmt_http_date;
 use json::object::RawObject;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::HISTORY_MAX;
 use crate::counters::Stats;
@@ -40,27 +41,48 @@ pub struct HistoryEntry {
     pub(crate) raw: Box<RawValue>,
 }
 
-/// What a checkpoint records.
-#[derive(Clone, Debug)]
-pub struct Checkpoint<'a> {
-    /// The run: 32 hexadecimal digits.
-    pub session_id: &'a str,
-    /// The sequence it has reached.
-    pub seq: &'a Seq,
+/// What all checkpoints of a run have in common.
+#[derive(Debug)]
+pub struct CheckpointRun {
+    /// 32 hexadecimal digits.
+    pub session_id: String,
     /// Where it began.
-    pub start_seq: &'a Seq,
+    pub start_seq: Seq,
     /// When it was asked for.
     pub start_time: SystemTime,
-    /// Now.
-    pub end_time: SystemTime,
-    /// What it has counted.
-    pub stats: &'a Stats,
     /// The runs before it, as [`compare`] returned them, not as a checkpoint of this run left them.
-    pub history: &'a [HistoryEntry],
+    pub history: Vec<HistoryEntry>,
     /// Whether documents were chosen by id, in which case counters are at the top, too.
     pub by_doc_ids: bool,
     /// The epoch of the owner, where several daemons share the replications.
     pub owner_epoch: Option<u64>,
+}
+
+/// What a checkpoint records.
+#[derive(Clone, Debug)]
+pub struct Checkpoint<'a> {
+    pub run: &'a CheckpointRun,
+    /// The sequence that the run has reached.
+    pub seq: &'a Seq,
+    /// Now.
+    pub end_time: SystemTime,
+    /// What it has counted.
+    pub stats: &'a Stats,
+}
+
+/// An entry of the history, as it is written.
+#[derive(Serialize)]
+struct NewEntry<'a> {
+    session_id: &'a str,
+    start_time: &'a str,
+    end_time: &'a str,
+    start_last_seq: &'a Seq,
+    end_last_seq: &'a Seq,
+    recorded_seq: &'a Seq,
+    #[serde(flatten)]
+    stats: &'a Stats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_epoch: Option<String>,
 }
 
 /// Reads a member; `None` if it is missing, or is something else.
@@ -129,37 +151,30 @@ impl HistoryEntry {
 impl Checkpoint<'_> {
     /// Makes the body of both logs.
     pub(crate) fn body(&self) -> LogBody {
-        let (start, end) = (fmt_http_date(self.start_time), fmt_http_date(self.end_time));
-        let stats = self.stats;
-        let mut entry = RawObject::default();
-        entry.push("session_id", self.session_id);
-        entry.push("start_time", &start);
-        entry.push("end_time", &end);
-        entry.push("start_last_seq", self.start_seq);
-        entry.push("end_last_seq", self.seq);
-        entry.push("recorded_seq", self.seq);
-        entry.push("missing_checked", &stats.missing_checked);
-        entry.push("missing_found", &stats.missing_found);
-        entry.push("docs_read", &stats.docs_read);
-        entry.push("docs_written", &stats.docs_written);
-        entry.push("doc_write_failures", &stats.doc_write_failures);
-        entry.push("bulk_get_docs", &stats.bulk_get_docs);
-        entry.push("bulk_get_attempts", &stats.bulk_get_attempts);
-        if let Some(epoch) = self.owner_epoch {
+        let (run, stats) = (self.run, self.stats);
+        let (start, end) = (fmt_http_date(run.start_time), fmt_http_date(self.end_time));
+        let entry = to_raw_value(&NewEntry {
+            session_id: &run.session_id,
+            start_time: &start,
+            end_time: &end,
+            start_last_seq: &run.start_seq,
+            end_last_seq: self.seq,
+            recorded_seq: self.seq,
+            stats,
             // Not every reader of JSON has whole numbers of this size.
-            entry.push("owner_epoch", &format!("{epoch:016x}"));
-        }
-        let entry = entry.to_raw();
-        let earlier = self.history.iter().map(|entry| &*entry.raw);
+            owner_epoch: run.owner_epoch.map(|epoch| format!("{epoch:016x}")),
+        })
+        .expect("JS-1: the entry has a JSON text");
+        let earlier = run.history.iter().map(|entry| &*entry.raw);
         let history: Vec<&RawValue> = iter::once(&*entry)
             .chain(earlier)
             .take(HISTORY_MAX)
             .collect();
         let mut members = RawObject::default();
-        members.push("session_id", self.session_id);
+        members.push("session_id", &run.session_id);
         members.push("source_last_seq", self.seq);
         members.push("replication_id_version", &VERSION);
-        if self.by_doc_ids {
+        if run.by_doc_ids {
             members.push("start_time", &start);
             members.push("end_time", &end);
             members.push("docs_read", &stats.docs_read);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-pub use self::body::{Checkpoint, HistoryEntry, LogBody};
+pub use self::body::{Checkpoint, CheckpointRun, HistoryEntry, LogBody};
 use super::crash::Crash;
 use super::endpoint::{
     Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_or_json,

@@ -121,15 +121,17 @@ const STATS: Stats = Stats {
 
 fn body_at(seq: &str, history: &[HistoryEntry], by_doc_ids: bool) -> LogBody {
     Checkpoint {
-        session_id: "d5a34cbbdafa70e0db5cb57d02a6b955",
+        run: &CheckpointRun {
+            session_id: "d5a34cbbdafa70e0db5cb57d02a6b955".into(),
+            start_seq: Seq::zero(),
+            start_time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_383_817_303),
+            history: history.to_vec(),
+            by_doc_ids,
+            owner_epoch: None,
+        },
         seq: &Seq::from_json(seq).unwrap(),
-        start_seq: &Seq::zero(),
-        start_time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_383_817_303),
         end_time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_383_817_337),
         stats: &STATS,
-        history,
-        by_doc_ids,
-        owner_epoch: None,
     }
     .body()
 }
@@ -535,17 +537,19 @@ async fn checkpointed(
         log: empty_log(),
     };
     let (mut source, mut target) = (side(&servers[0], source.0), side(&servers[1], target.0));
-    let (seq, start_seq) = (Seq::from_json("9").unwrap(), Seq::zero());
-    let record = Checkpoint {
-        session_id: "s",
-        seq: &seq,
-        start_seq: &start_seq,
+    let run = CheckpointRun {
+        session_id: "s".into(),
+        start_seq: Seq::zero(),
         start_time: SystemTime::UNIX_EPOCH,
-        end_time: SystemTime::UNIX_EPOCH,
-        stats: &STATS,
-        history: &[],
+        history: Vec::new(),
         by_doc_ids: false,
         owner_epoch: None,
+    };
+    let record = Checkpoint {
+        run: &run,
+        seq: &Seq::from_json("9").unwrap(),
+        end_time: SystemTime::UNIX_EPOCH,
+        stats: &STATS,
     };
     let result = checkpoint(&mut source, &mut target, &record).await;
     (result, servers.map(|server| server.lines()))

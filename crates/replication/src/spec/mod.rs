@@ -196,7 +196,16 @@ pub struct Tuning {
 
 /// How a continuous replication learns of changes: the option `feed`, which CouchDB does not have.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::EnumString,
+    strum::VariantNames,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -217,27 +226,6 @@ pub struct Defaults {
     pub valid_endpoint_protocols: Vec<String>,
     /// Schemes that a proxy may have, of `http`, `https` and `socks5`.
     pub valid_proxy_protocols: Vec<String>,
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        Self {
-            tuning: Tuning {
-                use_checkpoints: true,
-                use_bulk_get: true,
-                worker_processes: 4,
-                worker_batch_size: 500,
-                http_connections: 20,
-                connection_timeout: Duration::from_secs(30),
-                retries_per_request: 5,
-                checkpoint_interval: Duration::from_secs(30),
-                feed: Feed::default(),
-            },
-            valid_endpoint_protocols: names(&["http", "https"]),
-            valid_proxy_protocols: names(&["http", "https", "socks5"]),
-        }
-    }
 }
 
 /// The document that asks for a replication.

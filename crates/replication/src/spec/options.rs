@@ -6,12 +6,13 @@
 //!           `filter` and `since_seq`.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use super::{Defaults, Feed, Options, SpecError, Tuning};
+use super::{Defaults, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
 
@@ -158,7 +159,8 @@ impl Tuning {
                 RETRIES,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
-            feed: feed(body)?.unwrap_or(defaults.feed),
+            // It has no effect on a replication that is not continuous.
+            feed: word(body, "feed", "`continuous` or `db_updates`")?.unwrap_or(defaults.feed),
         })
     }
 
@@ -256,17 +258,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
 
 /// Reads who runs the filter. Without a filter the option has no effect.
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
-    let at = match body.get("filter_at") {
-        None | Some(Value::Null) => FilterAt::default(),
-        Some(value) => match value.as_str() {
-            Some("source") => FilterAt::Source,
-            Some("settee") => FilterAt::Settee,
-            _ => {
-                let text = "parameter `filter_at` must be `source` or `settee`";
-                return Err(SpecError::bad(text));
-            }
-        },
-    };
+    let at = word(body, "filter_at", "`source` or `settee`")?.unwrap_or_default();
     match (at, filter) {
         (FilterAt::Settee, Filter::BuiltIn { name, .. })
             if !matches!(name.as_str(), "_view" | "_design") =>
@@ -280,19 +272,18 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
     }
 }
 
-/// Reads how changes are noticed. It has no effect on a replication that is not continuous.
-fn feed(body: &Map<String, Value>) -> Result<Option<Feed>, SpecError> {
-    match body.get("feed") {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_str() {
-            Some("continuous") => Ok(Some(Feed::Continuous)),
-            Some("db_updates") => Ok(Some(Feed::DbUpdates)),
-            _ => {
-                let text = "parameter `feed` must be `continuous` or `db_updates`";
-                Err(SpecError::bad(text))
-            }
-        },
-    }
+/// Reads one of a few words.
+fn word<T: FromStr>(
+    body: &Map<String, Value>,
+    name: &str,
+    words: &str,
+) -> Result<Option<T>, SpecError> {
+    let Some(value) = body.get(name).filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let word = value.as_str().and_then(|word| word.parse().ok());
+    word.map(Some)
+        .ok_or_else(|| SpecError::bad(format!("parameter `{name}` must be {words}")))
 }
 
 fn doc_ids(body: &Map<String, Value>) -> Result<Option<Vec<String>>, SpecError> {

@@ -54,7 +54,7 @@ impl Comparison {
     fn missing(&self, leaf: Leaf) -> Difference {
         let known = |rev| self.refused.get(&(leaf.id.clone(), rev));
         match known(Some(leaf.rev.clone())).or_else(|| known(None)) {
-            Some(doc) => Difference::refused(doc.clone()),
+            Some(doc) => Difference::Refused(doc.clone()),
             None => Difference::Missing { leaf },
         }
     }

@@ -18,15 +18,7 @@ pub enum Difference {
         leaf: Leaf,
     },
     /// The target does not have the document because it refused it, or because no database can have it.
-    Refused {
-        id: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        rev: Option<String>,
-        /// The error's name.
-        error: String,
-        /// Why, in words.
-        reason: String,
-    },
+    Refused(RefusedDoc),
     /// The target knows the revision and does not send it.
     Unreadable {
         #[serde(flatten)]
@@ -49,26 +41,11 @@ pub enum Difference {
 }
 
 impl Difference {
-    pub(super) fn refused(doc: RefusedDoc) -> Self {
-        let RefusedDoc {
-            id,
-            rev,
-            error,
-            reason,
-        } = doc;
-        Self::Refused {
-            id,
-            rev,
-            error,
-            reason,
-        }
-    }
-
     /// Returns what kind of difference it is, in lower case words.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "missing",
-            Self::Refused { .. } => "refused",
+            Self::Refused(_) => "refused",
             Self::Unreadable { .. } => "unreadable",
             Self::AttachmentMissing { .. } => "attachment missing",
             Self::AttachmentDiffers { .. } => "attachment differs",
@@ -86,15 +63,10 @@ impl fmt::Display for Difference {
                 part(&leaf.id)?;
                 part(&leaf.rev)
             }
-            Self::Refused {
-                id,
-                rev,
-                error,
-                reason,
-            } => {
-                part(id)?;
-                part(rev.as_deref().unwrap_or("-"))?;
-                part(&format!("({error}: {reason})"))
+            Self::Refused(doc) => {
+                part(&doc.id)?;
+                part(doc.rev.as_deref().unwrap_or("-"))?;
+                part(&format!("({}: {})", doc.error, doc.reason))
             }
             Self::AttachmentMissing { leaf, name } => {
                 part(&leaf.id)?;

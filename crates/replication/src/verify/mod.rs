@@ -139,7 +139,7 @@ impl Verifier {
             retries: options.tuning.retries_per_request,
             id_max: self.id_max,
             run_counters: Rc::new(RunCounters::default()),
-            refused: Rc::new(move |doc| listener.borrow_mut().push(Difference::refused(doc))),
+            refused: Rc::new(move |doc| listener.borrow_mut().push(Difference::Refused(doc))),
             subscription: None,
             log: self.log,
         };

@@ -60,12 +60,12 @@ fn a_difference_is_one_line_and_reads_as_it_was_written() {
             "attachment differs a b 1-x photo.png (3 bytes at the source, 4 at the target)",
         ),
         (
-            Difference::Refused {
+            Difference::Refused(RefusedDoc {
                 id: "d".to_owned(),
                 rev: None,
                 error: "forbidden".to_owned(),
                 reason: "no".to_owned(),
-            },
+            }),
             "refused d - (forbidden: no)",
         ),
     ];

@@ -4,9 +4,12 @@
 //!           [`REQUEST_MAX`], also when the network has swallowed the answer.
 
 use std::error::Error;
+use std::io;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
+use child::watches;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode as Ssl;
 use tokio_postgres::error::SqlState;
@@ -14,7 +17,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
 use super::news::News;
 use super::tls::Tls;
-use crate::error::OpenProblem;
+use crate::error::{OpenProblem, TOO_MANY_FILES};
 use crate::observer::StoreObserver;
 use settee_config::store_url::{SslMode, StoreUrl};
 
@@ -151,6 +154,7 @@ pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
         "53" | "54" => OpenProblem::Limit(text),
         "25" if code == SqlState::READ_ONLY_SQL_TRANSACTION.code() => OpenProblem::ReadOnly(text),
         _ if code == SqlState::INSUFFICIENT_PRIVILEGE.code() => OpenProblem::Rights(text),
+        "" if lacks_room(error) => OpenProblem::Limit(text),
         "" | "08" | "57" => OpenProblem::Database(text),
         _ => OpenProblem::Failed(text),
     }
@@ -171,15 +175,27 @@ pub(super) fn is_lost(client: &Client, error: &tokio_postgres::Error) -> bool {
     client.is_closed() || error.is_closed() || error.code().is_some_and(|c| ended.contains(c))
 }
 
+/// An error, and what it was caused by.
+fn causes(error: &tokio_postgres::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    successors(Some(error as &(dyn Error + 'static)), |error| {
+        (*error).source()
+    })
+}
+
+/// Returns whether this machine has no descriptor, or no watch, for a connection.
+fn lacks_room(error: &tokio_postgres::Error) -> bool {
+    let mut systems = causes(error).filter_map(|error| error.downcast_ref::<io::Error>());
+    systems.any(|error| {
+        error.kind() == io::ErrorKind::StorageFull
+            || matches!(error.raw_os_error(), Some(code) if TOO_MANY_FILES.contains(&code))
+    })
+}
+
 /// Returns what the server said, or why nothing came from it.
 fn text(error: &tokio_postgres::Error) -> String {
     if let Some(told) = error.as_db_error() {
         return format!("{}: {}", told.severity(), told.message());
     }
-    let (mut text, mut below) = (error.to_string(), error.source());
-    while let Some(source) = below {
-        text = format!("{text}: {source}");
-        below = source.source();
-    }
-    text
+    let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
+    watches::named_in(texts.join(": "), error)
 }

@@ -153,14 +153,7 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
         .run("TRUNCATE settee.docs, settee.locals, settee.jobs, settee.job_status, settee.orders")
         .await?;
     loop {
-        let (mut some, mut bytes) = (Vec::new(), 0);
-        while some.len() < ROWS_MAX && bytes < BYTES_MAX {
-            let Some(row) = rows.next().transpose()? else {
-                break;
-            };
-            bytes += row.doc.get().len();
-            some.push(row);
-        }
+        let some = ExportRow::next_of(&mut rows, ROWS_MAX, BYTES_MAX)?;
         if some.is_empty() {
             break;
         }

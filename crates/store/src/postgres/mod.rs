@@ -25,6 +25,7 @@ mod writer;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use child::watches;
 use slog::Logger;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -73,7 +74,8 @@ impl PostgresStore {
         observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(watches::named)?;
         let (writes, waiting) = mpsc::channel(REQUESTS_MAX);
         let shared = Arc::new(Shared::new(url, new_uuid, watcher, observer, log.clone()));
         let writer = Writer::new(Arc::clone(&shared), waiting);

@@ -216,7 +216,11 @@ impl World {
         pasts: Option<PastWriter>,
     ) -> Self {
         let metrics = Metrics::new();
-        let http = Http::new(Default::default(), &Logger::root(Discard, o!())).unwrap();
+        let http = Http::new(
+            crate::replicator::http_config(&Default::default()),
+            &Logger::root(Discard, o!()),
+        )
+        .unwrap();
         let starter = jobs.clone();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             settings: settings.clone(),

@@ -7,7 +7,6 @@ use super::*;
 use crate::replicator::table::DocTable;
 use policy::schedule::{Level, Pause, Reason, ShownJob, Summary, WhyNot};
 use replication::counters::Stats;
-use replication::spec::Defaults;
 use store::Revision;
 
 fn at(seconds: u64) -> WallTime {
@@ -50,7 +49,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
     let mut replication = crate::replicator::document::parse(
         "d1",
         &DocMembers::parse(&body.to_string()).unwrap(),
-        &Defaults::default(),
+        &crate::replicator::defaults(&Default::default()),
     )
     .unwrap();
     replication.start_time = UNIX_EPOCH + Duration::from_secs(1_493_442_097);

@@ -281,7 +281,9 @@ fn waiter_whom_another_pool_of_its_group_could_serve_is_found() {
     violates_named(Invariant::Pm19, |pools| {
         pools.pools[0].settings.group = Some(GroupId(2))
     });
-    violates_named(Invariant::Pm19, |pools| pools.ledger.roaming.ids.clear());
+    violates_named(Invariant::Pm19, |pools| {
+        pools.ledger.roaming = Default::default()
+    });
 }
 
 #[test]

@@ -40,15 +40,6 @@ impl PostgresFleet {
         Self { thread }
     }
 
-    fn read<T: Send + 'static>(
-        &self,
-        sql: impl Into<String>,
-        params: Vec<Param>,
-        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
-    ) -> Answer<'_, T> {
-        self.thread.read(sql, params, of)
-    }
-
     /// Runs a statement that writes; it is not repeated if its connection is lost.
     fn write<T: Send + 'static>(
         &self,
@@ -217,7 +208,7 @@ impl FleetStore for PostgresFleet {
             ),
             Param::Number(limit as u64),
         ];
-        self.read(statuses::READ, params, |rows| {
+        self.thread.read(statuses::READ, params, |rows| {
             rows.iter().map(statuses::status).collect()
         })
     }
@@ -228,15 +219,16 @@ impl FleetStore for PostgresFleet {
     }
 
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
-        self.read(ownership::DAEMONS, vec![], |rows| {
+        self.thread.read(ownership::DAEMONS, vec![], |rows| {
             rows.iter().map(ownership::daemon).collect()
         })
     }
 
     fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        self.read(jobs::OWNERS, vec![texts(&docs)], move |rows| {
-            jobs::owners(&docs, &rows)
-        })
+        self.thread
+            .read(jobs::OWNERS, vec![texts(&docs)], move |rows| {
+                jobs::owners(&docs, &rows)
+            })
     }
 
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
@@ -253,7 +245,7 @@ impl FleetStore for PostgresFleet {
     }
 
     fn overrides(&self) -> Answer<'_, Vec<Override>> {
-        self.read(settings::OVERRIDES, vec![], |rows| {
+        self.thread.read(settings::OVERRIDES, vec![], |rows| {
             rows.iter().map(settings::setting).collect()
         })
     }
