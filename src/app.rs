@@ -524,7 +524,7 @@ async fn open_store(
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
             warn!(log, "the store cannot be opened"; "error" => %error,
-                  "effect" => "no replication runs until it can be");
+                  "effect" => "no replications run until it is open");
             Ok((store, false))
         }
         opened => Ok(opened.map(|()| (store, true))?),

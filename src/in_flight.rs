@@ -53,7 +53,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
 /// There is no room for so much at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "requests and answers in flight take as much memory as they may ([server] in_flight_max): try again \
+    "requests and answers in flight use all of [server] in_flight_max: try again \
      later"
 )]
 pub(crate) struct NoRoom;

@@ -36,7 +36,7 @@ pub const LONG_NAME_BYTES_MAX: usize = 4096;
 pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
     match name.len() {
         length if length > bytes_max => Err(format!(
-            "'{what}' has {length} bytes, and may have {bytes_max}: take a shorter one"
+            "'{what}' has {length} bytes, the limit is {bytes_max}: use a shorter one"
         )),
         _ => Ok(()),
     }

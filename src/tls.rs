@@ -43,8 +43,8 @@ impl CertificateError {
 
     /// Returns what to do about it.
     pub(crate) const fn remedy() -> &'static str {
-        "name PEM files as cert_file and key_file that belong together and that this user may read; \
-         a key without a password; as cacert_file certificates of authorities"
+        "set cert_file and key_file to matching PEM files that this user may read, the key without \
+         a password, and cacert_file to CA certificates"
     }
 }
 

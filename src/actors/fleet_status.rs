@@ -139,7 +139,10 @@ impl Outage {
 async fn write(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let states = api.database().states();
-    let mut outage = Outage::new(log, "they do not hear how this one's replications stand");
+    let mut outage = Outage::new(
+        log,
+        "they do not learn the state of this one's replications",
+    );
     let mut told: Option<Epoch> = None;
     let (mut looked, mut looked_at) = (Instant::now(), system_time());
     loop {
@@ -186,7 +189,7 @@ async fn write_some(
 /// Reports what is wrong at this daemon.
 async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let mut outage = Outage::new(log, "they do not hear what is wrong at this one");
+    let mut outage = Outage::new(log, "they do not learn this one's problems");
     let mut config = api.config();
     let mut settings = config.borrow_and_update().digests();
     let mut told: Option<(Epoch, String, actix_rt::time::Instant)> = None;
@@ -220,7 +223,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
 /// Reads the state of the other daemons' jobs.
 async fn read(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let effect = "lists show their replications as they were, and say how long ago";
+    let effect = "lists show the last known state of their replications, with its age";
     let mut outage = Outage::new(log, effect);
     loop {
         outage.note(fleet.read().await);

@@ -198,7 +198,7 @@ async fn run<S, F>(
                 Err(StoreError::Closed) => return,
                 Err(error) if !std::mem::replace(&mut is_told, true) => {
                     warn!(log, "what happened to jobs cannot be saved"; "error" => %error,
-                          "effect" => "it is tried again; the next owners of their documents may count failures anew");
+                          "effect" => "it is retried; the next owners of their documents may count failures from 0");
                 }
                 Err(_) => {}
             }

@@ -141,7 +141,7 @@ impl Handler<Stop> for PoolExecutor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecuteError {
     /// More work is in hand than may be.
-    #[error("{WORK_MAX} requests are in hand, which is as many as may be: try again later")]
+    #[error("{WORK_MAX} requests are in progress, the maximum: try again later")]
     Full,
     /// The work was lost: it panicked, or the service ends.
     #[error("the request was lost inside the service; its log may tell why")]

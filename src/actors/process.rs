@@ -84,7 +84,7 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Takes what is known by now of what the cell refused the query server.
     fn take_refused(_: &mut Process<Self>) {}
 
-    /// Returns what tells whether its cell has held back its processor time; `None` where that is known not to be so.
+    /// Returns what tells whether its cell has throttled it; `None` where that is known not to be so.
     fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
         None
     }

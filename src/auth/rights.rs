@@ -102,7 +102,7 @@ impl Rights {
         }
         let roles = [&[Role::Admin], right.roles()].concat();
         let names: Vec<&str> = roles.iter().map(Into::into).collect();
-        Err(format!("this takes the role {}", names.join(" or ")))
+        Err(format!("this requires the role {}", names.join(" or ")))
     }
 }
 
@@ -155,6 +155,6 @@ mod tests {
             ["look", "inspect", "operate"]
         );
         let told = Rights::default().require(Look).unwrap_err();
-        assert_eq!(told, "this takes the role admin or operator or viewer");
+        assert_eq!(told, "this requires the role admin or operator or viewer");
     }
 }

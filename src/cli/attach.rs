@@ -180,6 +180,6 @@ fn process_ended(exit: Option<&str>) -> CliError {
     CliError::new(
         Exit::ProcessEnded,
         format!("the process ended{how}"),
-        "what it printed last, and the log of the service, tell why",
+        "its last output and the service's log say why",
     )
 }

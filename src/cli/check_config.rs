@@ -135,7 +135,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
         .config
         .origin("replicator", "verify_ssl_certificates");
     if origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
-        "\n# Other than in CouchDB:\n\
+        "\n# Different from CouchDB:\n\
              # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
              # connect to servers whose certificate is of no known authority. Name theirs in ssl_trusted_certificates_file.\n"
     } else {

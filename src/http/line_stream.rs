@@ -143,9 +143,6 @@ pub(super) fn recorded(
 
 /// The client reads nothing of its answer.
 pub(super) fn not_read() -> Refusal {
-    let reason = format!(
-        "nothing of the answer was read for {} s",
-        IDLE_MAX.as_secs()
-    );
+    let reason = format!("the answer was not read for {} s", IDLE_MAX.as_secs());
     Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)
 }

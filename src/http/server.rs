@@ -157,8 +157,8 @@ impl Actor for HttpServer {
         }
         if self.options.shared.authority.is_open() {
             warn!(self.log, "nobody has to log in over HTTP";
-                "effect" => "whoever can reach the HTTP address from this machine may do everything",
-                "remedy" => "leave [server] open out");
+                "effect" => "every user of this machine who can reach the HTTP address may do everything",
+                "remedy" => "remove [server] open");
         }
         let handle = server.handle();
         let serving = server.into_actor(self).map(|ended, server, ctx| {

@@ -103,7 +103,7 @@ pub(super) async fn log_in(
         Refusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
-            "there is no such user any more",
+            "this user no longer exists",
         )
     })?;
     let rights = shared.authority.rights(&name);

@@ -188,9 +188,9 @@ impl Abilities {
             };
             warn!(log, "a probe of a query server told nothing";
                   "language" => language.as_str(), "ability" => ability.name(), "error" => error,
-                  "effect" => "nothing is refused for it, and it is probed again",
-                  "remedy" => "none if it is seldom: something else than the command has ended the probe, or the \
-                               machine is slow");
+                  "effect" => "nothing is refused for it, and the probe is repeated",
+                  "remedy" => "none if it is rare: something other than the command ended the probe, or the machine \
+                               is slow");
             if Instant::now() >= deadline {
                 break;
             }

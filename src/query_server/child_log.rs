@@ -204,7 +204,7 @@ pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
             "if it should use the network, set network = true for its pool"
         }
         _ => {
-            "none is needed if it works without; its pool's system_calls_allowed lets functions make it"
+            "ignore this if it works without, else allow the call in its pool's system_calls_allowed"
         }
     }
 }

@@ -32,7 +32,7 @@ const TRIGGERED: &str = "triggered";
 const ERROR: &str = "error";
 
 /// In a few words, that another one runs the replication.
-pub(crate) const TAKEN: &str = "another one runs the same";
+pub(crate) const TAKEN: &str = "duplicate replication";
 const ALREADY_STARTED: &str = "already started, triggered by document";
 
 /// The most characters of a reason in a list.

@@ -90,7 +90,7 @@ impl Shell {
         for name in ["clients", "examples"] {
             symlink(project().join(name), folder.join(name)).unwrap();
         }
-        // The program is there already: to build it once more would show nothing.
+        // The program already exists: to build it once more would show nothing.
         let (bin, run) = (folder.join("bin"), folder.join("run"));
         fs::create_dir(&bin).unwrap();
         fs::create_dir(&run).unwrap();

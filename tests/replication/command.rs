@@ -119,7 +119,7 @@ async fn its_exit_codes_tell_what_to_do() {
         (
             Answer::error(401, "unauthorized", "x"),
             77,
-            "give a name and a password",
+            "give the name and password",
         ),
         (Answer::error(404, "not_found", "x"), 65, "correct the URL"),
         (
@@ -164,7 +164,7 @@ async fn a_wrong_password_is_no_failure_that_passes() {
             let url = source.url().replace("http://", "http://ann:wrong@");
             let (status, _, error) = code(&run(&folder, &url, &target.url(), filter).await);
             assert_eq!(status, Some(77), "{error}");
-            assert!(error.contains("give a name and a password"), "{error}");
+            assert!(error.contains("give the name and password"), "{error}");
             let name = if has_sessions {
                 "replication_auth_error: session_request_unauthorized"
             } else {
@@ -215,7 +215,7 @@ async fn a_filter_that_is_missing_is_the_users_to_correct() {
         );
         assert_eq!(status, Some(65), "{filter}: {error}");
         assert!(
-            error.contains("see that the source has the filter"),
+            error.contains("check that the source has the filter"),
             "{error}"
         );
     }

@@ -81,7 +81,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     if config.users.contains_key(NAME) {
         let origin = config.origin(&format!("users.{NAME}"), "roles");
         let what = format!(
-            "[users.{NAME}] has the name of the administrator who is made where there is none"
+            "[users.{NAME}] has the name of the administrator who is created where there is none"
         );
         let remedy = "name an administrator in [admins], or give the user another name";
         return Err(Problem::new(origin, what, remedy));
@@ -90,7 +90,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let password = kept(&path).map_err(|error| {
         let what =
             format!("cannot keep the password of the administrator {NAME:?} there ({error})");
-        let remedy = "make it possible, or name an administrator in [admins], or set [server] http and \
+        let remedy = "let the service write there, or name an administrator in [admins], or set [server] http and \
                       tcp to \"off\"";
         Problem::new(path.display(), what, remedy)
     })?;
@@ -164,7 +164,7 @@ fn read(path: &Path) -> io::Result<String> {
     let found = file.metadata()?;
     let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     if !found.is_file() {
-        return refuse("what stands there is no file");
+        return refuse("it is not a regular file");
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
         return refuse("the file belongs to another user");

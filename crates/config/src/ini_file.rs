@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
                 }
                 Some(section) => layer.entry(section, key, Raw::Text(value.to_owned()), origin),
                 None => {
-                    let what = format!("the key {key:?} stands outside of any section");
+                    let what = format!("the key {key:?} is outside of any section");
                     layer.problem(&origin, what, home_of(key));
                 }
             }

@@ -138,7 +138,7 @@ impl Layer {
         match spelling.insert(place.clone(), now) {
             Some((earlier, first)) if origin.is_ini() && earlier == spelt => self.notice(
                 origin.clone(),
-                format!("[{section}] {spelt} stood before at {first}; this one counts"),
+                format!("[{section}] {spelt} is also set at {first}; this one counts"),
             ),
             Some((earlier, first)) => {
                 let what = format!("[{section}] {spelt} is set already, as {earlier:?} at {first}");

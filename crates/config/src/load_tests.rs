@@ -357,7 +357,7 @@ fn a_key_that_stands_twice_in_an_ini_counts_as_it_stands_last_and_is_listed() {
     assert_eq!(loaded.notices.len(), 1);
     let text = loaded.notices[0].to_string();
     assert!(
-        text.contains("a.ini:3: [log] level stood before at"),
+        text.contains("a.ini:3: [log] level is also set at"),
         "{text}"
     );
 }
@@ -511,7 +511,7 @@ fn the_pools_of_a_group_speak_one_language() {
         problems,
         [
             "a.toml:6: [pools.b] group = \"g\": the pool \"a\" of this group speaks \"javascript\" and \
-          not \"query\", so they cannot stand in for each other: take another group"
+          not \"query\", but a group has one language: take another group"
         ]
     );
 }

@@ -171,7 +171,7 @@ fn unknown(key: &str) -> Fault {
     if COMMANDS.contains(&key.to_lowercase().as_str()) {
         return Fault::new(
             format!("'{shown}': a request cannot bring a command"),
-            "name a 'language': its command stands in [query_servers], which only files and the \
+            "name a 'language': its command is in [query_servers], which only files and the \
              environment set",
         );
     }

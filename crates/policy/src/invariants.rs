@@ -119,7 +119,7 @@ impl Invariant {
             Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => {
-                "while a pool is throttled, whoever waits there can be served, or has time until the next try"
+                "every waiter of a throttled pool can be served, or has time until the next try"
             }
             Self::Pm23 => {
                 "all processes are counted, and nobody waits for a place that is free or can be made"

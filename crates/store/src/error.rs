@@ -16,7 +16,7 @@ pub enum StoreError {
     #[error("{0}")]
     Unstorable(String),
     /// The thread has ended: the service ends.
-    #[error("the store is closed, for the service is shutting down")]
+    #[error("the store is closed: the service is shutting down")]
     Closed,
 }
 

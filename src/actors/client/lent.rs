@@ -32,7 +32,7 @@ pub(crate) struct Lending {
     pub want: Want,
     /// How long it may work on a line; `None` is its own timeout.
     pub prompt_timeout: Option<Duration>,
-    /// How long the client may hold it without asking it anything, or without taking the answers;
+    /// How long the client may hold it without sending it a prompt, or without taking the answers;
     /// `None` is for ever.
     pub client_timeout: Option<Duration>,
     /// How long the client may hold it at all; `None` is for ever.
@@ -272,7 +272,7 @@ impl Handler<EndSession> for Client {
 
 fn idle_too_long(limit: Duration) -> ErrorReply {
     let reason = format!(
-        "the connection held a process for {} s without asking it anything",
+        "the connection held a process for {} s without sending it a prompt",
         limit.as_secs_f64()
     );
     ErrorReply::answer("timeout", &reason, Fault::Client)

@@ -455,7 +455,7 @@ impl Relay {
     fn too_long(&mut self) -> TunnelEnd {
         let error = ErrorReply::line_too_long(self.session.line_bytes_max());
         self.output.push(&last_line(&error));
-        TunnelEnd::ended("was ended over a line that is too long")
+        TunnelEnd::ended("was ended because of a line that is too long")
     }
 
     /// Ends with last words, which are written as far as the client takes them.

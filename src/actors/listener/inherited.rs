@@ -72,7 +72,7 @@ impl InheritedError {
             }
             Self::Twice(_) => "make a socket unit with one ListenStream= for each listener",
             Self::Unusable { .. } => {
-                "pass a stream socket that listens: Unix as 'socket' and 'http-socket', TCP as 'http', 'https', 'tcp' and 'tls'"
+                "pass a listening stream socket: Unix as 'socket' and 'http-socket', TCP as 'http', 'https', 'tcp' and 'tls'"
             }
         }
     }
@@ -160,8 +160,8 @@ impl Inherited {
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,
-                "effect" => "whoever connects to it waits",
-                "remedy" => "have the configuration name that listener, or take the socket's unit away");
+                "effect" => "clients that connect to it wait",
+                "remedy" => "configure that listener, or remove the socket's unit");
         }
     }
 }

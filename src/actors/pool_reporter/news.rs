@@ -116,8 +116,8 @@ impl Told {
                 warn_repeating!(log, self.stressed, now, "pool is under stress";
                     "pool" => name,
                     "limit" => limit,
-                    "effect" => "processes are started with stress on until 1000 seconds after the \
-                                 last time at the limit",
+                    "effect" => "processes start with stress on until 1000 s after the pool \
+                                 was last at its limit",
                     "remedy" => remedy);
             }
             PoolEvent::SpawnRefused(why) => {

@@ -68,7 +68,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let crash = Crash::JobDied("it ended without a word".to_owned());
+        let crash = Crash::JobDied("it ended without a report".to_owned());
         self.tell(JobNews::Ended(JobEnd::Crashed(crash)));
     }
 }

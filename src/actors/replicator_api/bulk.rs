@@ -518,7 +518,7 @@ fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
         Ok(Ordered::Done) => (None, String::new()),
         Ok(Ordered::Told(daemon)) => (Some(daemon.to_string()), String::new()),
         Ok(Ordered::Kept) => {
-            let reason = "no daemon has it now: the next one that has it goes by that";
+            let reason = "no daemon has it now: the next owner applies it";
             (None, reason.to_owned())
         }
         Err(error) => (None, error.to_string()),

@@ -208,7 +208,7 @@ async fn databases(
         )
     })?;
     let failed = |error: String| {
-        let hint = "see that the server is there and lets this user list its databases";
+        let hint = "check that the server runs and lets this user list its databases";
         CliError::at(Exit::TryAgain, place(), error, hint)
     };
     let log = Logger::root(Discard, o!());
@@ -272,7 +272,7 @@ fn wrong(path: &Path, mistakes: &[Mistake]) -> CliError {
 fn foreign(ids: &[String], mark: &str) -> CliError {
     /// Documents that are named.
     const NAMED_MAX: usize = 10;
-    let line = |id: &String| format!("document {id} is there, and was not made from this file");
+    let line = |id: &String| format!("document {id} exists, and was not made from this file");
     let mut lines: Vec<String> = ids.iter().take(NAMED_MAX).map(line).collect();
     if ids.len() > NAMED_MAX {
         lines.push(format!("and {} more", ids.len() - NAMED_MAX));

@@ -232,7 +232,7 @@ impl<'a> Input<'a> {
     }
 
     fn wrong(&self, what: &str) -> CliError {
-        let hint = "nothing was imported: name an export that is whole";
+        let hint = "nothing was imported: name a complete export";
         CliError::at(Exit::Data, self.path.display(), what, hint)
     }
 }
@@ -294,7 +294,7 @@ pub(super) async fn import(
     let head = match head {
         Some(head) if head.secrets => head,
         _ => {
-            let what = "it has not all of a store: credentials, or revisions, are missing";
+            let what = "it is not a full export: credentials, or revisions, are missing";
             let hint = "export with --secrets, or import it without --replace";
             return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
         }
@@ -361,7 +361,7 @@ async fn send(
                 "{refused} of {} were not imported",
                 count(sent, "document", "documents")
             ),
-            "the list says why; `settee jobs apply` changes documents that are there",
+            "the list says why; `settee jobs apply` changes existing documents",
         )),
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
             if let Err(error) = uuid_file::write(&file, &uuid) {
                 warn!(log, "the id of this user cannot be kept";
                     "file" => file.display().to_string(), "error" => %error,
-                    "effect" => "the next run looks at everything again");
+                    "effect" => "the next run compares everything again");
             }
             uuid
         }

@@ -233,7 +233,7 @@ impl<'a> Report<'a> {
                     "the target differs from the source in {}",
                     count(number(total), "place", "places")
                 ),
-                "what is missing comes with a replication without checkpoints: --no-checkpoints",
+                "to copy what is missing, replicate without checkpoints: --no-checkpoints",
             )),
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
     let text =
         std::fs::read_to_string(file).map_err(|error| CliError::io(file.display(), &error))?;
     serde_json::from_str(&text).map_err(|error| {
-        let hint = "it takes what settee top --by-db --json has printed";
+        let hint = "give it the output of settee top --by-db --json";
         CliError::at(Exit::Data, file.display(), error, hint)
     })
 }

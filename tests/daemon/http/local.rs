@@ -43,7 +43,7 @@ fn what_only_the_machine_may_ask_is_answered_on_the_unix_socket_alone() {
         let headers = [("Authorization", &*credentials)];
         let answer = ask(&web, method.as_str(), route.path(), &headers, "");
         let reason = answer.reason(403, "forbidden");
-        assert!(reason.contains("Unix socket alone"), "{route:?}: {reason}");
+        assert!(reason.contains("Unix socket only"), "{route:?}: {reason}");
         let mut connection = Connection::local(&web.service.socket().with_extension("http.sock"));
         let answer = connection.request(method.as_str(), route.path(), &[], "");
         assert_ne!(answer.status, 403, "{route:?}: {answer:?}");

@@ -243,7 +243,7 @@ fn a_name_may_have_so_many_bytes_and_the_refusal_of_a_longer_one_says_so() {
             let reason = reply["error"]["reason"].as_str().unwrap();
             assert_eq!(
                 reason,
-                "'db' has 1025 bytes, and may have 1024: take a shorter one"
+                "'db' has 1025 bytes, the limit is 1024: use a shorter one"
             );
         }
     }

@@ -106,7 +106,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
     ] {
         for name in all {
             let response = by(&web, name, method, path, body);
-            let refused = response.status == 403 && response.body.contains("takes the role");
+            let refused = response.status == 403 && response.body.contains("requires the role");
             let refused = refused || response.status == 401;
             assert_eq!(
                 !refused,

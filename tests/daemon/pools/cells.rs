@@ -245,7 +245,7 @@ fn who_is_too_slow_because_a_cell_holds_back_processor_time_is_told_so_with_the_
         let reason = error["reason"].as_str().unwrap();
         assert_eq!(error["name"], "timeout", "{error}");
         assert_eq!(
-            reason.contains("its pool's cpu_max has held back"),
+            reason.contains("its pool's cpu_max has throttled"),
             is_told,
             "{error}"
         );

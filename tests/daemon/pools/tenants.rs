@@ -253,7 +253,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
     );
     let reason = error["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the database 'big' has as many calls that wait as it may")
+        reason.starts_with("the database 'big' has as many waiting calls as it may have")
             && reason.contains("[tenants.\"bi*\"] queue_max"),
         "{reason}"
     );
@@ -347,7 +347,7 @@ fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_othe
     );
     let reason = error["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the database 'big' has as many calls that wait as it may")
+        reason.starts_with("the database 'big' has as many waiting calls as it may have")
             && reason.contains("[tenants.\"big\"] queue_max"),
         "{reason}"
     );

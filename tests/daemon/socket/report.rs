@@ -595,8 +595,8 @@ fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
     let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
                       "docs": [{"_id": "a"}], "report": true});
     let reply = client.call(&call);
-    let message = "the cell refused the system call unshare: none is needed if it works without; its \
-                   pool's system_calls_allowed lets functions make it";
+    let message = "the cell refused the system call unshare: ignore this if it works without, else allow \
+                   the call in its pool's system_calls_allowed";
     assert_eq!(
         reply["logs"],
         json!([{"level": "warning", "message": message}]),

@@ -168,10 +168,7 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
     let bytes = fs::read(&to).unwrap();
     let said = text(&backup(&world.web, &to), 74);
-    assert!(
-        said.contains("is there already: name another file"),
-        "{said}"
-    );
+    assert!(said.contains("already exists: name another file"), "{said}");
     assert!(fs::read(&to).unwrap() == bytes, "it stays as it is");
     let files = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(files, 1, "nothing is left of the making");

@@ -179,7 +179,7 @@ fn orders_say_what_they_did_not_do() {
 
     assert!(failed(&settee(&world, &["restart"]), 64).contains("no job is named"));
     assert!(failed(&settee(&world, &["restart", "none"]), 66).contains("no such job: none"));
-    assert!(failed(&settee(&world, &["pause", "none*"]), 66).contains("no job fits"));
+    assert!(failed(&settee(&world, &["pause", "none*"]), 66).contains("no job matches"));
     let said = failed(&settee(&world, &["pause", "live", "none"]), 65);
     assert!(said.contains("no such job: none"), "{said}");
     wait_until("a pause", || total(&world.web, "states=paused") == 1);
@@ -519,7 +519,7 @@ fn lists_say_that_documents_are_still_read_after_a_start_and_an_order_for_all_wa
         true
     );
     let list = printed(&world, &[]);
-    assert!(list.contains("still reads its documents"), "{list}");
+    assert!(list.contains("still loading its documents"), "{list}");
 
     let mut waiting = world.web.connect();
     let order = json!({"order": "pause", "select": {"all": true}}).to_string();

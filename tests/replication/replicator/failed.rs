@@ -59,17 +59,14 @@ fn documents_that_ask_for_what_another_one_runs_have_one_reason_in_lists() {
     create(&world.web, "third", &world.continuous());
     world.wait_for_state("third", "failed");
     let groups = printed(&world, &["--group-by", "reason"]);
-    assert!(
-        groups.contains("2 x  another one runs the same  "),
-        "{groups}"
-    );
+    assert!(groups.contains("2 x  duplicate replication  "), "{groups}");
     let counted = || {
         let metrics = world.web.get("/metrics").body;
         metrics.contains("\nsettee_replication_docs_failed 2\n")
     };
     wait_until("the count of failed documents", counted);
     printed(&world, &["delete", "first", "--yes"]);
-    let restart = ["restart", "--reason", "another one runs the same", "--yes"];
+    let restart = ["restart", "--reason", "duplicate replication", "--yes"];
     assert_eq!(printed(&world, &restart), "2 jobs restarted\n");
     world.stop();
 }

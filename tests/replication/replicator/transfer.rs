@@ -75,10 +75,7 @@ fn documents_are_exported_while_the_service_runs_and_imported_into_another_one()
     let exported = fs::read_to_string(&to).unwrap();
     assert_eq!(exported.lines().count(), 1203, "a head, and a last line");
     let said = text(&jobs(&web, &["export", &to], ""), 74);
-    assert!(
-        said.contains("is there already: name another file"),
-        "{said}"
-    );
+    assert!(said.contains("already exists: name another file"), "{said}");
     assert_eq!(
         fs::read_to_string(&to).unwrap(),
         exported,

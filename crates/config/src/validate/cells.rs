@@ -35,7 +35,7 @@ impl Rules<'_> {
             return;
         };
         if config.cell(keys).0.mode == SandboxMode::Off {
-            let what = format!("user = {user:?} takes a cell, and sandbox is \"off\"");
+            let what = format!("user = {user:?} needs a cell, but sandbox is \"off\"");
             let remedy = "leave user out, or set sandbox to \"standard\"";
             section.problem("user", what, remedy);
         }

@@ -38,7 +38,7 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
             return Err(format!("{name}: this is how a value is shown, not a value"));
         }
         if names.contains(&name) {
-            return Err(format!("{name} stands there twice"));
+            return Err(format!("{name} is listed twice"));
         }
         names.push(name);
     }

@@ -100,7 +100,7 @@ pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
 pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
     read: connect_to,
     expected: "text: \"host:port:target:port\" with commas between several, where host may be \
-               *.domain and an IPv6 target stands in brackets",
+               *.domain and an IPv6 target is in brackets",
     only_in_files: Some(CREDENTIALS),
     ..PLAIN
 });

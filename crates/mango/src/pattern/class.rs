@@ -69,7 +69,7 @@ impl Translator<'_> {
     /// Translates a set, whose `[` was taken.
     pub(super) fn class(&mut self) -> Result<(), String> {
         if let Some(name) = self.posix_name() {
-            return Err(format!("a set's name ({name}) stands outside brackets"));
+            return Err(format!("a set's name ({name}) is outside brackets"));
         }
         let mut text = String::from("[");
         if self.take('^') {
@@ -138,7 +138,7 @@ impl Translator<'_> {
 
     fn class_escape(&mut self, quoted: &mut bool) -> Result<Item, String> {
         let Some(letter) = self.next() else {
-            return Err("a backslash stands at the end".into());
+            return Err("a backslash ends the expression".into());
         };
         if let Some(set) = escaped_set(letter) {
             return Ok(Item::Set(set));
@@ -152,7 +152,7 @@ impl Translator<'_> {
             'b' => Ok(Item::Character('\u{8}')),
             'p' | 'P' => Ok(Item::Set(self.property(letter)?)),
             'R' | 'X' | 'B' => Ok(Item::Character(letter)),
-            'N' => Err("\\N cannot stand in a set".into()),
+            'N' => Err("\\N is not supported in a set".into()),
             _ => self.escaped_character(letter).map(Item::Character),
         }
     }

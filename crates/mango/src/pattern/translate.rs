@@ -169,7 +169,7 @@ impl<'a> Translator<'a> {
         group.size = group.size.saturating_add(size);
         if group.size > PATTERN_SIZE_MAX {
             return Err(format!(
-                "the expression stands for more than {PATTERN_SIZE_MAX} characters"
+                "the expression expands to more than {PATTERN_SIZE_MAX} characters"
             ));
         }
         Ok(())
@@ -288,7 +288,7 @@ impl<'a> Translator<'a> {
     /// A backslash, which was taken, and what it makes of the next character.
     fn escaped(&mut self) -> Result<(), String> {
         let Some(letter) = self.next() else {
-            return Err("a backslash stands at the end".into());
+            return Err("a backslash ends the expression".into());
         };
         if let Some(set) = escaped_set(letter) {
             return self.atom(&set, 1);

@@ -212,5 +212,5 @@ pub(super) fn nobody_hopes_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
     let vain = rows.find(|row| pool.waits_in_vain(row, ledger.now));
-    require(vain.is_none(), || format!("{vain:?} hopes in vain"))
+    require(vain.is_none(), || format!("{vain:?} waits for nothing"))
 }

@@ -29,7 +29,7 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
             names_all |= is_written || place.is_none();
             if place.is_none() && !is_written {
                 let Outcome { error, reason, .. } = &said;
-                stray = format!(", and says of nobody knows which: {error}: {reason}");
+                stray = format!(", and has an error for an unknown one: {error}: {reason}");
             }
             // Of what is said twice, the worse holds.
             let outcome = place.and_then(|place| outcomes.get_mut(place));

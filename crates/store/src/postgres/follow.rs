@@ -58,7 +58,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
         };
         if !std::mem::replace(&mut is_told, true) {
             warn!(shared.log, "the database of the store is not heard"; "error" => %error,
-                  "effect" => "what others write is read when it is");
+                  "effect" => "what other daemons write is seen later");
         }
         sleep(WAIT_MAX).await;
     }

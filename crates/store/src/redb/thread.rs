@@ -154,7 +154,7 @@ impl Keeper {
         Ok(self.database.insert(database))
     }
 
-    /// Writes the uuid where `settee replicate` looks for it, unless it is there already.
+    /// Writes the uuid where `settee replicate` looks for it, unless it already exists.
     fn tell(&self, uuid: &str) {
         if let Some(file) = uuid_file::beside(&self.place)
             && uuid_file::read(&file).is_none()

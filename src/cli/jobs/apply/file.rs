@@ -99,7 +99,11 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
                 }
                 (name, _) => {
                     let what = format!("{name:?} is no list of replications");
-                    reading.mistake(line, what, "the file has sections [[replication]] alone");
+                    reading.mistake(
+                        line,
+                        what,
+                        "the file can only have sections [[replication]]",
+                    );
                 }
             }
         }
@@ -165,7 +169,7 @@ impl Reading<'_> {
     fn made(&mut self, line: usize, mut members: Map<String, Value>) -> Option<Entry> {
         let before = self.mistakes.len();
         let Some(Value::String(name)) = members.remove("name") else {
-            let what = "the replication has no name, which is a text".to_owned();
+            let what = "the replication has no name, or it is not a text".to_owned();
             self.mistake(line, what, "add name = \"..\", the id of its document");
             return None;
         };
@@ -202,7 +206,7 @@ impl Reading<'_> {
                 except,
             },
             None if !matching.is_empty() || !except.is_empty() => {
-                let what = "match and except choose among all_dbs, which is not there".to_owned();
+                let what = "match and except choose among all_dbs, which is missing".to_owned();
                 self.mistake(line, what, "add all_dbs = \"http://..\", or leave them out");
                 Databases::None
             }

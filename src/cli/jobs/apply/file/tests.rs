@@ -105,7 +105,7 @@ fn every_mistake_is_told_with_its_line_and_what_to_do() {
             "no list of texts",
             "databases = [",
         ),
-        (section("match = \"a\""), 1, "which is not there", "all_dbs"),
+        (section("match = \"a\""), 1, "which is missing", "all_dbs"),
         (
             section("databases = [\"a\"]\nall_dbs = \"http://a\""),
             1,
