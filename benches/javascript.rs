@@ -1,6 +1,6 @@
 //! What the built-in JavaScript server costs: CPU time a document and a reduction, `reset`, start.
 //!
-//! `cargo bench --bench javascript`. Every figure stands beside a floor that was measured in the
+//! `cargo bench --bench javascript`. Every figure is printed beside a floor that was measured in the
 //! same run: a child that reads the same lines, splits the JSON and writes the document back, or
 //! `cat`. CPU times are those of the child alone, from `/proc`.
 

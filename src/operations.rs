@@ -45,17 +45,17 @@ pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(),
 /// Who may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever asks: over HTTP also who has not logged in. On the socket what these calls take is a process that is
+    /// Everybody: over HTTP also without a login. On the socket what these calls take is a process that is
     /// held, or a password.
     Anybody,
-    /// Who has this right.
+    /// Users with this right.
     With(Right),
-    /// As [`Self::With`]; a browser that has not logged in does not ask for a password by itself, for the dashboard has
-    /// a form.
+    /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login
+    /// form.
     OnPage(Right),
-    /// Who has this right; also who may replicate, with what is their own.
+    /// Users with this right; also users who may replicate, for their own jobs and documents.
     AllOrOwn(Right),
-    /// Who has this right and asks on the Unix socket: a user of this machine.
+    /// Users with this right on the Unix socket: users of this machine.
     Local(Right),
 }
 
@@ -120,7 +120,7 @@ macro_rules! operations {
         }
 
         impl Route {
-            /// Returns the method; `HEAD` may stand wherever `GET` may.
+            /// Returns the method; `HEAD` is allowed wherever `GET` is.
             #[must_use]
             pub const fn method(self) -> Method {
                 match self {
@@ -255,7 +255,7 @@ operations! {
 
     /// Tells what is wrong, since when, and what to do.
     [], [Health GET "/_health"] => With(Look), reads;
-    /// Acknowledges losses: they are told no more.
+    /// Acknowledges losses: they are reported no more.
     [], [AcknowledgeLosses DELETE "/_health/{kind}"] => With(Operate), changes;
     /// Tells whether the daemon is drained, and what is left of what it had.
     [], [DrainState GET "/_drain"] => With(Look), reads;

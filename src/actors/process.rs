@@ -260,7 +260,7 @@ impl<B: Backend> Process<B> {
         call_log(loan.map(|loan| &loan.call), log)
     }
 
-    /// What is written for the log next is of the call that is worked for.
+    /// Attributes the following stderr lines to the current call.
     pub(super) fn speak_for_call(&self) {
         let loan = self.unanswered.loan();
         self.child_log.speak_for(loan.map(|loan| &loan.call));
@@ -478,7 +478,7 @@ impl<B: Backend> Process<B> {
     fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
         let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
         if order.by.is_some() && !order.polite {
-            // Whoever waits hears of the order, and not of the signal.
+            // Waiters learn of the order, not of the signal.
             return self.end_for(told, KillReason::Stopped, ctx);
         }
         self.shared.set_exit_error(told);

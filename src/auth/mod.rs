@@ -262,7 +262,7 @@ impl Authority {
             failures.retain(|_, (_, last)| now - *last < LOCKOUT);
         }
         if failures.len() >= FAILURES_REMEMBERED_MAX {
-            // Who fails under many names must not clear what is counted of one: those with the
+            // Failures under many names must not clear the count of one: those with the
             // fewest failures go.
             let mut counts: Vec<u32> = failures.values().map(|(count, _)| *count).collect();
             let middle = counts.len() / 2;

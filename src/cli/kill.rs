@@ -90,7 +90,7 @@ fn told(killed: &KilledProc) -> String {
     printable(&format!("{name} {done}: {}", cost(proc)))
 }
 
-/// Says what the end of a process costs, and whom.
+/// Says who loses what by the end of a process.
 fn cost(proc: &ProcRow) -> String {
     let holder = proc.holder.as_ref().map(status_table::holder);
     let holder = holder.as_deref().unwrap_or("a client");

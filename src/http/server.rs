@@ -204,7 +204,7 @@ impl Handler<Stop> for HttpServer {
         drop(handle.pause());
         let connections = Arc::clone(&running.connections);
         ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
-            // Who was let in is about to ask, and is answered.
+            // An accepted client is about to send a request, and gets an answer.
             let wait = if connections.are_open() {
                 LAST_REQUESTS_MAX
             } else {

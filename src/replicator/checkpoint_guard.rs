@@ -43,7 +43,7 @@ impl CheckpointGuard {
     /// Works while the lease lasts, however often it is renewed meanwhile; none if it is over before the work is done.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
-        // A process that stood still may find an answer and the end of the lease at once: the next request is not sent.
+        // A suspended process may find an answer and the end of the lease at once: the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
@@ -166,7 +166,7 @@ mod tests {
                 sleep(10 * SECOND).await;
             }
         });
-        // The process stands still: the answer and the end of the lease are known at once.
+        // The process is suspended: the answer and the end of the lease are known at once.
         let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
         assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
     }

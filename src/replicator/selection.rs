@@ -170,7 +170,7 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// Returns whether a text fits a pattern, in which `*` stands for any text and `?` for one character.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Behind the latest `*`, and what it may have stood for so far is before this.
+    // Behind the latest `*`; the text that it may match so far ends here.
     let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {
         let here = (pattern.clone(), text.clone());

@@ -198,7 +198,7 @@ impl DocTable {
         }
     }
 
-    /// Whoever follows documents begins anew, owns none, and reads all of them.
+    /// The follower of documents starts over: it owns none, and reads all of them.
     pub fn forget_rows(&mut self) {
         self.change_all(|known| (known.row, known.owned) = (None, None));
         self.await_all();

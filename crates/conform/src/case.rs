@@ -142,13 +142,13 @@ fn statuses(exit: &Value) -> Option<Vec<i32>> {
     }
 }
 
-/// Why a value does not stand for anything.
+/// Why a placeholder has no value.
 enum Absent {
     Source,
     Wrong(&'static str),
 }
 
-/// Replaces what stands for something else.
+/// Expands placeholders.
 fn expand(value: &Value, language: &str) -> Result<Value, Absent> {
     let Value::Object(object) = value else {
         return match value {

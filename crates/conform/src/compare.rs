@@ -36,7 +36,7 @@ fn differs(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<String>
     }
 }
 
-/// Returns whether a value fits one that stands for many; `None` for an ordinary one.
+/// Returns whether a value matches a pattern; `None` for an ordinary value.
 fn fits_special(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<bool> {
     let (name, argument) = want
         .as_object()

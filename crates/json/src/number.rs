@@ -51,7 +51,7 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
     }
 }
 
-/// Replaces a float by the exact decimal text of the double that it stands for.
+/// Replaces a float by the exact decimal text of its double.
 ///
 /// An integer's text is exact already. Below 2^53 the shortest text of a double is between the
 /// same integers as the double itself, and in the order of doubles: that is exact enough.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// What stands for half a surrogate pair.
+/// The replacement for half a surrogate pair.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
 /// Returns the characters of a string, which is given with its quotation marks.
@@ -75,7 +75,7 @@ pub fn replace_halves(json: &str) -> Cow<'_, str> {
     Cow::Owned(replaced + rest)
 }
 
-/// Reads what comes after `\u`: returns the character, which two escapes may stand for, and what follows. None: no
+/// Reads what comes after `\u`: returns the character, which may take two escapes, and what follows. None: no
 /// digits come.
 fn unicode(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = code_unit(digits)?;

@@ -86,7 +86,7 @@ impl Drop for EndCount {
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
-/// tables tell what is lent and who waits.
+/// tables tell loans and waiters.
 async fn get_claimed_proc(
     caller: &Caller,
     want: &Want,

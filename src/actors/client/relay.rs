@@ -130,7 +130,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Takes the pipes of a client, which may have stood before another service.
+    /// Takes the pipes of a client, which another service may have served before.
     ///
     /// # Errors
     /// They are none, or the event loop has no room for them; what the client has taught has no room.

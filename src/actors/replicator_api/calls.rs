@@ -85,7 +85,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// For who did not ask for it, and is no administrator, a job is not there.
+    /// A job is visible to its owner and to administrators only.
     async fn cancel(
         &self,
         id: ReplicationId,

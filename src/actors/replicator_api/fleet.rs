@@ -99,7 +99,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Finds former epochs of daemons that began anew. Whoever is heard of later has only the same address.
+    /// Finds former epochs of restarted daemons. Of two daemons with one address, the one that reported later is current.
     fn note_superseded(&mut self, own: Option<Epoch>) {
         let there = self.daemons.values().filter(|row| row.is_there);
         let superseded: Vec<Epoch> = there

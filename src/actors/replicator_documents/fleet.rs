@@ -40,7 +40,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 /// What there is where the store is shared.
 pub(super) struct FleetPart {
     notes: Rc<JobNotes>,
-    /// Who hears of documents that can be given back.
+    /// Is notified of documents that can be released.
     member: Option<Recipient<DocStopped>>,
     /// How long the job of the document that is being given back may take to stop.
     stop_within: Option<Duration>,

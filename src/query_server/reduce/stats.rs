@@ -163,7 +163,7 @@ fn too_large(value: &str) -> InvalidValue {
     ))
 }
 
-/// Where a value stands among the others: the reference's errors tell.
+/// The position of a value among the others, for the reference's errors.
 #[derive(Clone, Copy)]
 enum ValuePosition {
     First,

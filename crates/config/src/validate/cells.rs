@@ -167,7 +167,7 @@ mod tests {
         };
         assert_eq!(as_daemon(Some(0)), [""; 0]);
         assert_eq!(as_daemon(Some(7777)), [""; 0]);
-        // Who looks at the configuration of a service need not be the service.
+        // The program that checks a service's configuration need not be the service.
         assert_eq!(as_daemon(None), [""; 0]);
         let told = as_daemon(Some(1000));
         assert!(told[0].contains("only root can"), "{told:?}");

@@ -19,7 +19,7 @@ const HORIZONTAL: &str = r"\x{9}\x{20}\x{a0}";
 /// Ends of lines.
 const VERTICAL: &str = r"\x{a}-\x{d}\x{85}";
 
-/// The names in `[:name:]`: what they stand for.
+/// The sets named in `[:name:]`.
 const NAMED: &[(&str, &str)] = &[
     ("alpha", ALPHA),
     ("lower", r"a-z\x{aa}\x{b5}\x{ba}\x{df}-\x{f6}\x{f8}-\x{ff}"),
@@ -43,7 +43,7 @@ const NAMED: &[(&str, &str)] = &[
     ("xdigit", "0-9A-Fa-f"),
 ];
 
-/// Returns the set that an escaped letter stands for, inside brackets and outside.
+/// Returns the set of an escaped letter, inside brackets and outside.
 pub(super) fn escaped_set(letter: char) -> Option<String> {
     let set = match letter.to_ascii_lowercase() {
         'd' => "0-9",

@@ -38,7 +38,7 @@ pub struct Reach {
     pub back: Vec<Server>,
 }
 
-/// To whom a document is open.
+/// Which daemons may claim a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// To every daemon.

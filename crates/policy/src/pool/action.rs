@@ -166,7 +166,7 @@ pub enum StopReason {
     TeachFailed,
     /// It did not answer a reset.
     ResetFailed,
-    /// It did not forget whom it served.
+    /// It could not be reset for another tenant.
     ForgetFailed,
     /// It was used often enough (`max_uses`).
     Uses,

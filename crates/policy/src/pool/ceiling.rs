@@ -1,4 +1,4 @@
-//! The ceiling over all pools: how many processes there may be together, and who gets a place.
+//! The ceiling over all pools: how many processes there may be together, and which pool gets a place.
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
 //!           knows which pools have a waiter without a place. [`Pools::share`] ends each

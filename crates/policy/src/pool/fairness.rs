@@ -185,7 +185,7 @@ impl Accounts {
         self.change_held(tenant, -cost)
     }
 
-    /// How many processes are held for whom.
+    /// Processes held for each tenant.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&Tenant, u32)> {
         let held = self.rows.iter().map(|(tenant, row)| (tenant, row.held));
         held.filter(|(_, held)| *held > 0)

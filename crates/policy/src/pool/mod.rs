@@ -30,7 +30,7 @@
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
 //!   before the reload. A stale process never becomes idle again.
 //!
-//! # Who waits for whom
+//! # Who waits for what
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the
 //! oldest waiter, and only by one that takes an idle process which the oldest cannot use.

@@ -315,7 +315,7 @@ impl Ledger {
 }
 
 impl Pools {
-    /// Other rules hold from now on. Nothing is taken from who has more than they allow.
+    /// Other rules hold from now on. Nothing is revoked from a tenant that has more than they allow.
     pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
         self.ledger.set_debt_time();
         self.ledger.tenants.rules = rules;

@@ -7,7 +7,7 @@
 
 use super::credentials::{split_url, user_info};
 
-/// Stands for a password.
+/// The mask of a password.
 const MASK: &str = "*****";
 
 /// Returns the parameters of a URL, without its `?`, with their values masked. What has no name is all value.

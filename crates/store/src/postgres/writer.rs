@@ -229,7 +229,7 @@ impl Writer {
     /// Takes the connection, or makes one where it was lost.
     async fn client(&mut self) -> Result<Client, StoreError> {
         if let Some(client) = self.client.take() {
-            // What was lost while nobody wrote is no error of who writes now.
+            // A connection lost while nobody wrote is no error of the next writer.
             match timeout(REQUEST_MAX, client.batch_execute("")).await {
                 Ok(Ok(())) => return Ok(client),
                 Ok(Err(error)) if is_lost(&client, &error) => {}

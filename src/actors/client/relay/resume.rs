@@ -46,7 +46,7 @@ impl Resume {
 }
 
 impl Relay {
-    /// Returns where the conversation stands; `None` where no other service can go on from there.
+    /// Returns the state of the conversation; `None` if no other service can continue from it.
     pub(super) fn resume(&mut self) -> Option<Resume> {
         if self.sent > 0 || self.too_long || !self.taught.is_portable() {
             return None;

@@ -1,4 +1,4 @@
-//! From a job that is added to the end of its runs, and what is told of it.
+//! The life of a job, from its addition to the end of its runs, and its reports.
 
 use super::*;
 
@@ -294,7 +294,7 @@ async fn a_job_that_has_more_to_do_and_stands_still_is_stalled_until_it_comes_on
         world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;
-    // One that has nothing to do stands still.
+    // One that has nothing to do makes no progress.
     run.job.do_send(Do::News(JobNews::Progress(left(0))));
     tokio::time::sleep(STALLED_AFTER * 2).await;
     assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());

@@ -453,7 +453,7 @@ fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
         let server: Server = "server-1".into();
-        // Who has none of its documents cannot know of it.
+        // A daemon with none of its documents cannot know of it.
         let before = owned_of(&world, &server);
         if before.contains(&0) {
             continue;

@@ -1,4 +1,4 @@
-//! The affinity wait: what it saves, whom it lets overtake, and when it ends.
+//! The affinity wait: what it saves, which waiters it lets overtake, and when it ends.
 
 use super::*;
 

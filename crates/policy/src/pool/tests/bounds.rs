@@ -1,4 +1,4 @@
-//! Bounds of tenants over all pools: who waits, who is refused, and who is served past whom.
+//! Bounds of tenants over all pools: which calls wait, are refused, or overtake others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The edges: limits, deadlines, deaths, reload, shutdown, and who is told what.
+//! The edges: limits, deadlines, deaths, reload, shutdown, and who is notified.
 
 use super::*;
 
@@ -172,7 +172,7 @@ fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest
     assert!(matches!(&world.last[..], [action] if is_reset(action)));
     world.give_back(lease);
     world.give_back(of_own);
-    // It knows what it was taught, and who asks for a document gets no other database's.
+    // It keeps what it was taught, and a request for a document never gets another database's.
     assert_eq!(world.status().free_tagged, 3);
     let again = world.ask(6, tagged("z", "_design/1"));
     assert!(world.lease(again, 6).is_some(), "nothing is taught again");

@@ -313,7 +313,7 @@ fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait()
         let request = ask(&mut world, 3, "c");
         let other = world.lease(request, 3).expect("served");
         assert_eq!(other.proc, lease.proc, "that of the other pool is in use");
-        // Who waits is taken over by the pool whose process is free first.
+        // A waiter is taken over by the pool whose process is free first.
         let waiter = ask(&mut world, 4, "d");
         assert_eq!(world.last, []);
         world.give_back(other);

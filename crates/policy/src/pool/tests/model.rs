@@ -76,7 +76,7 @@ struct ModelProc {
     isolates_max: u32,
     is_apart: bool,
     last_use: Timestamp,
-    /// Who had it last, for whom, unless it was made as new since.
+    /// Its last holder and tenant, unless it was reset since.
     left_by: Option<(ClientId, Tenant)>,
 }
 

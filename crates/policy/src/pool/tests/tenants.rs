@@ -60,7 +60,7 @@ fn client_that_names_nothing_has_its_processes_for_itself() {
     assert_ne!(other.proc, first.proc);
 }
 
-/// Takes the one process of a pool, returns it, and tells whether it is reset for who has it now.
+/// Takes the one process of a pool, returns it, and tells whether it is reset for its next holder.
 fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool {
     let request = world.ask(client, affinity);
     world.run();

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached: who is asked, when, and who is tried early.
+//! Unreachable servers: which are probed, when, and which jobs are tried early.
 
 use super::super::outage::{
     PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX, UNREACHABLE_AFTER,

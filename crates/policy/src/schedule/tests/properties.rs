@@ -24,7 +24,7 @@ struct Pair {
     runs: Vec<Run>,
     /// Before when jobs are not to start.
     not_before: BTreeMap<JobId, WallTime>,
-    /// What happened so far, for who has to find out why.
+    /// What happened so far, for debugging.
     events: Vec<String>,
 }
 
