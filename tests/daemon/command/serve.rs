@@ -137,7 +137,7 @@ fn what_is_not_ours_is_left_alone() {
     fs::write(&socket, "precious").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
-    assert!(complaint.contains("is no socket"), "{complaint}");
+    assert!(complaint.contains("is not a socket"), "{complaint}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
     fs::remove_file(&socket).unwrap();
     fs::create_dir(&socket).unwrap();

@@ -172,7 +172,7 @@ async fn the_folder_of_a_services_socket_is_not_made() {
     for word in [
         "[services.a] listen",
         "mistyped is not there",
-        "make the folder",
+        "create the folder",
     ] {
         assert!(told.contains(word), "{word} in {told}");
     }

@@ -453,7 +453,7 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
     let mut list = String::new();
     wait_until("all documents are known again", || {
         list = printed(&world, &over);
-        !list.contains("more to come")
+        !list.contains("incomplete")
     });
     assert!(
         list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),

@@ -199,6 +199,6 @@ mod tests {
             config.query_server_config.cell.user = Some("7777".into());
             config.query_server_config.cell.sandbox = Some(SandboxMode::Off);
         });
-        assert!(told[0].contains("takes a cell"), "{told:?}");
+        assert!(told[0].contains("needs a cell"), "{told:?}");
     }
 }
