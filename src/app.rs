@@ -590,7 +590,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_other_machines_have_too_is_told_with_the_name_of_the_machine() {
+    fn an_ambiguous_address_is_reported_with_the_name_of_the_machine() {
         for (http, told) in [
             ("127.0.0.1:5995", "db1:5995"),
             ("127.0.0.2:5995", "db1:5995"),

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_request_is_taken_and_a_second_one_of_the_same_sender_is_not() {
+    fn a_sender_gets_one_large_request_at_a_time() {
         let in_flight = in_flight();
         let first = share(&in_flight, "ann", 60 << 20);
         assert!(first.is_ok());

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_nothing_or_a_byte_a_second_is_late_after_one_period() {
+    fn a_reader_of_nothing_or_a_byte_a_second_is_late_after_one_period() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         let by = start + Duration::from_secs(60);
         assert_eq!(pace.waiting(1 << 20, start), Some(by));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_has_another_period_for_what_is_left() {
+    fn a_reader_with_progress_gets_another_period() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         pace.waiting(1 << 20, start);
         pace.took(60 * 1024);

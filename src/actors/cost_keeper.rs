@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn costs_that_cannot_be_saved_are_told_until_they_can() {
+    async fn costs_that_cannot_be_saved_are_a_problem_until_they_can() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("away").join("costs");
         let log = Logger::root(Discard, o!());

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_that_panics_costs_its_caller_an_error_and_nobody_else_anything() {
+    async fn a_panic_fails_only_its_own_caller() {
         let handle = handle();
         let lost = run(&handle, |_| async {
             let panics = true;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn more_work_than_may_be_is_refused() {
+    async fn work_beyond_the_bound_is_refused() {
         let handle = handle();
         let all: Vec<_> = (0..WORK_MAX)
             .map(|_| run(&handle, |_| std::future::pending::<()>()))

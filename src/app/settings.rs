@@ -134,7 +134,7 @@ mod tests {
     use crate::config::PoolConfig;
 
     #[test]
-    fn every_language_of_the_configuration_is_there_under_its_one_name() {
+    fn every_configured_language_exists_under_one_name() {
         let mut config = Config::default();
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_role_may_what_it_is_for_and_nothing_else() {
+    fn each_role_has_exactly_its_rights() {
         use Right::*;
         let all = [Look, Inspect, Operate, Replicate, Call, Administer];
         let cases: [(Role, &[Right]); 5] = [

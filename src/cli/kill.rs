@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_what_was_done_and_whose_call_it_cost() {
+    fn the_report_says_what_was_done_and_which_call_failed() {
         let killed = |how: &str, state: &str, function: Option<&str>| {
             let proc = ProcRow {
                 name: "javascript/17".into(),

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_too_wide_has_its_texts_cut_first_and_then_what_says_least_left_out() {
+    fn a_table_that_is_too_wide_has_texts_cut_first_and_then_the_least_useful_columns_dropped() {
         let whole = "\
 NAME         USED  WAITS  STOPS  STATE                 COMMAND
 a-long-name     7      -      0  running               a command of many words and options
@@ -353,7 +353,7 @@ b               7  closed,..
     }
 
     #[test]
-    fn nothing_is_printed_without_a_row() {
+    fn an_empty_table_prints_nothing() {
         assert_eq!(columns(std::iter::empty(), Layout::default()), "");
     }
 

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_is_not_closed_for_others() {
+    fn busy_connections_are_not_closed_for_others() {
         let connections = Connections::new(2);
         let busy: Vec<ConnectionPlace> = (0..2).map_while(|_| enter(&connections, 1)).collect();
         busy.iter().for_each(|place| place.conduct.set_busy(true));

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_logged_in_sees_the_welcome_and_the_way_in_alone() {
+    fn without_a_login_only_the_welcome_and_the_login_are_visible() {
         let paths = Route::VARIANTS.iter().map(|route| route.path());
         let mut public: Vec<_> = paths.filter(|path| is_public(path)).collect();
         public.dedup();

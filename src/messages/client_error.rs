@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_told_with_its_last_words() {
+    fn the_end_of_a_process_is_reported_with_its_last_words() {
         let error = PromptError::Exited(ExitReport {
             exit: Some("exited with status 2".into()),
             status: Some(2),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_said_is_passed_on_unchanged() {
+    fn a_functions_own_error_is_passed_on_unchanged() {
         let error = PromptError::Function {
             name: "not_found".into(),
             reason: "ignored".into(),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_reset_of_a_compound_call_is_told_as_one() {
+    fn a_failed_reset_of_a_compound_call_is_reported_as_such() {
         let timeout = PromptError::Timeout {
             timeout: Duration::from_secs(5),
             command: Command::Other,

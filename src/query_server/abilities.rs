@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_ability_of_which_no_probe_told_is_unknown_for_a_while_and_probed_again() {
+    async fn an_ability_without_a_conclusive_probe_is_unknown_for_a_while_and_probed_again() {
         let folder = tempfile::tempdir().unwrap();
         let abilities = killed_at_first(folder.path(), TRIES_MAX);
         assert_eq!(found(&abilities, Ability::Ddoc).await, Finding::Open);

@@ -613,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_that_the_process_told_is_reported_once_though_later_prompts_fail_too() {
+    fn an_error_of_the_process_is_reported_once_though_later_prompts_fail_too() {
         let (id, subject) = (RequestId::made(), Subject::default());
         let call = Call::new(id, None, subject, true, RunTime::Whole, None);
         let error = ReportedError {

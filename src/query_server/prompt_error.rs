@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_took_too_long_names_the_keys_that_allow_more() {
+    fn a_timeout_names_the_keys_that_allow_more() {
         for (command, who) in [
             (Command::Map, "the function did not answer within 200 ms"),
             (

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was_and_sees_its_tenant_alone() {
+    fn a_reader_resumes_where_it_was_and_sees_only_its_tenant() {
         let logs = TenantLogs::new();
         assert_eq!(read(&logs, "shop", 0), (Vec::new(), 0));
         note(&logs, "other", "not yours");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_keeps_its_last_lines_within_both_bounds_and_a_slow_reader_is_told_how_many_it_lost()
+    fn a_tenant_keeps_its_last_lines_within_both_bounds_and_a_slow_reader_learns_how_many_it_lost()
     {
         let logs = TenantLogs::new();
         note(&logs, "shop", "the first");
@@ -436,8 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn more_tenants_than_there_is_room_for_are_forgotten_and_a_reader_is_told_that_lines_are_lost()
-    {
+    fn tenants_beyond_the_bound_are_evicted_and_a_reader_learns_that_lines_are_lost() {
         let logs = TenantLogs::new();
         note(&logs, "first", "x");
         let (_, last) = read(&logs, "first", 0);
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_a_line_of_its_tenant() {
+    fn a_waiting_reader_is_woken_by_a_line_of_its_tenant() {
         let logs = TenantLogs::new();
         let mut news = pin!(logs.news("shop").notified());
         assert!(news.as_mut().now_or_never().is_none());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_ends_with_a_lease_that_is_not_renewed_any_more() {
+    async fn work_ends_with_a_lease_that_is_no_longer_renewed() {
         let lease = Lease::of(20 * SECOND);
         let renewing = Arc::clone(&lease);
         actix_rt::spawn(async move {

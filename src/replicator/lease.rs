@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_ends_with_its_loss_with_its_epoch_and_with_time() {
+    fn a_claim_ends_when_it_is_lost_its_epoch_ends_or_it_expires() {
         let clock = BootClock::default();
         let epoch = Arc::new(EpochLease::new(Epoch(7), clock.clone()));
         let [lost, kept] = [1, 2].map(|claim| {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
         for (pattern, text, expected) in [
             ("", "", true),
             ("*", "", true),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_fits_every_member_of_a_selection_and_names_that_are_no_jobs_are_told() {
+    fn a_job_matches_every_member_of_a_selection_and_unknown_names_are_reported() {
         let job = facts("customer-7", DocState::Crashing, Some("database missing"));
         let select = |change: fn(&mut JobSelection)| {
             let mut asked = JobSelection::default();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bogus_in_a_document_is_replaced_when_it_completes() {
+    fn bogus_state_members_are_replaced_on_completion() {
         let before =
             json!({"source": "s", STATE: "triggered", TIME: "x", REASON: "x", ID: "bogus"});
         let stats = json!({"docs_read": 1});
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_written_only_where_it_is_wanted() {
+    fn passing_states_are_written_only_where_that_is_configured() {
         let triggered = Outcome::Triggered { id: "x".to_owned() };
         assert!(!triggered.is_written(false) && triggered.is_written(true));
         let failed = Outcome::Failed {

@@ -204,12 +204,12 @@ pub fn assert_prints_what_it_says(page: &str, log: &str, left_out: &[&str]) {
 }
 
 #[test]
-fn every_block_of_the_tutorial_prints_what_stands_below_it() {
+fn every_block_of_the_tutorial_prints_the_output_below_it() {
     assert_prints_what_it_says("docs/tutorial.md", "tutorial.log", &[]);
 }
 
 #[test]
-fn an_output_fits_where_only_what_is_left_open_differs() {
+fn an_output_matches_if_only_the_placeholders_differ() {
     let text = |lines: &[&str]| {
         lines
             .iter()

@@ -320,7 +320,7 @@ fn each_layer_of_a_cell_is_promised_for_each_kind_of_query_server() {
 }
 
 #[test]
-fn what_cells_share_is_shown_by_attempts_and_every_attempt_at_it_is_told() {
+fn resources_shared_by_cells_are_documented_with_their_attempts() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rust = |folder: &str| {
         let files = std::fs::read_dir(project.join(folder)).expect("a folder");

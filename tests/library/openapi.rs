@@ -203,7 +203,7 @@ fn each_route_has_an_entry_and_each_entry_a_route() {
 }
 
 #[test]
-fn a_pattern_is_written_as_the_paths_that_it_stands_for() {
+fn a_pattern_is_expanded_to_its_paths() {
     let of = |pattern| {
         let written = written(pattern).into_iter();
         written.map(|(path, _)| path).collect::<Vec<_>>()

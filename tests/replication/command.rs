@@ -113,7 +113,7 @@ async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
 }
 
 #[actix_rt::test]
-async fn its_exit_codes_tell_what_to_do() {
+async fn its_exit_codes_distinguish_the_failures() {
     let folder = folder();
     let cases = [
         (
@@ -148,7 +148,7 @@ async fn its_exit_codes_tell_what_to_do() {
 }
 
 #[actix_rt::test]
-async fn a_wrong_password_is_no_failure_that_passes() {
+async fn a_wrong_password_is_not_a_temporary_failure() {
     let folder = folder();
     for has_sessions in [true, false] {
         for filter in [&[][..], &["--filter", "d/f"]] {
@@ -176,7 +176,7 @@ async fn a_wrong_password_is_no_failure_that_passes() {
 }
 
 #[actix_rt::test]
-async fn a_password_that_is_taken_back_in_the_middle_is_a_refusal_too() {
+async fn a_password_revoked_during_the_run_is_a_refusal_too() {
     let (folder, (source, target)) = (folder(), two().await);
     for kind in [
         "GET _local",

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_exit_is_told_in_words_and_as_a_shell_status() {
+    async fn an_exit_is_reported_in_words_and_as_a_shell_status() {
         let spawner = Spawner::start().unwrap();
         for (script, status, words) in [
             ("exit 3", 3, "exited with status 3"),

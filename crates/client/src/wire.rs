@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_told_from_a_reply() {
+    fn a_notice_is_distinguished_from_a_reply() {
         let line = br#"{"down":"1.2.3","name":"pool_removed","reason":"gone"}"#;
         let down = notice(line).unwrap();
         assert_eq!(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_told_with_its_beginning() {
+    fn an_invalid_reply_is_reported_with_an_excerpt() {
         for line in [
             "",
             "HTTP/1.1 400 Bad Request",

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_a_machine_and_what_may_be_secret_is_in_no_digest() {
+    fn digests_leave_out_settings_of_one_machine_and_secrets() {
         let of_machine = differing(|config| {
             config.replicator.max_jobs = 7;
             config.replicator.threads = Some(7);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_configuration_counts_and_none_is_made() {
+    fn a_configured_secret_is_used_and_none_is_generated() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
         config.chttpd_auth.secret = "explicit".to_owned();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_made_where_somebody_is_named_or_nobody_logs_in() {
+    fn no_administrator_is_created_where_one_is_configured_or_no_login_is_possible() {
         let folder = tempfile::tempdir().unwrap();
         let hash = || PasswordHash::of_config("secret").unwrap();
         let cases: [fn(&mut Config, PasswordHash); 4] = [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_or_that_leads_elsewhere_is_not_taken() {
+    fn a_file_that_others_can_read_and_a_link_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
         let file = folder.path().join("data").join(FILE);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_password_is_refused_without_showing_it() {
+    fn an_invalid_password_is_refused_without_showing_it() {
         for text in [
             "",
             "***",

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_and_not_repeated() {
+    fn an_invalid_url_is_refused_without_quoting_it() {
         for (text, what) in [
             ("/var/lib/settee", "postgres://"),
             ("mysql://u:secret@h/db", "postgres://"),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_case_is_told_with_its_name() {
+    fn a_mistake_in_a_case_is_reported_with_its_name() {
         for (steps, what) in [
             (json!(null), "it has no steps"),
             (json!([{"out": 1}, {"inn": 1}]), "step 2 is none"),

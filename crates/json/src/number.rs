@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_float_is_the_double_it_stands_for() {
+    fn a_float_is_the_exact_text_of_its_double() {
         assert_eq!(key("0.1"), key("0.1000000000000000055"));
         assert_eq!(key("9007199254740993.0"), key("9007199254740992"));
         assert!(key("1e23") < key("100000000000000000000000"));

@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_the_cursor_or_turns_the_direction_is_not_shown() {
+    fn control_and_bidi_characters_are_not_shown() {
         for hidden in [
             '\0', '\n', '\u{1b}', '\u{7f}', '\u{80}', '\u{9b}', '\u{9f}', '\u{61c}', '\u{200f}',
             '\u{2028}', '\u{202e}', '\u{2066}', '\u{2069}',

@@ -158,7 +158,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn more_databases_than_processes_are_said_once_a_period_while_it_lasts() {
+    fn more_databases_than_processes_are_reported_once_a_period() {
         // Ten calls a second for three minutes.
         let said = said(30, 20, Reuse::Database, SECOND / 10, 1800);
         let times: Vec<_> = said.iter().map(|(second, _)| *second).collect();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_said_any_more_when_it_is_over() {
+    fn the_report_ends_with_its_cause() {
         let mut watch = ExchangeWatch::default();
         let all = |requests, starts, replaced| Exchanges {
             requests,

@@ -48,7 +48,7 @@ mod tests {
     const MEBIBYTE: u64 = 1 << 20;
 
     #[test]
-    fn what_doubles_within_an_hour_has_grown_until_it_keeps_its_size_for_one() {
+    fn a_size_that_doubles_within_an_hour_has_grown_until_it_is_stable_for_an_hour() {
         let mut growth = Growth::default();
         let mut note = |minute: u64, mebibytes: u64| {
             let at = Timestamp::ZERO + Duration::from_secs(60 * minute);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_may_grow_and_what_shrinks_has_not_grown() {
+    fn small_sizes_may_grow_and_shrinking_is_not_growth() {
         let mut growth = Growth::default();
         let at = |second| Timestamp::ZERO + Duration::from_secs(second);
         assert_eq!(growth.note(at(0), 0), None);

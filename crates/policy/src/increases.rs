@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_within_the_last_minute_is_told() {
+    fn increases_of_the_last_minute_are_reported() {
         let mut increases = Increases::default();
         let mut note = |second, count| increases.note(at(second), "died", "js", count);
         assert_eq!(note(0, 100), 0, "nobody knows when these were");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_has_gone_up_by_what_it_says() {
+    fn a_counter_that_was_reset_has_grown_by_its_value() {
         let mut increases = Increases::default();
         increases.note(at(0), "died", "js", 100);
         assert_eq!(increases.note(at(2), "died", "js", 4), 4);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_nobody_looks_at_are_forgotten() {
+    fn counters_that_are_not_read_are_forgotten() {
         let mut increases = Increases::default();
         increases.note(at(0), "died", "js", 1);
         increases.note(at(30), "died", "py", 1);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_target_is_soon_not_asked_what_it_misses() {
+    fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
         let now = Instant::now();
         let mut average = FailureAverage::of_revs_diff();
         let mut calls = 0;

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_kept_and_what_is_none_counts_for_nothing() {
+    fn a_uuid_is_kept_and_an_invalid_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::File(folder.path().join("deeper/s.redb"));
         let file = beside(&place).unwrap();

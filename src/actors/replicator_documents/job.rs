@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_job_has_the_past_of_its_row_unless_the_document_asks_for_something_else() {
+    async fn a_job_has_the_past_of_its_row_unless_the_replication_changed() {
         let log = Logger::root(Discard, o!());
         let http = Http::new(Default::default(), &log).expect("there are no files to read");
         let scheduler = ReplicationScheduler::new(SchedulerOptions {

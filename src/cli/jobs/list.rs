@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_when_nobody_knows_which_documents_were_refused() {
+    fn refused_documents_with_forgotten_names_are_reported_as_such() {
         assert_eq!(known_refused(0, 0), "0 documents refused");
         assert_eq!(
             known_refused(25, 20),

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_json_is_checked() {
+    fn json_options_are_validated() {
         for wrong in [["--selector", "{"], ["--source-header", "x"]] {
             assert_eq!(body(&wrong).expect_err("it is wrong").code, Exit::Usage);
         }

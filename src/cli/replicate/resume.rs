@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_comparison_goes_on_behind_its_last_whole_line() {
+    fn an_interrupted_comparison_resumes_after_its_last_complete_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let compared = Compared::new("a".to_owned(), false);

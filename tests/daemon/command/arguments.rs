@@ -52,7 +52,7 @@ fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
 }
 
 #[test]
-fn a_replication_says_which_side_is_wrong_and_not_what_stands_there() {
+fn a_replication_names_the_wrong_side_without_its_url() {
     let good = "http://localhost:1/db";
     for (sides, says) in [
         (["x:secret@y", good], "SOURCE: endpoint has an invalid url"),

@@ -246,7 +246,7 @@ fn a_hard_limit_of_zero_is_fine_and_lowers_the_default_soft_limit() {
 }
 
 #[test]
-fn other_parts_of_couchdb_are_passed_over_and_listed() {
+fn other_parts_of_couchdb_are_ignored_and_listed() {
     let text = "[couchdb]\nuuid = 1234\nos_process_timeout = 6000\n[chttpd]\nport = 5984\n\
                 [vendor]\nname = x\n[query_server_config]\ncommit_freq = 5\n[ioq.bypass]\n\
                 os_process = true\n[log]\nwriter = stderr\nlevel = notice\n\
@@ -333,7 +333,7 @@ fn javascript_is_built_in_unless_a_command_says_otherwise() {
 }
 
 #[test]
-fn an_ini_that_does_not_name_it_is_told_that_certificates_are_verified_here() {
+fn an_ini_without_the_key_gets_a_note_that_certificates_are_verified_here() {
     let told = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
     let silent = Fixture::ini("[replicator]\nmax_jobs = 3\n").run().stdout;
     assert!(silent.contains(told), "{silent}");

@@ -96,7 +96,7 @@ fn unpacked(gzip: &[u8]) -> String {
 }
 
 #[test]
-fn who_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
+fn a_client_that_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
     let web = Web::start("");
     for path in ["/_dashboard", "/_dashboard/page.js", "/_dashboard/page.css"] {
         let plain = web.get(path);

@@ -217,7 +217,7 @@ fn names_of_a_megabyte_in_any_call_or_path_stay_neither_in_memory_nor_in_the_log
 }
 
 #[test]
-fn a_name_may_have_so_many_bytes_and_the_refusal_of_a_longer_one_says_so() {
+fn the_refusal_of_a_name_that_is_too_long_says_the_limit() {
     let web = Web::start("");
     let mut client = web.service.connect();
     for (bytes, is_taken) in [(NAME_BYTES_MAX, true), (NAME_BYTES_MAX + 1, false)] {

@@ -32,7 +32,7 @@ fn a_document_without_an_id_gets_the_number_of_its_line() {
 }
 
 #[test]
-fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_told() {
+fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_reported() {
     let work = Work::new();
     let bad = "{\"v\":1}\nx\n{\"v\":2}\n7\n{\"_id\":3}\n{\"v\":\n{\"v\":3}\n";
     let selector = work.file("s.json", "{}");
@@ -85,7 +85,7 @@ fn follow(refused: &Output, file: &str, work: &Work) -> Option<Output> {
 }
 
 #[test]
-fn what_is_no_lines_of_json_is_refused_by_name_with_a_command_that_converts_it() {
+fn other_formats_are_refused_by_name_with_a_command_that_converts_them() {
     let work = Work::new();
     let plain = work.file("plain", ORDERS);
     let gzip = Command::new("gzip").args(["-c", &plain]).output().unwrap();
@@ -135,7 +135,7 @@ fn what_is_no_lines_of_json_is_refused_by_name_with_a_command_that_converts_it()
 }
 
 #[test]
-fn an_interrupt_ends_it_with_how_far_it_came() {
+fn an_interrupt_ends_it_with_its_progress() {
     let work = Work::new();
     for (arguments, printed) in [(&["--unsorted"][..], 1), (&[], 0)] {
         let mut command = work.map(ONE, arguments);

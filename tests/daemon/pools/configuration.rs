@@ -155,7 +155,7 @@ fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_go
 }
 
 #[test]
-fn the_pool_of_a_language_that_is_configured_no_more_goes_with_it() {
+fn the_pool_of_a_language_is_removed_with_it() {
     let server = "[query_servers]\nscripted = \"cat\"\n";
     let service = Service::start(server);
     let mut client = service.connect();

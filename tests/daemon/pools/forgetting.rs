@@ -41,7 +41,7 @@ fn calls_of_many_databases_start_no_process_beyond_the_limit() {
 }
 
 #[test]
-fn no_process_forgets_where_each_is_to_serve_one_database() {
+fn no_process_forgets_with_one_database_per_process() {
     let (started, forgot) = started_and_forgot("database");
     assert!(started >= 27, "{started}");
     assert_eq!(forgot, 0);

@@ -102,7 +102,7 @@ fn leave_behind(client: &mut Client, what: &str) -> Lent {
 }
 
 #[test]
-fn nothing_in_a_cell_runs_between_loans_and_all_goes_on_with_the_next() {
+fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
     let Some((service, mut client)) = service("") else {
         return;
     };
@@ -229,7 +229,7 @@ for line in sys.stdin:
 const KILLED_AT_REST: &str = "a query server ran while nobody held it, and is killed";
 
 #[test]
-fn what_a_function_left_behind_cannot_let_itself_go_on_at_rest() {
+fn a_leftover_process_cannot_resume_itself_at_rest() {
     let Some((service, mut client)) = service_of("/usr/bin/python3", STORM, "") else {
         return;
     };

@@ -442,7 +442,7 @@ fn an_endless_loop_costs_its_database_what_it_had_used_when_it_was_ended() {
 }
 
 #[test]
-fn a_function_of_a_database_has_no_more_time_than_its_bound_and_is_told_the_key() {
+fn a_function_is_bounded_by_its_databases_timeout_and_the_error_names_the_key() {
     let web = Web::start("[tenants.\"*\"]\ntimeout = 60000\n[tenants.\"big*\"]\ntimeout = 250\n");
     let mut client = web.service.connect();
     let endless = "function(doc) { while (true) {} }";

@@ -273,7 +273,7 @@ fn a_process_that_died_meanwhile_is_returned_with_true() {
 }
 
 #[test]
-fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
+fn a_process_killed_by_a_refused_system_call_names_it() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -440,7 +440,7 @@ fn a_half_closed_connection_gets_its_replies_and_then_the_end() {
 }
 
 #[test]
-fn what_a_client_held_comes_back_when_it_closes() {
+fn loans_of_a_client_return_when_it_closes() {
     let service = Service::start("[query_server_config]\nos_process_limit = 2");
     let mut observer = service.connect();
     let mut client = service.connect();

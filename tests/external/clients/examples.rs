@@ -36,7 +36,7 @@ fn assert_examples(pages: &[&str], kind: &str, mark: &str, start: impl Fn(&str) 
 }
 
 #[test]
-fn the_examples_in_python_print_what_stands_beside_them() {
+fn the_examples_in_python_print_what_their_comments_say() {
     let start = |example: &str| {
         let mut command = python();
         command.args(["-c", example]);
@@ -47,7 +47,7 @@ fn the_examples_in_python_print_what_stands_beside_them() {
 }
 
 #[test]
-fn the_examples_in_javascript_print_what_stands_beside_them() {
+fn the_examples_in_javascript_print_what_their_comments_say() {
     let start = |extension: &'static str| {
         move |example: &str| {
             let name = format!("example.{extension}");

@@ -66,7 +66,7 @@ fn a_cell_ends_as_its_command_ends() {
 }
 
 #[test]
-fn what_a_command_closes_is_closed_for_the_service() {
+fn the_service_sees_what_a_command_closes() {
     let mut running = Running::shell(&spec(json!({})), "exec >&-; read line; exit 3");
     assert_eq!(running.line(), "");
     assert!(running.launcher.try_wait().unwrap().is_none());
@@ -288,7 +288,7 @@ fn nothing_is_left_of_a_cell_however_it_ends() {
 }
 
 #[test]
-fn a_cell_dies_with_whoever_started_it() {
+fn a_cell_dies_with_its_starter() {
     if !has("end") {
         return;
     }

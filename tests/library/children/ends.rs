@@ -62,7 +62,7 @@ async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
 }
 
 #[actix_rt::test]
-async fn an_exit_during_a_prompt_is_told_with_status_and_last_words() {
+async fn an_exit_during_a_prompt_is_reported_with_status_and_last_words() {
     let steps = [
         Step::Complain("Traceback:".into()),
         Step::Complain(String::new()),
@@ -89,7 +89,7 @@ async fn an_unfinished_answer_is_lost_with_its_child() {
 }
 
 #[actix_rt::test]
-async fn a_signal_is_told_by_name_and_as_a_shell_status() {
+async fn a_signal_is_reported_by_name_and_as_a_shell_status() {
     let crash = exit_report("was killed by SIGSEGV (it crashed)", 139, &[]);
     assert_ends([Step::Signal("SEGV")], crash).await;
     let kill = exit_report("was killed by SIGKILL", 137, &[]);
@@ -97,7 +97,7 @@ async fn a_signal_is_told_by_name_and_as_a_shell_status() {
 }
 
 #[actix_rt::test]
-async fn the_system_call_that_was_refused_is_told_with_the_signal_that_it_cost() {
+async fn a_refused_system_call_is_reported_with_the_signal() {
     let words = "settee couchjs: refused system call ptrace (101)";
     let steps = [Step::Complain(words.into()), Step::Signal("SYS")];
     let expected = exit_report(
@@ -141,7 +141,7 @@ async fn an_answer_before_the_exit_is_delivered() {
 }
 
 #[actix_rt::test]
-async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
+async fn a_prompt_to_a_dead_process_gets_its_exit() {
     let steps = [
         Step::Await("end"),
         Step::Complain("no such script".into()),

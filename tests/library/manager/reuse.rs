@@ -71,7 +71,7 @@ async fn leaks(pool: TestPool, first: Want, second: Want) -> bool {
 }
 
 #[actix_rt::test]
-async fn what_a_process_kept_reaches_other_databases_only_where_processes_are_shared() {
+async fn data_kept_in_a_process_reaches_other_databases_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let first = pool.any().of(database("a"));
@@ -81,7 +81,7 @@ async fn what_a_process_kept_reaches_other_databases_only_where_processes_are_sh
 }
 
 #[actix_rt::test]
-async fn what_a_process_kept_reaches_other_clients_only_where_processes_are_shared() {
+async fn data_kept_in_a_process_reaches_other_clients_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let (first, second) = (pool.any(), pool.any());

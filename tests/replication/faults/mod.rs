@@ -132,8 +132,8 @@ async fn slow_bodies_take_their_time() {
 
 /// Servers that fail in every way, all the time; when they are healed, both sides are equal.
 #[actix_rt::test]
-async fn whatever_fails_nothing_is_lost() {
-    let mut random = TestRandom::for_test("whatever_fails_nothing_is_lost");
+async fn no_failure_loses_a_document() {
+    let mut random = TestRandom::for_test("no_failure_loses_a_document");
     let (source, target) = two().await;
     for couch in [&source, &target] {
         let dice = Mutex::new(random.fork());

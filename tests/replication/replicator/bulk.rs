@@ -56,7 +56,7 @@ fn failed(output: &Output, code: i32) -> String {
     clippy::too_many_lines,
     reason = "one story from its beginning to its end"
 )]
-fn an_outage_of_hundreds_of_jobs_is_told_by_reason_and_mended_with_one_command() {
+fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command() {
     let world = World::start_with("max_jobs = 0\n");
     set(&world, "backoff_max", "10h");
     set(&world, "backoff_base", "5h");
@@ -422,7 +422,7 @@ fn a_replicator_lists_and_orders_only_its_own_jobs() {
 }
 
 #[test]
-fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refused() {
+fn finished_and_unstartable_replications_are_listed_with_their_refused_documents() {
     let mut world = World::start();
     world.fill(3);
     world.target.refuse("d00001");

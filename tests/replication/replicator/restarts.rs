@@ -208,7 +208,7 @@ fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
 }
 
 #[test]
-fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication_its_place() {
+fn restarts_with_inherited_sockets_cost_no_client_an_error_and_no_replication_its_progress() {
     let (restarts, replications) = (effort(4, 20), effort(5, 20));
     let kinds: Vec<Kind> = client_counts()
         .iter()

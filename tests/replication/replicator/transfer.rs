@@ -149,7 +149,7 @@ fn credentials_are_exported_only_when_asked_for_and_only_to_a_file() {
 }
 
 #[test]
-fn an_import_of_documents_of_the_version_before_says_of_each_what_became_of_it() {
+fn an_import_from_the_previous_version_reports_the_result_of_each_document() {
     let web = start();
     let mine = create(&web, "mine", &body("mine"));
     let line = |id: &str, target: &str| {

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_process_has_is_more_than_its_part_of_it() {
+    fn resident_memory_is_at_least_the_proportional_share() {
         if !is_possible() {
             return eprintln!("skipped: nothing can be read of a process here");
         }

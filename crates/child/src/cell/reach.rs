@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_closed_of_what_is_not_there_or_open() {
+    fn missing_and_open_paths_are_not_reported_as_closed() {
         assert_eq!(closed(Path::new("/usr")), None);
         assert_eq!(closed_to_program(Path::new("/bin/sh")), None);
         assert_eq!(closed(Path::new("/no/such/file")), None);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn query_servers_are_not_let_at_the_service_s_own_files() {
+    fn query_servers_cannot_read_the_service_s_own_files() {
         for (path, how) in [
             (
                 "/etc/settee",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_to_be_there_and_takes_a_cell() {
+    fn a_user_must_exist_and_needs_a_cell() {
         let told = problems(None, |config| {
             config.query_server_config.cell.user = Some("no-such-user".into());
         });

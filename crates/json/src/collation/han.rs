@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_for_another_collates_as_that_one() {
+    fn a_variant_character_collates_as_the_one_it_represents() {
         for (one, other) in [("\u{f900}", "\u{8c48}"), ("\u{2f800}", "\u{4e3d}")] {
             assert_eq!(key(one), key(other), "{one} {other}");
         }

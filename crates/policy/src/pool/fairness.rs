@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_nothing_leaves_the_account_as_it_was() {
+    fn an_opening_that_failed_leaves_the_account_unchanged() {
         let mut accounts = Accounts::default();
         let (one, other) = (tenant(1), tenant(2));
         let begun = Timestamp::ZERO + Duration::from_secs(7);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_accounts_are_kept_than_the_bound_says_of_tenants_that_ask_for_nothing() {
+    fn accounts_of_idle_tenants_are_bounded() {
         let mut accounts = Accounts::default();
         accounts.set_time(Timestamp::ZERO);
         let holder = tenant(0);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_did_stays_until_the_configuration_says_something_else() {
+    fn an_operators_change_stays_until_the_configuration_changes() {
         let removed = ConfiguredName {
             pool: None,
             ..NAMED
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_replaced_where_they_would_be_run_otherwise_now() {
+    fn processes_are_replaced_if_they_would_run_differently_now() {
         let runs = |db_tag, pools: &[(u32, &'static str)]| Runs {
             db_tag,
             pools: pools.iter().map(|(id, run)| (PoolId(*id), *run)).collect(),

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_with_the_same_hash_are_told_apart() {
+    fn texts_with_the_same_hash_are_distinguished() {
         let one = TaughtText::from("one");
         let two = TaughtText {
             hash: one.hash,

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bound_is_that_of_the_name_or_else_of_the_longest_pattern_that_has_it() {
+    fn each_bound_comes_from_the_name_or_the_longest_pattern_that_sets_it() {
         let rule = |processes_max, queue_max| TenantRule {
             processes_max,
             queue_max,

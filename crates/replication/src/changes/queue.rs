@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_producer_that_is_gone_without_a_word_is_no_end() {
+    async fn a_producer_that_vanished_is_not_the_end() {
         let (producer, consumer) = bounded::<usize>(QueueLimits::of(1, 1));
         drop(producer);
         let taken = timeout(Duration::from_secs(3600), consumer.take(1)).await;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_producer_learns_that_nobody_takes() {
+    async fn a_producer_learns_that_the_consumer_is_gone() {
         let (producer, consumer) = bounded(QueueLimits { items: 1, bytes: 1 });
         assert!(producer.put(1).await);
         let dropping = async move { drop(consumer) };

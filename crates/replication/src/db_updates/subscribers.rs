@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_wakes_those_of_its_database_alone() {
+    fn an_update_wakes_only_subscribers_of_its_database() {
         let (mut subscribers, ids) = waiting();
         assert_eq!(subscribers.told("a", Update::Other), ids[..2]);
         let expected = [Next::Read, Next::Read, Next::Wait];
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_reads_once_when_a_lost_connection_is_made_again() {
+    fn all_subscribers_read_once_after_a_reconnect() {
         let (mut subscribers, ids) = waiting();
         assert!(subscribers.failed("reset", Instant::now()).is_empty());
         assert!(
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_stays_away_sends_everybody_to_feeds_of_their_own_in_turn() {
+    fn when_the_connection_stays_away_subscribers_move_to_their_own_feeds_in_turn() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         subscribers.failed("reset", now);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_is_asked_again_after_a_while_and_not_before() {
+    fn a_server_that_refuses_is_retried_only_after_a_while() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         assert_eq!(subscribers.refused("403", now), ids);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn one_makes_the_connection_and_another_one_when_that_is_gone() {
+    fn one_subscriber_makes_the_connection_and_another_takes_over() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         assert!(!subscribers.take_connection(now));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_database_ends_what_is_known_of_it() {
+    fn a_deleted_database_is_forgotten() {
         let (mut subscribers, ids) = waiting();
         subscribers.told("b", Update::Deleted);
         subscribers.told("b", Update::Other);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_subscribers_that_left() {
+    fn subscribers_that_left_leave_nothing() {
         let (mut subscribers, ids) = waiting();
         for id in ids {
             subscribers.leave(id);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_again_when_the_first_failure_is_too_old() {
+    fn nothing_is_retried_when_the_first_failure_is_too_old() {
         let now = Instant::now();
         let limit = Duration::from_secs(60);
         let mut retries = Retries::new(1_000, limit);

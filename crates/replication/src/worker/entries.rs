@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_entries_is_no_answer() {
+    fn an_answer_without_a_list_of_entries_is_invalid() {
         for answer in [
             "",
             "{}",

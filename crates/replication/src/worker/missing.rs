@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_kept_with_its_ancestors() {
+    fn missing_revisions_are_kept_with_their_ancestors() {
         let asked = by_document(vec![
             row("a/\u{e9}", &["1-x", "2-x"]),
             row("b", &["3-b"]),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_twice_is_missing_once_and_not_forgotten() {
+    fn a_revision_named_twice_is_missing_once() {
         let asked = by_document(vec![row("a", &["1-x", "1-y", "1-x"])]);
         assert_eq!(revisions(&asked), 2);
         let answer = r#"{"a":{"missing":["1-x"]},"a":{"missing":[]},"a":{"missing":["1-x"]}}"#;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_noticed() {
+    fn an_invalid_answer_is_noticed() {
         for answer in [
             "",
             "[]",

@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_and_the_file_stays_as_it_is() {
-        let mut random = TestRandom::for_test("what_is_written_is_read_again");
+        let mut random = TestRandom::for_test("what_is_written_can_be_read_back");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         for _ in 0..50 {

@@ -12,7 +12,7 @@ const WRITERS: usize = 20;
 const UPDATES: u64 = 10;
 
 /// What was written is there for every handle.
-pub async fn what_was_written_is_there_for_every_handle(place: &TestPlace) {
+pub async fn a_write_is_visible_to_every_handle(place: &TestPlace) {
     let (first, second) = (place.handle(), place.handle());
     let revision = one(&first, edit("a", None, "{}")).await.unwrap();
     first.keep("a", Some("{}".to_owned())).await.unwrap();
@@ -143,7 +143,7 @@ impl Noted {
 }
 
 /// Watchers hear of the writes of other handles, in their order, and of their own before these are answered.
-pub async fn watchers_hear_of_the_writes_of_other_handles_in_their_order(place: &TestPlace) {
+pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace) {
     let noted = Arc::new(Noted::default());
     let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
     let other = place.handle();

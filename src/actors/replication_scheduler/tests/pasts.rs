@@ -75,7 +75,7 @@ async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_not_to_start_yet_tells_when_and_starts_then() {
+async fn a_job_that_starts_later_reports_when_and_starts_then() {
     let world = World::start(|_| {}).await;
     let not_before = WallClock::new().now() + Duration::from_secs(3600);
     let history = History::default();

@@ -168,7 +168,7 @@ fn process_of_a_database_outlives_its_client() {
 }
 
 #[test]
-fn opening_whose_client_is_gone_is_anybodys() {
+fn opening_whose_client_is_gone_serves_anyone() {
     let mut world = apart(2);
     world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];

@@ -52,7 +52,7 @@ fn a_job_does_not_stop_for_one_of_a_lower_priority() {
 }
 
 #[test]
-fn what_is_too_many_is_stopped_by_priority_first_and_then_by_kind() {
+fn surplus_jobs_are_stopped_by_priority_first_and_then_by_kind() {
     for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, [cr(1), or(2), cr(3)]);
         world.on(Event::SetLevel {

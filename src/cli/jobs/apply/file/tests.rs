@@ -66,7 +66,7 @@ except = ["*-test", "customer-0*1"]
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn every_mistake_is_told_with_its_line_and_what_to_do() {
+fn every_mistake_is_reported_with_its_line_and_a_remedy() {
     let section = |more: &str| {
         format!(
             "[[replication]]\nname = \"x\"\nsource = \"http://a/x\"\ntarget = \"http://b/x\"\n{more}"
