@@ -849,7 +849,7 @@ def _after_fork() -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """A program may end without a word: what its clients still do ends before the interpreter does."""
+    """A program may exit without closing: pending work of its clients ends before the interpreter does."""
     for client in list(_CLIENTS):
         client.close()
 
