@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::program::program;
 
-/// Prints the totals of each suite, and its cases by what stands in them.
+/// Prints the totals of each suite, and its cases by their content.
 const READ: &str = r#"
 import json, sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()

@@ -1,4 +1,4 @@
-//! What native code in place of the JavaScript engine cannot do: each attempt works without a cell, and
+//! What native code instead of the JavaScript engine cannot do: each attempt works without a cell, and
 //! ends the process in it.
 
 use std::os::unix::process::ExitStatusExt;

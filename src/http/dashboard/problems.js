@@ -63,7 +63,7 @@ function names(subjects) {
   return subjects.length > NAMES_MAX ? `${shown} and ${number(subjects.length - NAMES_MAX)} more` : shown;
 }
 
-// A reason stands before it.
+// A reason precedes it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
 // What is lost for good is told until somebody acknowledges it.

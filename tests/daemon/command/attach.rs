@@ -88,7 +88,7 @@ fn a_conversation_has_the_same_bytes_as_with_couchjs_itself() {
         let through = run(&mut service.client(&["attach"]), text.as_bytes());
         let direct = couchjs.stdout;
         // One's own that ends over its last command is a process that ended by itself; one that
-        // reports a fatal error is ended by whoever reads it.
+        // reports a fatal error is ended by its reader.
         let is_fatal = direct
             .split(|byte| *byte == b'\n')
             .any(|line| line.starts_with(b"[\"fatal\""));

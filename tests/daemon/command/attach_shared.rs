@@ -273,7 +273,7 @@ fn a_list_is_never_interrupted() {
     assert_eq!(couch.ask(open.clone())[0], "start");
     let mut other = Couch::start(&service);
     for key in ["a", "b"] {
-        // Whoever waits does so in vain, until its own time is over.
+        // A waiter waits until its own timeout.
         let answer = other.ask(json!(["reset", {"timeout": 300}]));
         assert_eq!(
             (&answer[0], &answer[1]),

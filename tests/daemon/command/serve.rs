@@ -199,7 +199,7 @@ fn a_store_whose_directory_others_can_enter_is_refused_before_anything_is_kept_t
 fn an_administrators_password_that_cannot_be_kept_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[server]\ntcp = \"127.0.0.1:0\"");
-    // The folder that it is to stand in is a file.
+    // Its folder is a file.
     fs::write(directory.path().join("run"), "").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
@@ -485,7 +485,7 @@ fn a_service_that_is_killed_leaves_no_child_in_an_endless_loop() {
     }
     service.signal("KILL");
     for pid in pids {
-        // Whoever inherits it may take its time to reap it.
+        // Its new parent may reap it late.
         wait_until("the child is gone", || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")

@@ -25,7 +25,7 @@ const PAGE_BYTES_MAX: usize = 512 << 10;
 /// Most bytes of a path that the server reads.
 const PATH_BYTES: usize = 100_000;
 
-/// Where names stand in requests: members of the request, and of a member.
+/// Where requests have names: members of the request, and of a member.
 const PLACES: &[(&str, &str)] = &[
     ("", "id"),
     ("", "call"),
@@ -247,7 +247,7 @@ fn the_refusal_of_a_name_that_is_too_long_says_the_limit() {
             );
         }
     }
-    // What is told of a long name is its beginning.
+    // Of a long name the beginning is shown.
     let functions = web.get("/_functions").ok();
     let db = functions["functions"][0]["db"].as_str().unwrap().to_owned();
     assert!(

@@ -1,4 +1,4 @@
-//! The engine that maps documents, for whoever uses it as a library: functions, order, bounds, ends.
+//! The engine that maps documents, used as a library: functions, order, bounds, ends.
 
 use std::cell::RefCell;
 use std::rc::Rc;

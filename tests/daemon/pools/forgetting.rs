@@ -47,7 +47,7 @@ fn no_process_forgets_with_one_database_per_process() {
     assert_eq!(forgot, 0);
 }
 
-/// Calls of every kind that a report is told of, some of which fail.
+/// Calls of every kind that can have a report, some of which fail.
 fn calls_of_every_kind() -> Vec<Value> {
     let ddoc = json!({"_id": "_design/d",
         "views": {"lib": {"m": "exports.n = 1;"}, "v": {"map": "function(doc) { emit(doc.n, 1); }"}},

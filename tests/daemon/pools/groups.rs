@@ -1,4 +1,4 @@
-//! Pools that stand in for each other.
+//! Pools of a group.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whoever is lent a process finds nothing in it of who had it before, whatever either of them sends.
+//! A borrower finds nothing of the previous holder in a process, whatever either of them sends.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -131,7 +131,7 @@ fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
     wait_until("their processor time", || cpu_us() > before + 200_000);
     assert!(give_back(&mut client, &again, "ok"));
     wait_until("rest", || rests(warm));
-    // Whoever ends a process of the cell from outside ends it at once.
+    // A kill of a process of the cell from outside takes effect at once.
     let spinning = *of_cell(warm).last().unwrap();
     crate::support::daemon::signal(u32::try_from(spinning).unwrap(), "KILL");
     wait_until("the end of one that rests", || state(spinning) != Some('T'));

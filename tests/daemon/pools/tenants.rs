@@ -169,7 +169,7 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
             ),
         );
         let (mut a, mut b) = (service.connect(), service.connect());
-        // Where processes are shared, whoever comes next; otherwise others of the same database.
+        // Where processes are shared, any next borrower; otherwise others of the same database.
         let next = if reuse == "any" { "b" } else { "a" };
         let turn = |client: &mut Client, db: &str, lines: &[Value]| {
             let proc = take(client, "notes", Some(db));

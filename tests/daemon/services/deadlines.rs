@@ -18,7 +18,7 @@ fn quick(settings: &str) -> String {
     config_of("echo", settings)
 }
 
-/// One process, so that whoever holds it keeps all others away.
+/// One process, so that its holder keeps all others away.
 fn config_of(language: &str, settings: &str) -> String {
     format!(
         "[query_servers]\npython = \"SCRIPTED\"\n[native_query_servers]\necho = true\n\

@@ -29,7 +29,7 @@ impl Lending {
         Client::connect(&self.service.path("own.sock"))
     }
 
-    /// Returns a member of what is told of the service; `None` once the service has ended.
+    /// Returns a member of the service's status; `None` once the service has ended.
     fn told(&self, member: &str) -> Option<Value> {
         let socket = self.service.socket().with_extension("http.sock");
         let mut stream = UnixStream::connect(socket).ok()?;

@@ -89,7 +89,7 @@ async fn a_service_whose_pool_is_in_use_queues_once() {
     let mut first = clients.next().unwrap();
     assert_eq!(first.ask("[\"hello\"]").await, "[\"hello\"]");
     assert_eq!(daemon.accepted("py"), 1);
-    // The next one stands in line after it.
+    // The next one queues behind it.
     daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;

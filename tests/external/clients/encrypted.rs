@@ -1,4 +1,4 @@
-//! The clients over TLS, with a certificate in place of a password.
+//! The clients over TLS, with a certificate instead of a password.
 
 use std::fs;
 use std::process::Command;

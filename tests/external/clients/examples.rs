@@ -1,4 +1,4 @@
-//! The examples of the pages on clients print what stands beside them.
+//! The examples of the pages on clients print what their comments say.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn here(example: &str, site: &Site) -> String {
         .replace("http://127.0.0.1:5995/", &format!("http://{}/", site.http))
 }
 
-/// What stands beside the lines as their output.
+/// The output that the comments of the lines promise.
 fn expected(example: &str, mark: &str) -> Vec<String> {
     let comments = example
         .lines()

@@ -175,7 +175,7 @@ def play(method, path, expected, body=None, type=JSON, user="root", headers={}, 
 
 
 def filled(path):
-    """Returns a path with names in place of parameters."""
+    """Returns a path with names instead of parameters."""
     return re.sub(r"\{\w+\}", "0", path)
 
 

@@ -134,7 +134,7 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
         "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
     ));
     until_told(&web, &json!([own]));
-    // What is told of settings says whether they are the same, and nothing else.
+    // The report of settings says only whether they are the same.
     let reports = database.sql("SELECT body FROM settee.reports");
     assert!(
         reports.contains("\"replicator\":") && !reports.contains("secret"),

@@ -185,7 +185,7 @@ fn refused_calls_are_reported_once_by_name() {
     }
     let script = "unshare -U true; unshare -U true; mount -t tmpfs x /usr; true";
     let (_, told, _) = shell(&spec(json!({})), script);
-    // A report may stand in the middle of what the command itself is writing there.
+    // A report may come in the middle of the command's own output there.
     let of = |call: &str| told.matches(&format!("{{\"refused\":\"{call}\"}}")).count();
     assert_eq!(of("unshare"), 1, "{told}");
     assert!(of("mount") + of("fsopen") + of("open_tree") >= 1, "{told}");

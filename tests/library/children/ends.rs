@@ -32,8 +32,8 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
     })
 }
 
-/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does whoever
-/// prompts the dead process; its slot is free, and the other process goes on.
+/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does a
+/// prompt to the dead process; its slot is free, and the other process goes on.
 async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();

@@ -225,7 +225,7 @@ struct Answers(mpsc::UnboundedSender<Bytes>);
 
 impl MapSink for Answers {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        // `ready` tells when nobody takes them any more.
+        // `ready` says when the reader is gone.
         let _ = self.0.send(mapped.answer().clone());
     }
 

@@ -1,4 +1,4 @@
-//! `docs/query-server-protocol.md`: the built-in server answers its examples as they stand there, and no
+//! `docs/query-server-protocol.md`: the built-in server answers its examples as documented, and no
 //! command and no ability is missing.
 
 use std::collections::BTreeSet;

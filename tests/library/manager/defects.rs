@@ -1,7 +1,7 @@
 //! The defects of the reference (D1 to D16) are not here: one test each, on real actors and real
 //! children, or on fakes under paused time where only time is at stake.
 //!
-//! D1, D2, D4, D5 and D15 stand in `children_start.rs`; D14 in `children_ends.rs`.
+//! D1, D2, D4, D5 and D15 are in `children_start.rs`; D14 in `children_ends.rs`.
 
 use std::time::Duration;
 
@@ -219,7 +219,7 @@ async fn d9_a_late_return_by_the_former_holder_takes_nothing_from_the_present_on
 
 #[actix_rt::test]
 async fn d10_a_reload_and_an_idle_close_serve_waiters() {
-    // Waiters of a language, and idle processes that are of no use to them.
+    // Waiters of a language, and idle processes that cannot serve them.
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(2)

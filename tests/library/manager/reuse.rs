@@ -41,7 +41,7 @@ fn spy() -> CommandLanguage {
     })
 }
 
-/// One process at a time, so that whoever comes next gets the same one if it may.
+/// One process at a time, so that the next borrower gets the same one if it may.
 fn pool(reuse: Option<Reuse>) -> TestPool {
     let builder = TestPool::builder().hard_limit(1).reuse(reuse);
     builder.language("spy", spy()).start()

@@ -175,7 +175,7 @@ async fn no_failure_loses_a_document() {
             _ => json!({ "n": written }),
         };
         source.put_with(&what, parent.as_deref(), content, attachments);
-        // Whoever runs jobs starts them again.
+        // The scheduler restarts them.
         if let Ok(Some(_)) = timeout(Duration::from_millis(30), job.next()).await {
             crashes += 1;
             job = Job::start(&body);

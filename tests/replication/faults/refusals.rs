@@ -109,7 +109,7 @@ async fn a_document_that_is_refused_in_a_valid_session_is_skipped() {
     .await;
 }
 
-/// Nothing is passed over, and no checkpoint is left.
+/// Nothing is skipped, and no checkpoint is left.
 fn ends_without_checkpoint(outcome: Outcome, source: &Couch, target: &Couch, what: &str) -> String {
     assert_eq!(outcome.refused, [], "{what}");
     assert!(

@@ -1,4 +1,4 @@
-//! What is told of a failure: the exact request, and the beginning of what the server said.
+//! The report of a failure: the exact request, and the beginning of what the server said.
 
 use futures_util::future::join_all;
 use serde_json::json;

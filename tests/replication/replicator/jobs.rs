@@ -1,4 +1,4 @@
-//! Documents become jobs, jobs do their work, and their outcome stands in the documents.
+//! Documents become jobs, jobs do their work, and their outcome is written into the documents.
 
 use serde_json::{Value, json};
 

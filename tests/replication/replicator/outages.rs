@@ -7,7 +7,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, post, start};
 
-/// Whoever fails is tried again in an hour, unless the server is back.
+/// A failed job is retried in an hour, unless the server is back.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0

@@ -11,7 +11,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, start};
 
-/// Whoever fails is tried again in an hour, unless somebody wants it sooner.
+/// A failed job is retried in an hour, unless somebody wants it sooner.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0

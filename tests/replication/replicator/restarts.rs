@@ -203,7 +203,7 @@ fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
     let sum = |count: fn(&Lent) -> usize| ended.iter().map(|(_, lent)| count(lent)).sum::<usize>();
     let (between, crossed, first) = (sum(|l| l.between), sum(|l| l.crossed), sum(|l| l.first));
     println!(
-        "{between} connections of the service ended before a command, {crossed} in place of one, {first} of the first"
+        "{between} connections of the service ended before a command, {crossed} instead of one, {first} of the first"
     );
 }
 

@@ -290,7 +290,7 @@ async fn a_job_with_pending_changes_and_no_progress_is_stalled() {
     };
     assert_eq!(world.ask(GetRunTroubles).await.stalled, stalled);
     run.job.do_send(Do::News(JobNews::Progress(left(4))));
-    eventually("it comes on", || async {
+    eventually("it makes progress", || async {
         world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;

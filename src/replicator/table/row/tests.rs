@@ -153,7 +153,7 @@ fn late_results_change_nothing() {
     assert_eq!(
         fixture.scheduled(Ok(())),
         ["remove abc"],
-        "nobody wants it any more"
+        "nobody wants it now"
     );
     assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
     assert_eq!(fixture.due(), [""; 0]);

@@ -16,7 +16,7 @@ fn tried(service: &Service, arguments: &[&str]) -> Run {
     Run::of(output.expect("the program runs"))
 }
 
-/// Puts another text into the service's file in place of one.
+/// Replaces a text in the service's file.
 fn edit(service: &Service, from: &str, to: &str) {
     let file = service.path("settee.toml");
     let text = std::fs::read_to_string(&file).unwrap();

@@ -496,7 +496,7 @@ fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
             let goes_on = crowd.waiting.len() < 30;
             crowd.step(goes_on);
             steps += 1;
-            assert!(steps < 20_000, "{last:?} is passed over");
+            assert!(steps < 20_000, "{last:?} is skipped");
         }
         // Everybody, once there are no new requests.
         let mut steps = 0;

@@ -107,7 +107,7 @@ fn waiter_of_a_group_is_served_by_whichever_pool_has_a_process_first() {
         world.give_back(lease);
         let served = world
             .lease(request, client)
-            .expect("whoever comes back first");
+            .expect("the first that returns");
         assert_eq!(served.proc, lease.proc);
     }
 }
