@@ -14,7 +14,7 @@ use policy::pool::PoolId;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct ProbeAbility {
-    /// Where it is looked up and written down.
+    /// The results of probes.
     pub(crate) abilities: Arc<Abilities>,
     pub(crate) ability: Ability,
     pub(crate) language: LanguageName,

@@ -252,7 +252,7 @@ fn other_parts_of_couchdb_are_ignored_and_listed() {
                 os_process = true\n[log]\nwriter = stderr\nlevel = notice\n\
                 [native_query_servers]\nenable_erlang_query_server = false\n";
     let printed = Fixture::ini(text).accepted();
-    for passed_over in [
+    for ignored in [
         "c.ini:2: [couchdb] uuid",
         "c.ini:4: [chttpd]",
         "c.ini:6: [vendor]",
@@ -262,8 +262,8 @@ fn other_parts_of_couchdb_are_ignored_and_listed() {
         "c.ini:16: [native_query_servers] enable_erlang_query_server",
     ] {
         assert!(
-            printed.contains(&format!("# {passed_over} ")),
-            "{passed_over} in {printed}"
+            printed.contains(&format!("# {ignored} ")),
+            "{ignored} in {printed}"
         );
     }
     assert!(printed.contains("os_process_timeout = 6000 "), "{printed}");

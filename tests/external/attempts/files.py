@@ -184,7 +184,7 @@ def cannot_give_a_file_an_attribute(doc):
 
 
 def cannot_take_an_attribute_from_a_file(doc):
-    # There is none of this name.
+    # There is none of this name; outside a cell the call looks for it.
     try:
         os.removexattr(doc["spoil"], "user.settee.none")
     except OSError as error:

@@ -1,7 +1,7 @@
 //! What a query server kept of one tenant never reaches another, unless processes are shared.
 //!
 //! SUMMARY   A query server that a function has taken over: `reset` does not make it forget, and it tells
-//!           whoever has it next what it heard before.
+//!           its next borrower what it heard before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -130,8 +130,8 @@ impl Verifier {
         };
         let (workers, batch) = (BATCHES, options.tuning.worker_batch_size.max(1) as usize);
         let (producer, consumer) = bounded(QueueLimits::of(workers, batch));
-        let passed_over: Rc<RefCell<Vec<Difference>>> = Rc::default();
-        let listener = Rc::clone(&passed_over);
+        let skipped: Rc<RefCell<Vec<Difference>>> = Rc::default();
+        let listener = Rc::clone(&skipped);
         let changes = ChangesReader {
             source: self.source.clone(),
             query: FeedQuery::new(&options),
@@ -157,7 +157,7 @@ impl Verifier {
                 .collect(),
         };
         let told = |mut step: Step| {
-            step.differences.append(&mut passed_over.borrow_mut());
+            step.differences.append(&mut skipped.borrow_mut());
             tell(step)
         };
         let comparing = comparison.compare(&consumer, batch, self.suspects, told);
