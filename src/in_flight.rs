@@ -1,8 +1,8 @@
-//! The memory of requests and answers in flight, shared out among those who send them.
+//! The memory of requests and answers in flight, shared out among their senders.
 //!
 //! SUMMARY   [`InFlight`] knows how much there is and who holds what of it; a [`Share`] is one request's,
 //!           and goes back with it.
-//! PROMISES  All shares together never pass the bound. Who holds much leaves room for the others: beyond
+//! PROMISES  All shares together never pass the bound. A sender that holds much leaves room for the others: beyond
 //!           one request, nobody holds more than is still free, and a part is kept for small requests.
 //! CALLED    By HTTP for bodies and answers, by clients of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).

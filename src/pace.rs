@@ -1,9 +1,9 @@
-//! How fast a client takes what it is sent, or sends what it announced.
+//! The minimum pace of a client that reads its answer or sends its body.
 //!
 //! SUMMARY   While something waits, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all
 //!           that waits where that is less, in each period.
-//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that goes
-//!           on is never late, however much there is.
+//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that makes
+//!           progress is never late, however much there is.
 //! CALLED    By connections of the socket for replies, by HTTP for bodies and answers.
 //! LIMITS    What fits into the system's buffers counts as taken.
 

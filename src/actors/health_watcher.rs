@@ -1,4 +1,4 @@
-//! HealthWatcher: checks every few seconds what is wrong.
+//! HealthWatcher: looks for problems every few seconds.
 //!
 //! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
 //!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`], and keeps its losses in the

@@ -3,7 +3,7 @@
 //! SUMMARY   A caller sends [`PoolWork`], a message that holds all it needs; it runs where the pool lives, and its
 //!           output is sent back: a call crosses once there and once back, however often it speaks with the pool.
 //! PROMISES  A caller that is dropped ends its work, and what the work held goes back. Work that panics
-//!           costs its caller an error and nobody else anything.
+//!           is an error for its caller only.
 //! CALLED    By HTTP and by filters of replications, whose threads are their own.
 //! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused, not kept waiting. Each is a client of
 //!           the pool of its own: the pool forgets requests of a client when that client ends.

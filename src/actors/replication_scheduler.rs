@@ -8,8 +8,8 @@
 //! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
-//! DIFFERS   Settings that change hold at once, the interval too, and what is taken back is the
-//!           default again. The end of something unknown is ignored.
+//! DIFFERS   Changed settings apply at once, the interval too; an unset one is the default
+//!           again. The end of something unknown is ignored.
 
 mod entry;
 mod handlers;

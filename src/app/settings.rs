@@ -1,4 +1,4 @@
-//! From the configuration to what the ProcManager works by: the one place that does.
+//! Makes the ProcManager's settings of the configuration: the one place that does.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Rights`] are the roles of the caller, and the pools that a caller is held to;
 //!           [`Right`] is what a request takes. HTTP and the socket ask the same question.
-//! PROMISES  Who has no role may do nothing. A right that no role names is the administrators'.
+//! PROMISES  Without a role nothing is allowed. A right that no role names is the administrators'.
 
 use std::sync::Arc;
 

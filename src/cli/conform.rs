@@ -1,7 +1,7 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
 //! SUMMARY   Plays the built-in cases against a command, or a language of this program, and prints a line for
-//!           each and what came out by ability; on demand as JSON, and as JUnit XML.
+//!           each and the results by ability; on demand as JSON, and as JUnit XML.
 
 mod lines;
 

@@ -1,6 +1,6 @@
-//! `settee jobs`: what replications do, and what they are to do.
+//! `settee jobs`: lists and controls replications.
 //!
-//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and what came of orders.
+//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and results of orders.
 
 mod apply;
 mod list;

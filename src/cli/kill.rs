@@ -1,6 +1,6 @@
 //! `settee kill`: ends one process of the running service.
 //!
-//! SUMMARY   Prints what was done, and whose call it cost.
+//! SUMMARY   Prints what was done, and which call failed for it.
 
 use serde_json::value::RawValue;
 

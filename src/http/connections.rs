@@ -3,7 +3,7 @@
 //! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it
 //!           waits for its client, who may be anybody. When there are as many as may be, one that waits
 //!           is closed for a new one: the oldest of the peer that has most.
-//! PROMISES  Slow clients and idle connections keep nobody out. A busy connection is not closed for others.
+//! PROMISES  Slow clients and idle connections do not keep others out. A busy connection is not closed for others.
 //! CALLED    By [`super::guard`], on each worker's thread.
 //! LIMITS    Where all are busy, a new connection is closed.
 

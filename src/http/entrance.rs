@@ -1,4 +1,4 @@
-//! What is done with every request before its handler, and with every answer after it.
+//! The processing of every request before its handler, and of every answer after it.
 //!
 //! SUMMARY   [`serve`] is a middleware around all routes: who sent the request, its name, what memory it may hold, how
 //!           long it took. [`expected`] is asked before it about requests whose body waits for `100 Continue`.

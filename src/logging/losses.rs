@@ -1,4 +1,4 @@
-//! What a log has lost, and the record that says so.
+//! Lost log records, and the record that counts them.
 //!
 //! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`] writes
 //!           records; once it can write again, the record before the next one says how many are missing.

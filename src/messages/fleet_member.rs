@@ -1,4 +1,4 @@
-//! What the actor that owns documents for this daemon and the one that acts upon them say to each other.
+//! Messages between the owner of this daemon's documents and the actor that acts on them.
 //!
 //! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember; the
 //!           scheduler tells it of servers ([`ServerReach`]).

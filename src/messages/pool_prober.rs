@@ -1,4 +1,4 @@
-//! Messages to the PoolProber, which finds out what is not known yet of the pools' query servers.
+//! Messages to the PoolProber, which probes the pools' query servers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a replication's job gets, and what it reports to its owner.
+//! The start of a replication's job, and its reports to its owner.
 //!
 //! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends on its own or when
 //!           told to with [`StopJob`].

@@ -1,7 +1,7 @@
 //! Messages to the ReplicationScheduler, and what it tells others.
 //!
-//! SUMMARY   Jobs are added, removed, paused, resumed, begun anew and asked for. Who adds one may wait
-//!           for its end; who subscribes hears of all.
+//! SUMMARY   Jobs are added, removed, paused, resumed, restarted and queried. The caller that adds one may wait
+//!           for its end; subscribers are notified of all.
 //! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
 //! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.

@@ -1,11 +1,11 @@
-//! What the query servers of a language can do, so that they are not sent commands they would end over.
+//! What the query servers of a language can do, so that they are not sent commands that would end them.
 //!
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
 //!           when it is first needed, and kept until the next reload.
 //! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
 //!           only if the child clearly refused: by an error, an end of its own, or one result for two
-//!           functions. After anything else the ability is unknown, and nothing is refused. A probe that told
-//!           nothing (a signal, a limit, silence, a command that cannot be started) is logged and tried again.
+//!           functions. After anything else the ability is unknown, and nothing is refused. An inconclusive probe (a
+//!           signal, a limit, silence, a command that cannot be started) is logged and retried.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.

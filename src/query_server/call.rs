@@ -1,4 +1,4 @@
-//! A function call: who asks, for what, what is reported on its way, and what it was when it is over.
+//! A function call: its caller, subject, reports and final statistics.
 //!
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.

@@ -1,7 +1,7 @@
 //! Lines that a process writes for the log, passed to the service's log within bounds.
 //!
-//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: so many a second for each process,
-//!           and so many bytes a minute for all processes of a pool. One line reports how many were left
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: a bounded number a second for each
+//!           process, and of bytes a minute for all processes of a pool. One line reports how many were left
 //!           out.
 //! PROMISES  No function fills the disk by logging, however many processes run it. Lines that are left out
 //!           are counted.

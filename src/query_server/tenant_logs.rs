@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`TenantLogs::note`] takes a line of a database, [`TenantLogs::page`] gives those after a number, and
 //!           [`TenantLogs::news`] notifies of more.
-//! PROMISES  Memory is bounded: so many lines and bytes of a tenant, so many bytes of all; who wrote least recently loses
-//!           their lines first. The lines of a tenant have numbers that rise by one and never come again, so that
+//! PROMISES  Memory is bounded: lines and bytes of a tenant, and bytes of all, have limits; the tenant that wrote least recently
+//!           loses its lines first. The lines of a tenant have numbers that rise by one and never come again, so that
 //!           a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
 //! LIMITS    Lines are in memory alone. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`] have

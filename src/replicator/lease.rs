@@ -1,4 +1,4 @@
-//! Under which lease this daemon has a document, for its job and for those who write its outcome.
+//! The lease under which this daemon has a document, for its job and the writers of its outcome.
 //!
 //! SUMMARY   The member of the fleet says how long an epoch's lease lasts ([`EpochLease`]), the table of documents which
 //!           claims are over ([`DocLease`]); jobs on other threads ask, without a lock.

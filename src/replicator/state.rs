@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_docs: update_doc_completed/3, update_failed/3, update_triggered/2,
 //!           update_error/2, remove_state_fields/2.
-//! DIFFERS   Nothing is written over a document that asks for something else by then.
+//! DIFFERS   A document that was changed by then is not overwritten.
 
 use serde::Serialize;
 use serde_json::Value;

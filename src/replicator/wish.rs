@@ -1,4 +1,4 @@
-//! What a version of a document says: what the document asks for, and what is to be done in the store.
+//! The meaning of a version of a document: the replication that it requests, and changes to make in the store.
 //!
 //! SOURCE    couch_replicator_doc_processor: process_change/2, process_updated/2.
 

@@ -1,4 +1,4 @@
-//! Children of the operating system: starting, confining, hearing, signalling, killing and reaping them. The
+//! Child processes: starting, confining, reading, signalling, killing and reaping them. The
 //! only crate that talks to the operating system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them. A child is started in its

@@ -1,4 +1,4 @@
-//! What is wrong, as `/_health` tells it, and how far a drain is: one value for the command, HTTP and tests.
+//! The problems, as `/_health` reports them, and the progress of a drain: one value for the command, HTTP and tests.
 
 use serde::{Deserialize, Serialize};
 

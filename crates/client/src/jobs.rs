@@ -1,4 +1,4 @@
-//! Jobs of replications: which ones, what they are to do, and what came of it.
+//! Jobs of replications: selections, orders and results.
 
 use std::collections::BTreeMap;
 

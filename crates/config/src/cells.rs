@@ -1,7 +1,7 @@
 //! What the configuration says of cells, for one pool: its own section before `[query_server_config]`.
 //!
 //! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_paths`] and [`Config::own_ports`] are
-//!           what no cell is let at.
+//!           what no cell can access.
 //! PROMISES  A user who is not known is nobody, never the service's own.
 
 use std::collections::BTreeMap;

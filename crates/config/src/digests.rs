@@ -1,7 +1,7 @@
-//! What is meant to be the same at all daemons of a fleet, in a form that tells nothing but whether it is.
+//! Digests of what must be equal at all daemons of a fleet; they reveal nothing else.
 //!
-//! PROMISES  No secret is in a digest: values are taken as they are shown, and of commands the names of languages alone,
-//!           for they may hold credentials, and paths that differ.
+//! PROMISES  No secret is in a digest: values are taken as shown, and of commands only the names of languages: commands may
+//!           hold credentials, and paths that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 

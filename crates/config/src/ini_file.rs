@@ -4,7 +4,7 @@
 //!           blank inside it), continuation lines that start with a blank.
 //! SOURCE    CouchDB's `config` application. The reader of the `config` crate keeps inline comments
 //!           and loses line numbers, hence our own.
-//! DIFFERS   A line that is neither is an error, where CouchDB drops it without a word.
+//! DIFFERS   A line that is neither is an error, where CouchDB drops it silently.
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 //!           canonical names, or into problems.
 //! PROMISES  Every entry is either a value, a problem or a notice. A layer that is wrong is wrong
 //!           even where a later layer overrides it: the mistake would surface at the worst time.
-//! DIFFERS   CouchDB takes unknown sections and keys without a word.
+//! DIFFERS   CouchDB accepts unknown sections and keys silently.
 
 use std::collections::{BTreeMap, HashSet};
 

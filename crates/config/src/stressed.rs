@@ -1,6 +1,6 @@
-//! Commands that are other ones under stress: `server --timeout ${stress?{10}:{300}}`.
+//! Commands that differ under stress: `server --timeout ${stress?{10}:{300}}`.
 //!
-//! SUMMARY   [`expand`] takes the places of a text that depend on stress away.
+//! SUMMARY   [`expand`] replaces the placeholders of a text that depend on stress.
 //! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, for the one
 //!           name `stress`.
 //! LIMITS    No nesting.

@@ -1,4 +1,4 @@
-//! Texts of others, as people are shown them.
+//! Foreign texts, made safe to show.
 
 /// Says whether a character must not reach a terminal or a page from a text of others: it moves the cursor, ends the
 /// line (also U+2028 and U+2029), or turns the direction of what is around it.

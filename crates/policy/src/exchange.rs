@@ -1,7 +1,7 @@
 //! Whether most requests to a pool start a process, because more databases are in use than it has processes.
 //!
-//! SUMMARY   [`ExchangeWatch::look`] takes after each start what a pool has counted so far, and says once in
-//!           a period that it is so.
+//! SUMMARY   [`ExchangeWatch::look`] takes after each start what a pool has counted so far, and reports it once
+//!           in a period.
 //! PROMISES  Pure. Says nothing of fewer than [`REQUESTS_MIN`] requests in a period, nor of starts that fill
 //!           a pool.
 //! CALLED    By the manager, for the pool of each process that starts.

@@ -1,7 +1,7 @@
-//! Whether something that should keep its size grows.
+//! Detects growth of something that should keep its size.
 //!
-//! SUMMARY   Every look brings how large it is; [`Growth`] remembers what it was within the last [`GROWN_WITHIN`].
-//! PROMISES  It has grown when it is twice as large as it was then at the smallest, and [`GROWN_BY`] larger: so what is small may grow.
+//! SUMMARY   Every sample brings the size; [`Growth`] remembers the sizes of the last [`GROWN_WITHIN`].
+//! PROMISES  It has grown when it is twice as large as its minimum of that time, and [`GROWN_BY`] larger: small sizes may grow.
 //! LIMITS    One size is remembered for each [`REMEMBERED_EVERY`].
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! How much counters went up lately.
 //!
-//! SUMMARY   Every look brings what a counter says; [`Increases`] remembers what it said within the last [`WITHIN`].
-//! PROMISES  A counter that restarts, as that of a pool that was made again, has gone up by what it says.
-//! LIMITS    A counter that is not looked at for [`WITHIN`] is forgotten.
+//! SUMMARY   Every sample brings the value of a counter; [`Increases`] remembers the values of the last [`WITHIN`].
+//! PROMISES  A counter that restarts, as that of a recreated pool, has gone up by its value.
+//! LIMITS    A counter without a sample for [`WITHIN`] is forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Opening databases, and asking about them.
+//! Opens databases, and reads their information.
 //!
 //! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Texts of errors are
 //!           those of couch_replicator_scheduler_job.

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`DocumentStore`] is the interface of [`RedbStore`](super::redb::RedbStore), a file of one process, and of
 //!           the store in PostgreSQL, which several daemons share. One suite of tests holds for all.
-//! PROMISES  A write that was answered is there, whatever happens to the process afterwards. Writers of one document
-//!           are put in a row: each but the first meets a conflict.
+//! PROMISES  An acknowledged write is durable, whatever happens to the process afterwards. Writers of one document
+//!           are serialized: each but the first meets a conflict.
 //! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whichever
 //!           came first: a new store takes the uuid of the file, and a store without a file writes it.
-//! PROMISES  The file is there whole, and on the disk, or not at all.
+//! PROMISES  The file is complete and on the disk, or does not exist.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! A TCP address that the service listens on.
 //!
-//! SUMMARY   [`bind_address`] takes the address before anything is started, so that a service that cannot
-//!           have it says so and ends; those who accept on it get a handle each time they are started.
+//! SUMMARY   [`bind_address`] takes the address before anything is started, so that a service whose address
+//!           is unavailable says so and ends; each started listener gets a handle.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Which layers of the pools' cells hold: told once, shown by `status`.
+//! Which layers of the pools' cells are in force: logged once, shown by `status`.
 //!
 //! PROMISES  Each cell is tried once, at the start and when the first pool gets it. What is missing is
 //!           logged once, with what to do; pools without a cell are named.

@@ -1,4 +1,4 @@
-//! Calls of `_replicate`: a replication without a document is begun, waited for, cancelled.
+//! Calls of `_replicate`: start, await and cancel a replication without a document.
 //!
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1.
 

@@ -1,4 +1,4 @@
-//! What this daemon knows of the others of its fleet: which there are, their problems, and the state of their jobs.
+//! What this daemon knows of the others of its fleet: their addresses, problems and jobs.
 //!
 //! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What they report of
 //!           documents is with [`DocStates`], so that states, counts and pages are right for all.

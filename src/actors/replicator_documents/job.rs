@@ -1,4 +1,4 @@
-//! From replications to jobs: finds out an id, hands the jobs to the scheduler.
+//! From replications to jobs: computes an id, and adds the job to the scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `settee jobs apply`: has the service hold the documents that a file describes.
+//! `settee jobs apply`: makes the service's documents those that a file describes.
 //!
 //! SUMMARY   Reads the file, asks servers for their databases where it says so, compares with what the service has,
 //!           shows the plan, asks, and writes. A second run finds nothing to do; one that was interrupted goes on.

@@ -1,10 +1,10 @@
 //! `settee jobs export` and `import`: one file of replications, for a backup, a restore, or a move to another store.
 //!
 //! SUMMARY   An export is of one moment, while the service runs. An import reads the whole file and verifies it before
-//!           the first row is written: to the running service, which gets the documents that it has not, or with
-//!           `--replace` in the place of a whole store.
+//!           the first row is written: to the running service, which gets the documents that it lacks, or with `--replace`
+//!           as a whole store.
 //! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file that its owner alone can
-//!           read. A file is there whole and on the disk, or not at all.
+//!           read. A file is complete and on the disk, or does not exist.
 //! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time. What is no plain
 //!           file is held in memory, at most [`INPUT_BYTES_MAX`] bytes.
 

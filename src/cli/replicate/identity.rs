@@ -1,4 +1,4 @@
-//! Who replicates: part of the id under which checkpoints are found again.
+//! The replicator's identity: part of the id under which checkpoints are found.
 //!
 //! SUMMARY   The id is kept in a file beside the store ([`uuid_file`]), so that the command needs no
 //!           service: a replication that either of them ran goes on from its checkpoints with the other.

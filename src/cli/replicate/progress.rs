@@ -1,4 +1,4 @@
-//! How far a replication is, on standard error when that is a terminal.
+//! The progress of a replication, on standard error when that is a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};

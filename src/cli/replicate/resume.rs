@@ -1,7 +1,7 @@
-//! How far a comparison has come, in a file: `--resume FILE`.
+//! The progress of a comparison, in a file: `--resume FILE`.
 //!
 //! SUMMARY   The first line names what is compared, each further one is a [`Step`]. The file of a comparison that
-//!           was interrupted is read, told again and gone on with; that of a complete one is removed.
+//!           was interrupted is read, reported again and continued; that of a complete one is removed.
 //! PROMISES  A file that is no such file, or of another comparison, is not touched. A last line that was not written
 //!           whole counts as not written: its step is done again.
 

@@ -1,4 +1,4 @@
-//! Compares both sides of a replication, and tells what the target lacks.
+//! Compares both sides of a replication, and reports what the target lacks.
 //!
 //! SUMMARY   [`Comparison::run`] opens both databases, has them compared by [`Verifier`], prints a line for each
 //!           difference as it is found, and a sum at the end.

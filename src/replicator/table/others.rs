@@ -1,4 +1,4 @@
-//! Documents that other daemons of a fleet own, and what this one has to tell them of its own.
+//! Documents that other daemons of a fleet own, and reports about this daemon's own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

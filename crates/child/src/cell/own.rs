@@ -8,7 +8,7 @@
 //! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a process of its own.
 //! LIMITS    The engine's process keeps what its start left in memory: the command line and the
 //!           environment, which is empty but for `TZ` if the service started it.
-//!           A call of the 32-bit interface kills the process without a word, and so does one that is made
+//!           A call of the 32-bit interface kills the process silently, and so does one that is made
 //!           while all signals are blocked, as when the C library starts a thread.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What the user of a cell may not read: the first part of the way to a file that is closed to it.
+//! What the user of a cell may not read: the first closed part of the path to a file.
 //!
 //! CALLED    By the first process of a cell, once it has its user, and knows of no group.
 

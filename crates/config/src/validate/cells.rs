@@ -1,4 +1,4 @@
-//! Rules of cells: what a section may let query servers at, and as whom.
+//! Rules of cells: what a section may let query servers access, and as which user.
 
 use std::path::Path;
 

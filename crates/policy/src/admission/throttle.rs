@@ -1,4 +1,4 @@
-//! The throttle of a pool: after several processes in a row that could not be started, none is for a while.
+//! The throttle of a pool: after several failed starts in a row, none is tried for a while.
 
 use std::time::Duration;
 

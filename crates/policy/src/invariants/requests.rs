@@ -1,4 +1,4 @@
-//! What must hold of requests: one place each, nobody forgotten, nobody kept waiting for nothing.
+//! What must hold of requests: one place each, none forgotten, none kept waiting without reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 

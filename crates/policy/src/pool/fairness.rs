@@ -8,7 +8,7 @@
 //!           in it halves each [`HALF_LIFE`]. A tenant that did not wait starts at the account of the one
 //!           that was served last, as it was then, unless its own is larger: it is among the first, and has
 //!           no claim for a time when it asked for nothing.
-//! PROMISES  Who asks again at once, or with many clients, or for long, brings it no gain. However much a
+//! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a
 //!           tenant had, others are before it for that for one half-life at most. Each change costs a
 //!           logarithm of the number of tenants; finding the next one costs as many looks as tenants differ
 //!           in how many processes they hold.

@@ -1,4 +1,4 @@
-//! What a configuration that is read, or read again, makes of the pools.
+//! How the pools follow the configuration at the start and at a reload.
 //!
 //! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group, and [`Runs`]
 //!           whether the processes that are there must be replaced.

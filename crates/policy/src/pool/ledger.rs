@@ -1,4 +1,4 @@
-//! What is the same for all pools: requests, clients, deadlines, and the counters of identities.
+//! What all pools share: requests, clients, deadlines, and the counters of identities.
 //!
 //! SUMMARY   The rows of requests until they are answered, their clients, the loans, and what
 //!           is due when.

@@ -1,6 +1,6 @@
 //! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
 //!
-//! SUMMARY   [`Pools`] is told what happened ([`Event`]) and when, and answers what to do
+//! SUMMARY   [`Pools`] takes what happened ([`Event`]) and when, and returns what to do
 //!           ([`PoolAction`]). It holds no clock, no actor and no process. A language's own pool and a
 //!           named pool are the same tables with other [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].

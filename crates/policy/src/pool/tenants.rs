@@ -1,7 +1,7 @@
 //! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, how many that wait, and
 //! how much processor time it uses.
 //!
-//! SUMMARY   [`TenantRules`] say what holds for which database. [`Tenants`] counts what each has, as long as it
+//! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts what each has, as long as it
 //!           has anything. A request of a tenant that has as many calls as it may is refused at once, and one that
 //!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may,
 //!           or that owes processor time, waits, and others are served past it.

@@ -3,8 +3,8 @@
 //! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager
 //!           while it is empty; a taker gets what there is, up to a batch.
 //! PROMISES  There are never more items, or more bytes, in the queue than its limits plus one
-//!           item. Only [`Producer::close`] is an end: a reader that is gone without a word leaves
-//!           the manager waiting, for others to notice, and never looks like one that is done.
+//!           item. Only [`Producer::close`] is an end: a reader that vanished leaves the manager waiting, for
+//!           others to notice, and never looks completed.
 //! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
 //!           first item alone.
 

@@ -3,7 +3,7 @@
 //! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
 //!           continuous one never does. With a [`Subscription`], normal feeds are read again and again,
 //!           when there is something to read.
-//! PROMISES  After a failure it goes on behind the last change it read: none is lost, none read
+//! PROMISES  After a failure it resumes after the last change it read: none is lost, none read
 //!           twice. It never holds more than the piece at hand and an incomplete row.
 //! SOURCE    `couch_replicator_changes_reader`: which failures count, for how long they do.
 //! DIFFERS   There, a connection that closes in the middle is opened again at once and without end.

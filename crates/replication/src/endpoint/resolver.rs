@@ -1,7 +1,7 @@
 //! Names of databases' hosts to addresses, by the system.
 //!
 //! PROMISES  At most [`LOOKUPS_MAX`] names are looked up at a time, each on a thread. A thread that cannot be
-//!           had is an error of the request that needs it.
+//!           started is an error of the request that needs it.
 //! DIFFERS   The resolver that comes with reqwest panics there.
 
 use std::io;

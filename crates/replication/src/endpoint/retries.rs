@@ -1,4 +1,4 @@
-//! When what failed is tried again.
+//! When a failed request is retried.
 //!
 //! SUMMARY   [`Backoff`] gives waits that grow; [`Retries`] bounds how often, and for how long, a request is tried.
 //! SOURCE    couch_replicator_httpc: 250 ms, twice as long each time, and not beyond half the health

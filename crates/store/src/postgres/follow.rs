@@ -1,4 +1,4 @@
-//! Learns what others write, and notifies the watcher in the order of the updates.
+//! Reads the writes of others, and notifies the watcher in the order of the updates.
 //!
 //! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
 //!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.

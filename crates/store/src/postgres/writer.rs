@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Writer`] locks the row of `meta`, reads what the writes of a batch ask about, has them decide over
 //!           that, and writes the outcome: two round trips, however many writes there are.
-//! PROMISES  Writers of all services are in a row. No write is answered before it is committed and the watcher has
+//! PROMISES  Writers of all services are serialized. No write is answered before it is committed and the watcher has
 //!           heard of it. When a transaction fails nothing of it is written, except where the connection was lost while
-//!           it was committed: then nobody knows.
+//!           it was committed: then the outcome is unknown.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a relay has to see to next.
+//! The next step of a relay.
 //!
 //! SUMMARY   One look at everything that a relay waits for: the process, the client's pipes, the signals
 //!           from outside, the time at which the process goes back.
@@ -19,7 +19,7 @@ use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::PromptError;
 use policy::attach::{QuietLoan, give_back_at};
 
-/// What a relay has to see to next.
+/// The next step of a relay.
 pub(super) enum Event {
     Line(Bytes),
     Answer(Result<Bytes, PromptError>),

@@ -1,4 +1,4 @@
-//! What a service that ends tells an attached client, so that the next service goes on from there.
+//! The state that an ending service gives an attached client, so that the next service can continue.
 //!
 //! SUMMARY   [`Resume`] has what the client has taught, and what it wrote that nobody has answered. The client hands
 //!           it over with its pipes, and reads nothing in it.
