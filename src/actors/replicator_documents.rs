@@ -110,7 +110,7 @@ struct Updated(Vec<Document>);
 /// Something that takes time, and returns what came of it.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
-/// What came of something, and the work that has ended with it.
+/// A result, and the work that ended with it.
 struct StepEnd {
     event: Option<Event>,
     work: Option<ClaimWork>,

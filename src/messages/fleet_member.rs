@@ -28,12 +28,12 @@ pub(crate) struct JoinFleet {
     pub member: Recipient<DocStopped>,
 }
 
-/// What became of documents, in this order.
+/// Changes of documents, in this order.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnedChange {
     /// It is owned from now on.

@@ -74,7 +74,7 @@ pub(crate) const ADDS_MAX: usize = 256;
 #[rtype(result = "Vec<Result<Added, AddJobError>>")]
 pub(crate) struct AddJobs(pub(crate) Vec<AddJob>);
 
-/// What became of [`AddJob`].
+/// The result of [`AddJob`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// It is new.

@@ -83,7 +83,7 @@ pub struct Call {
     progress: Mutex<Progress>,
 }
 
-/// What is known of a call so far.
+/// The state of a call.
 #[derive(Debug, Default)]
 struct Progress {
     /// The pool of the first process.

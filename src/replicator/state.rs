@@ -38,7 +38,7 @@ const ALREADY_STARTED: &str = "already started, triggered by document";
 /// The most characters of a reason in a list.
 const REASON_CHARS_MAX: usize = 120;
 
-/// What became of a replication.
+/// The outcome of a replication.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It runs; written with `update_docs` only.

@@ -15,7 +15,7 @@ use crate::posix;
 /// How many processes of a cell are read at most.
 pub const PROCESSES_READ_MAX: usize = 256;
 
-/// How many processes of a cell at rest are looked at: more than a limit of processes allows, unless there is none.
+/// Most processes of a cell at rest that are checked: more than a limit of processes allows, unless there is none.
 const RESTING_READ_MAX: usize = 4096;
 
 /// How long a tick takes in which `/proc` gives times. A constant of Linux, on every processor that Rust builds for.

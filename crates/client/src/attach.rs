@@ -71,7 +71,7 @@ pub async fn attach<'a>(
 /// JSON object. No line of a query server's begins so.
 pub const END_MARK: u8 = 0;
 
-/// What became of the process.
+/// The outcome of the process.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
     /// Whether it lived until it went back to its pool.

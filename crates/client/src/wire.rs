@@ -44,7 +44,7 @@ pub struct ProcDown {
     pub reason: String,
 }
 
-/// What became of a document that was to be imported.
+/// The result of a document's import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// Its id.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long calls are left out before one is tried again.
+/// How long calls are skipped before one is tried again.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
 /// An exponential moving average of the fraction of a call that was wasted.

@@ -17,7 +17,7 @@ use crate::messages::proc_manager::Lease;
 use crate::messages::process::{ProcShared, PromptError};
 use policy::pool::{Condition, ReturnStatus};
 
-/// What became of a tunnel's process.
+/// The outcome of a tunnel's process.
 #[derive(Default, Serialize)]
 pub(super) struct TunnelEnd {
     alive: bool,

@@ -110,7 +110,7 @@ impl ToOrder {
     }
 }
 
-/// What became of an order to one job.
+/// The result of an order for one job.
 type Outcome = Result<Ordered, ReplicatorError>;
 
 /// What is to be done.

@@ -15,7 +15,7 @@ use crate::replicator::document::Person;
 use replication::id::ReplicationId;
 use replication::spec::{CallBody, Replication, UserCtx};
 
-/// What came of a call of `_replicate`.
+/// The result of a call of `_replicate`.
 #[derive(Clone, Debug)]
 pub(crate) enum Replicated {
     /// A one-shot replication has done its work: the members beside `ok`.

@@ -31,7 +31,7 @@ struct OrderBody {
     from: String,
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ordered {
     /// It is carried out.

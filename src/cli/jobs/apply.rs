@@ -328,7 +328,7 @@ fn all_docs(after: Option<&str>) -> String {
     with_query("/_replicator/_all_docs", query)
 }
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Deserialize)]
 struct Written {
     id: String,

@@ -112,7 +112,7 @@ impl Fold for SumTotal {
     }
 }
 
-/// What came of adding in place, as most values can be: numbers, and arrays of nothing else.
+/// The result of adding in place, as most values can be: numbers, and arrays of nothing else.
 enum Added {
     Done,
     /// No float can hold the sum.

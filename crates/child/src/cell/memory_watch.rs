@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// holds now cannot be read.
 const SOCKET_MAX: u64 = 208 << 10;
 
-/// How many processes are looked at: more than a limit of processes allows, unless there is none.
+/// Most processes that are checked: more than a limit of processes allows, unless there is none.
 const PROCESSES_MAX: usize = 4096;
 
 /// Files by which this process finds out whether it can look at others.

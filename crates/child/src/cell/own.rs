@@ -35,7 +35,7 @@ use super::{own_calls, own_os, user};
 /// Most descriptors: the standard streams, two of them a second time, the system's account of the memory.
 const DESCRIPTORS_MAX: u64 = 16;
 
-/// How much rather than others the process is ended when the machine has no memory left, of 1000.
+/// `oom_score_adj` of the process, of 1000.
 const OOM_SCORE: &str = "500";
 
 /// The newest of Landlock's interfaces that is used; older ones hold what they know.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// How long the connection may be away before subscribers read feeds of their own.
+/// How long the connection may be lost before subscribers read feeds of their own.
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// How long a server that refused `_db_updates` is not asked for it again.
@@ -38,7 +38,7 @@ pub(super) enum Next {
     Deleted,
 }
 
-/// What became of a database.
+/// The state of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Update {
     Deleted,

@@ -43,7 +43,7 @@ const OF_SERVER: [&str; 7] = [
     "",
 ];
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The target has it.
@@ -62,7 +62,7 @@ pub(super) enum Verdict {
     Wrong,
 }
 
-/// What became of a document, and why.
+/// The outcome of a document, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,

@@ -45,7 +45,7 @@ const TELL_WANTED: &str = "SELECT pg_notify('settee_fleet', 'claims')";
 /// A parameter of a statement.
 type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
-/// What came of a statement.
+/// The result of a statement.
 type Ran = Result<(), tokio_postgres::Error>;
 
 /// Reads a document from its [`COLUMNS`].

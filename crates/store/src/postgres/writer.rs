@@ -67,7 +67,7 @@ pub(super) struct Writer {
     refusals: Refusals,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 struct Written {
     /// The number of the last update before it, and with it.
     seqs: (u64, u64),
