@@ -139,7 +139,7 @@ async fn its_exit_codes_distinguish_the_failures() {
     let more = ["--selector", "{"];
     let (status, _, error) = code(&run(&folder, "http://a/b", "http://a/c", &more).await);
     assert_eq!(
-        (status, error.contains("--selector is no JSON")),
+        (status, error.contains("--selector is not JSON")),
         (Some(64), true),
         "{error}"
     );

@@ -39,9 +39,9 @@ function decode(text) {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new ProtocolError(`'${text.slice(0, 100)}' is no JSON: ${error.message}`);
+    throw new ProtocolError(`'${text.slice(0, 100)}' is not JSON: ${error.message}`);
   }
-  if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is no object`);
+  if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is not an object`);
   return value;
 }
 

@@ -76,9 +76,9 @@ def decode(text: bytes) -> Json:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError.because(f"{text[:100]!r} is no JSON: {error}") from None
+        raise ProtocolError.because(f"{text[:100]!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ProtocolError.because(f"{text[:100]!r} is no object")
+        raise ProtocolError.because(f"{text[:100]!r} is not an object")
     return cast(Json, value)
 
 

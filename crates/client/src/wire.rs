@@ -117,7 +117,7 @@ pub(super) fn request(
 }
 
 pub(super) fn no_json(error: serde_json::Error) -> ClientError {
-    ClientError::Protocol(format!("the request is no JSON: {error}"))
+    ClientError::Protocol(format!("the request is not JSON: {error}"))
 }
 
 /// Reads a line that is no reply but a notice.
@@ -140,7 +140,7 @@ pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> 
     }
     let no_reply = |why: String| {
         let excerpt = String::from_utf8_lossy(&line[..line.len().min(EXCERPT_BYTES)]);
-        ClientError::Protocol(format!("'{excerpt}' is no reply: {why}"))
+        ClientError::Protocol(format!("'{excerpt}' is not a reply: {why}"))
     };
     let reply: Reply = serde_json::from_slice(line).map_err(|error| no_reply(error.to_string()))?;
     match (reply.ok, reply.error) {
@@ -225,7 +225,7 @@ mod tests {
             "\u{fffd}",
         ] {
             let error = reply(line.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("is no reply"), "{error}");
+            assert!(error.contains("is not a reply"), "{error}");
         }
     }
 }

@@ -90,7 +90,7 @@ impl Case {
             ability: member("category")?.replacen("ddoc-", "ddoc.", 1),
             why: member("why")?,
             steps: played,
-            exit: statuses(&value["exit"]).ok_or_else(|| wrong("its exit is none".into()))?,
+            exit: statuses(&value["exit"]).ok_or_else(|| wrong("its exit is invalid".into()))?,
             ordered: value["compare"]["key_order"] == "exact",
             skip_logs: value["compare"]["logs"] == "ignored",
             id: member("id")?,

@@ -132,7 +132,7 @@ impl Inherited {
         let bound = match self.0.borrow_mut().remove(name) {
             None => return Ok(None),
             Some(Passed::Unix(listener)) => Bound::passed_unix(listener, path),
-            Some(Passed::Tcp(_)) => Err(io::Error::other("it is no Unix socket")),
+            Some(Passed::Tcp(_)) => Err(io::Error::other("it is not a Unix socket")),
         };
         bound.map(Some).map_err(InheritedError::unusable(name))
     }
@@ -146,7 +146,7 @@ impl Inherited {
         let bound = match self.0.borrow_mut().remove(name) {
             None => return Ok(None),
             Some(Passed::Tcp(listener)) => Bound::passed_tcp(listener),
-            Some(Passed::Unix(_)) => Err(io::Error::other("it is no TCP socket")),
+            Some(Passed::Unix(_)) => Err(io::Error::other("it is not a TCP socket")),
         };
         bound.map(Some).map_err(InheritedError::unusable(name))
     }

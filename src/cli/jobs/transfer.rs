@@ -242,7 +242,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     if line.trim().is_empty() {
         return Ok(None);
     }
-    let mut doc = DocMembers::parse(line).map_err(|error| format!("no JSON object: {error}"))?;
+    let mut doc = DocMembers::parse(line).map_err(|error| format!("not a JSON object: {error}"))?;
     let id = doc.text("_id").ok_or("it has no _id")?;
     let job = doc.remove("_job");
     doc.retain(|name, _| !matches!(name, "_id" | "_rev"));

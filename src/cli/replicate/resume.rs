@@ -85,7 +85,7 @@ impl ResumeFile {
         }
         // Another program's file without a line end.
         if whole == 0 && !line.is_empty() {
-            return Err(none(path, "is no file of a comparison"));
+            return Err(none(path, "is not a file of a comparison"));
         }
         file.set_len(whole).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -126,7 +126,7 @@ fn require(compared: &Compared, line: &[u8], path: &Path) -> Result<(), CliError
     match serde_json::from_slice::<Compared>(line) {
         Ok(known) if known == *compared => Ok(()),
         Ok(_) => Err(none(path, "is of another comparison")),
-        Err(_) => Err(none(path, "is no file of a comparison")),
+        Err(_) => Err(none(path, "is not a file of a comparison")),
     }
 }
 

@@ -166,7 +166,7 @@ fn an_unusable_socket_ends_the_service_with_a_remedy() {
         (tcp(), "sofa", "no listener has that name"),
         (tcp(), "", "LISTEN_FDNAMES"),
         (tcp(), "http:tcp", "LISTEN_FDNAMES"),
-        (tcp(), "socket", "it is no Unix socket"),
+        (tcp(), "socket", "it is not a Unix socket"),
         (file(), "http", "cannot be listened on"),
     ] {
         let mut command = pass(serve_command(&config), [(name, socket)]);

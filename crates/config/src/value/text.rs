@@ -374,7 +374,7 @@ fn connect_to(raw: &Raw) -> Result<Value, String> {
     let text = raw.text().ok_or(raw.misfit())?;
     let mut entries = text.split(',').map(str::trim);
     match entries.find(|entry| !entry.is_empty() && !is_connect_to(entry)) {
-        Some(entry) => Err(format!("{entry:?} is no pattern:port:target:port")),
+        Some(entry) => Err(format!("{entry:?} is not pattern:port:target:port")),
         None => Ok(text.into()),
     }
 }

@@ -361,7 +361,7 @@ impl<'a> Translator<'a> {
             'o' => {
                 let digits = self.take('{').then(|| self.take_until('}')).flatten();
                 return number(&digits.unwrap_or_default(), 8)
-                    .ok_or_else(|| "\\o{...} is no byte".into());
+                    .ok_or_else(|| "\\o{...} is not a byte".into());
             }
             'N' | 'X' | 'l' | 'L' | 'u' | 'U' => {
                 return Err(format!("\\{letter} is not supported"));

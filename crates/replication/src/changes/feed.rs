@@ -183,7 +183,7 @@ impl FeedParser {
         };
         if behind[..open].trim_ascii() != b":" || !self.buffer.trim_ascii_start().starts_with(b"{")
         {
-            return Err(malformed("its results are no array", &self.buffer));
+            return Err(malformed("its results are not an array", &self.buffer));
         }
         self.buffer.advance(at + RESULTS.len() + open + 1);
         self.state = State::Rows;
@@ -210,7 +210,7 @@ impl FeedParser {
                 self.state = State::Tail;
                 Ok(false)
             }
-            _ => Err(malformed("a row is no object", &self.buffer)),
+            _ => Err(malformed("a row is not an object", &self.buffer)),
         }
     }
 

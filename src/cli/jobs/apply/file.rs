@@ -98,7 +98,7 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
                     entries.extend(tables.iter().filter_map(|table| reading.entry(table)));
                 }
                 (name, _) => {
-                    let what = format!("{name:?} is no list of replications");
+                    let what = format!("{name:?} is not a list of replications");
                     reading.mistake(
                         line,
                         what,
@@ -140,7 +140,7 @@ impl Reading<'_> {
         let DeValue::Table(members) = table.get_ref() else {
             self.mistake(
                 line,
-                "a replication is no table".to_owned(),
+                "a replication is not a table".to_owned(),
                 "write [[replication]]",
             );
             return None;
@@ -187,7 +187,7 @@ impl Reading<'_> {
             None => Vec::new(),
             Some(Value::String(text)) => vec![text],
             Some(value) => serde_json::from_value(value).unwrap_or_else(|_| {
-                let what = format!("{name} is no list of texts");
+                let what = format!("{name} is not a list of texts");
                 self.mistake(line, what, format!("write {name} = [\"..\", \"..\"]"));
                 Vec::new()
             }),

@@ -90,7 +90,7 @@ fn invalid_endpoints_are_refused_in_couchdbs_words() {
 fn headers_are_checked_and_their_values_never_shown() {
     let source = |headers: Value| json!({"source": {"url": "http://h/d", "headers": headers}});
     assert!(refused(source(json!([]))).contains("must be a JSON object"));
-    assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is no name"));
+    assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is not a header name"));
     assert!(refused(source(json!({"a": 1}))).contains("must be a text"));
     let text = refused(source(json!({"a": "s3cret\n"})));
     assert!(!text.contains("s3cret"), "{text}");

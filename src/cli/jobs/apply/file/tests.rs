@@ -102,7 +102,7 @@ fn every_mistake_is_reported_with_its_line_and_a_remedy() {
         (
             section("databases = [1]"),
             1,
-            "no list of texts",
+            "not a list of texts",
             "databases = [",
         ),
         (section("match = \"a\""), 1, "which is missing", "all_dbs"),
