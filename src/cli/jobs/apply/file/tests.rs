@@ -82,7 +82,7 @@ fn every_mistake_is_reported_with_its_line_and_a_remedy() {
         (
             "a = 1\n".to_owned(),
             1,
-            "\"a\" is no list",
+            "\"a\" is not a list",
             "[[replication]]",
         ),
         (String::new(), 1, "no replication", "add a section"),
