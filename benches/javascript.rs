@@ -138,7 +138,7 @@ impl Drop for Prompted {
     }
 }
 
-/// A document of about so many bytes: scalars, a text and a list of objects.
+/// A document of about that many bytes: scalars, a text and a list of objects.
 fn document(bytes: usize) -> String {
     let head = concat!(
         r#"{"_id":"order-2024-000123","_rev":"3-917fa2381192822767f010b95b45325b","#,

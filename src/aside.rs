@@ -16,7 +16,7 @@ const THREADS_MAX: usize = 2;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
-/// Returns whether work on so many bytes is done aside.
+/// Returns whether work on that many bytes is done aside.
 pub(crate) const fn is_long(bytes: usize) -> bool {
     bytes > SHORT_BYTES_MAX
 }

@@ -133,7 +133,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Holds so many bytes from now on, more or fewer than before.
+    /// Holds that many bytes from now on, more or fewer than before.
     ///
     /// # Errors
     /// There is no room for more; it holds what it held.
@@ -162,7 +162,7 @@ impl Share {
         self.bytes
     }
 
-    /// Holds so many bytes more from now on.
+    /// Holds that many bytes more from now on.
     ///
     /// # Errors
     /// As [`Self::set`].

@@ -40,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// Notes that so many bytes came through.
+    /// Notes bytes that came through.
     pub(crate) fn took(&self, bytes: usize) {
         let left = self.due.get().filter(|due| due.bytes > bytes);
         self.due.set(left.map(|due| Due {
@@ -49,8 +49,8 @@ impl Pace {
         }));
     }
 
-    /// Notes that so many bytes wait. Returns by when some of them have to come through; `None`: it
-    /// has for ever.
+    /// Notes bytes that wait. Returns by when some of them have to come through; `None`: it
+    /// has forever.
     pub(crate) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if bytes == 0 {
             self.due.set(None);

@@ -90,7 +90,7 @@ pub(crate) struct FleetMember {
     options: FleetMemberOptions,
     core: Ownership,
     lease: Option<Arc<EpochLease>>,
-    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken all the same.
+    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken nevertheless.
     asked: VecDeque<Epoch>,
     timer: DeadlineTimer<Duration>,
     /// How long jobs may take to stop, once the service ends.

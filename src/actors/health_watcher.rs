@@ -158,7 +158,7 @@ impl HealthWatcher {
         findings::of_losses(refused, metrics.logs(), open)
     }
 
-    /// Writes the losses into the store if they are others than there. What fails is tried again at the next look.
+    /// Writes the losses into the store if they are others than there. What fails is retried at the next look.
     fn keep_losses(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
         let options = self.options.clone();
         let losses = losses::of(self.losses());

@@ -7,7 +7,7 @@
 //! CALLED    By the ReplicationScheduler, for the jobs of documents that this daemon owns by a lease.
 //! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. [`WAITING_MAX`] jobs wait;
 //!           the past of another one is saved after its next event. A past that is not saved costs a job that crashed
-//!           one try more or a count that begins anew, and nothing else.
+//!           one try more or a count that starts over, and nothing else.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -107,7 +107,7 @@ pub(super) enum Unasked {
 
 /// One query server and what is going on with it.
 pub struct Process<B: Backend> {
-    /// Before the pid guard: the query server is gone before anybody hears of the actor's end.
+    /// Before the pid guard: the query server is gone before anybody learns of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
@@ -402,7 +402,7 @@ impl<B: Backend> Process<B> {
 
     /// Kills the query server for `reason`, which everybody who waits gets.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
-        // First, so that a holder that hears of it and returns the process at once returns a broken one.
+        // First, so that a holder that learns of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),

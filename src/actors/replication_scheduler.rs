@@ -64,7 +64,7 @@ pub struct SchedulerOptions {
     pub jobs: StartJobs,
     /// The runs that there are. Schedulers that follow one another have the same.
     pub live: LiveRuns,
-    /// The states of documents, which hears of their jobs.
+    /// The states of documents, notified of their jobs.
     pub states: Arc<DocStates>,
     /// How servers are asked whether they answer.
     pub http: Http,
@@ -101,7 +101,7 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
-    /// Who hears of servers that are not reached, where several daemons share jobs.
+    /// Who learns of servers that are not reached, where several daemons share jobs.
     servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
@@ -163,7 +163,7 @@ impl ReplicationScheduler {
         self
     }
 
-    /// Has somebody hear of servers that are not reached for long.
+    /// Has somebody learn of servers that are not reached for long.
     pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
         self.servers = servers;
         self

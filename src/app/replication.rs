@@ -232,7 +232,7 @@ fn documents_spec(
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// ReplicatorDocuments begins anew; runs of the scheduler before keep those of the same replications waiting
+/// ReplicatorDocuments starts over; runs of the scheduler before keep those of the same replications waiting
 /// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,

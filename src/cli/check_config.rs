@@ -143,7 +143,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     }
 }
 
-/// Returns which commands cannot be started: `serve` goes on without their pools.
+/// Returns which commands cannot be started: `serve` continues without their pools.
 fn commands(config: &Config) -> String {
     let mistakes = config.languages.iter().filter_map(|(name, command)| {
         let LanguageCommand::Command(command) = command else {

@@ -69,7 +69,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// How long a file of the log may take to be opened again until a reload goes on without it.
+/// How long a file of the log may take to be opened again until a reload continues without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.

@@ -109,7 +109,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Allows at most so many.
+    /// Allows at most that many.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,

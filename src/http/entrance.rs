@@ -59,7 +59,7 @@ pub(super) async fn serve(
 }
 
 /// Lets a body that waits for `100 Continue` come, if its sender may send anything. What was found out about
-/// the sender goes on with the request.
+/// the sender continues with the request.
 ///
 /// # Errors
 /// The answer instead of `100 Continue`; the connection closes after it.

@@ -46,7 +46,7 @@ use child::watches::{self, WATCHES_MIN};
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
 const WORKERS: usize = 2;
 
-/// The least time between the end of accepting and the order to stop. The library's accepting thread hears of a stop
+/// The least time between the end of accepting and the order to stop. The library's accepting thread learns of a stop
 /// later than the workers, and panics if it has accepted a connection when no worker is left. Where connections
 /// are open it is [`LAST_REQUESTS_MAX`]: workers that are told to stop drop what they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);

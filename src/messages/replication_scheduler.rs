@@ -275,7 +275,7 @@ impl JobInfo {
         }
     }
 
-    /// Returns when a job that waits for a time is tried again at the earliest.
+    /// Returns when a job that waits for a time is retried at the earliest.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),

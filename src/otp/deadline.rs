@@ -82,7 +82,7 @@ mod tests {
         type Context = Context<Self>;
     }
 
-    /// The deadline is so many seconds after the begin now, or there is no longer one.
+    /// The deadline is that many seconds after the begin now, or there is no longer one.
     #[derive(Message)]
     #[rtype(result = "()")]
     struct Due(Option<u64>);

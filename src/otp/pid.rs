@@ -38,9 +38,9 @@ pub enum ExitReason {
     /// It failed, in words for the log.
     #[strum(to_string = "{0}")]
     Failed(String),
-    /// It ended without a word while a panic was unwinding.
+    /// It ended without a report while a panic was unwinding.
     Panicked,
-    /// It ended without a word: its actor, future or arbiter was dropped.
+    /// It ended without a report: its actor, future or arbiter was dropped.
     Killed,
 }
 

@@ -453,7 +453,7 @@ impl Loan {
         }
     }
 
-    /// The process is given so many prompts.
+    /// The process is given that many prompts.
     pub(crate) fn asks(&self, count: usize) {
         if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.ask(count);

@@ -37,7 +37,7 @@ pub enum Command {
     /// `ddoc` with a function in `lists`: opens a list, which the answer `["end", ..]` or an error
     /// closes.
     OpenList,
-    /// `list_row` or `list_end`: goes on with a list.
+    /// `list_row` or `list_end`: continues with a list.
     ListRow,
     /// Any other `ddoc`.
     DdocCall,
@@ -121,7 +121,7 @@ impl Command {
         }
     }
 
-    /// Returns whether it runs functions of users, which may take for ever.
+    /// Returns whether it runs functions of users, which may take forever.
     pub(crate) const fn runs_functions(self) -> bool {
         !matches!(
             self,

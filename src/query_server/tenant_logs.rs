@@ -347,7 +347,7 @@ mod tests {
         logs.note(&db.into(), line);
     }
 
-    /// Returns all lines after a number, and the number to go on with.
+    /// Returns all lines after a number, and the number to continue with.
     fn read(logs: &TenantLogs, db: &str, mut since: u64) -> (Vec<Value>, u64) {
         let mut lines = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Whether a job may begin a checkpoint, and go on with it: always, or while the daemon holds the lease of its document.
+//! Whether a job may begin a checkpoint, and continue with it: always, or while the daemon holds the lease of its document.
 //!
 //! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 

@@ -10,7 +10,7 @@ use policy::schedule::JobState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DocState {
-    /// It has no job yet, because something went wrong; it is tried again.
+    /// It has no job yet, because something went wrong; it is retried.
     Error,
     /// Its job waits for its turn.
     Pending,

@@ -111,7 +111,7 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
-    /// Also selects documents without a job that an order to begin anew is for, unless states are asked for.
+    /// Also selects documents without a job that an order to start over is for, unless states are asked for.
     pub fn take_troubled_docs(&mut self) {
         if self.states.is_none() {
             self.doc_states = DocState::TROUBLED.to_vec();

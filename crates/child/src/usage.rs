@@ -105,7 +105,7 @@ pub fn activity(launcher: u32) -> Option<Activity> {
     })
 }
 
-/// Returns the processes below a launcher, at most so many: the first one of its cell, the command, and the others.
+/// Returns the processes below a launcher, at most that many: the first one of its cell, the command, and the others.
 pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
     let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
         .map(|stat| (launcher, stat))

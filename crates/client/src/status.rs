@@ -151,7 +151,7 @@ pub struct ProcStatus {
     /// Who holds it.
     #[serde(default)]
     pub holder: Option<Holder>,
-    /// The memory that it took when it was last looked at, in bytes; only in pools with a limit.
+    /// The memory that it took when it was last measured, in bytes; only in pools with a limit.
     #[serde(default)]
     pub memory: Option<u64>,
 }

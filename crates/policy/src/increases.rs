@@ -20,7 +20,7 @@ pub struct Increases {
 
 impl Increases {
     /// Takes what a counter of something says now. Returns by how much it went up within the last [`WITHIN`]; of a
-    /// counter that is looked at for the first time nothing is known.
+    /// counter that is sampled for the first time nothing is known.
     pub fn note(&mut self, now: Timestamp, counter: &'static str, of: &str, count: u64) -> u64 {
         let said = self.said.entry((counter, of.to_owned())).or_default();
         if said.back().is_some_and(|(_, last)| *last > count) {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A [`FailureAverage`] takes the fraction of each call that was wasted, from 0 to
 //!           1, and says whether the next call is worth making.
-//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] all the same, so that a
+//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] nevertheless, so that a
 //!           changed situation is noticed.
 //! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
 //! DIFFERS   The averages are of the whole replication there and here, but four workers that ask
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long calls are skipped before one is tried again.
+/// How long calls are skipped before one is retried.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
 /// An exponential moving average of the fraction of a call that was wasted.
@@ -30,7 +30,7 @@ impl FailureAverage {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: wasted is what has to be read by itself all the same.
+    /// For `_bulk_get`: wasted is what has to be read by itself nevertheless.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }

@@ -13,7 +13,7 @@ use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_
 use super::filter::param_text;
 use super::seq::Seq;
 
-/// How often the question for the number of changes to come is tried again: little depends on it.
+/// How often the question for the number of changes to come is retried: little depends on it.
 const PENDING_RETRIES: u32 = 3;
 
 /// What a database says about itself.

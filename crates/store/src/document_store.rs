@@ -136,7 +136,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()>;
 
     /// Removes deleted documents for good: of those deleted after the update `after`, at most `limit`
-    /// are looked at, and removed if they were deleted before `before`, in seconds since 1970.
+    /// are checked, and removed if they were deleted before `before`, in seconds since 1970.
     fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged>;
 
     /// Gives what is free in the store back to the system, if that is much. Returns how many bytes that

@@ -33,9 +33,9 @@ pub(crate) struct Lending {
     /// How long it may work on a line; `None` is its own timeout.
     pub prompt_timeout: Option<Duration>,
     /// How long the client may hold it without sending it a prompt, or without taking the answers;
-    /// `None` is for ever.
+    /// `None` is forever.
     pub client_timeout: Option<Duration>,
-    /// How long the client may hold it at all; `None` is for ever.
+    /// How long the client may hold it at all; `None` is forever.
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until it has one or is refused.
     pub claim: Option<Claim>,
@@ -225,7 +225,7 @@ impl Client {
 }
 
 /// It is time to look whether the client asks anything. A message through the mailbox, since whatever
-/// reads from the client is looked at anew after one.
+/// reads from the client is checked anew after one.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LookAtIdleness;

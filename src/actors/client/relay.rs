@@ -408,7 +408,7 @@ impl Relay {
     }
 
     /// The process has ended. Where it did so by itself, the client ends as its process did; where the
-    /// service or the system ended it, another one goes on from where the client is.
+    /// service or the system ended it, another one continues from where the client is.
     fn process_down(&mut self) -> Option<TunnelEnd> {
         let Loan::Held(held) = &self.loan else {
             return None;

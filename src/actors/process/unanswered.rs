@@ -178,7 +178,7 @@ impl Unanswered {
         };
         self.count -= 1;
         head.unless_true = false;
-        // Before its holder hears of it, and gives it back.
+        // Before its holder learns of it, and gives it back.
         if self.count == 0 && fence.is_some() {
             self.shared.set_left_reset(fence);
         }

@@ -171,7 +171,7 @@ impl Drop for Parts {
     }
 }
 
-/// Subscribes to the source's server, if the replication is to hear of changes from there.
+/// Subscribes to the source's server, if the replication is to learn of changes from there.
 fn subscription(
     start: &JobStart,
     ctx: &Context<ReplicationJob>,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is reported and
 //!           stops no other. What was done stays when the caller goes away.
-//! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
+//! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler learns of it.
 //!           An order to a job of another daemon is left for that one. A document without a job is written anew, for
 //!           whichever daemon has it.
 //!           An order waits until all jobs are known, and says how many documents it could not wait for.

@@ -231,7 +231,7 @@ impl Fleet {
                 self.memory().has_failed = read.is_err();
             }
         };
-        // The list goes on with what is there, and says how old that is.
+        // The list continues with what is there, and says how old that is.
         drop(timeout(LIST_WAIT, reading).await);
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Resumed {
 }
 
 impl ResumeFile {
-    /// Opens the file, or makes it. `tell` hears of each step that is in it.
+    /// Opens the file, or makes it. `tell` learns of each step that is in it.
     ///
     /// # Errors
     /// The file cannot be read or written, or is of something else.

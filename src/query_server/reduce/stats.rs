@@ -206,7 +206,7 @@ impl Total {
             });
             return done.ok_or_else(|| too_large(value));
         }
-        // The first value was not nested too deeply, and this one is looked at no deeper.
+        // The first value was not nested too deeply, and this one is checked no deeper.
         match elements(value, 0)? {
             Some(elements) if elements.len() == many.len() => many
                 .iter_mut()

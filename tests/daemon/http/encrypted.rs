@@ -195,7 +195,7 @@ fn the_name_in_a_certificate_is_the_user_unless_another_login_comes_with_the_req
     bob.get_mut().write_all(head.as_bytes()).unwrap();
     let (_, body) = answer(&mut bob);
     assert!(body.contains("\"ann\""), "{body}");
-    // A client hears of it with its first answer at the latest.
+    // A client learns of it with its first answer at the latest.
     let signed_by_another = connect_as(place, https, stranger.sign("ann"));
     let is_refused = signed_by_another.map_or(true, |mut client| {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";

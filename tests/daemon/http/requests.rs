@@ -338,7 +338,7 @@ fn a_second_signal_cuts_what_is_in_hand() {
     web.service.signal("TERM");
     web.service.wait_for_log("\"stopped listening\"");
     web.service.signal("TERM");
-    // It is cut off, or hears of the end while it lasts.
+    // It is cut off, or learns of the end while it lasts.
     let answer = connection.closed();
     assert!(
         answer.is_empty() || answer.starts_with("HTTP/1.1 50"),

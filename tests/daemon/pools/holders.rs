@@ -10,7 +10,7 @@ use crate::support::daemon::{Client, Service, directory, wait_until};
 use crate::support::program::run;
 
 /// A query server that answers with all that it has heard since the last `reset` that it took, and of design
-/// documents for ever, and says it on standard error too. After `sulk` it takes no `reset`; after `later` it prints a
+/// documents forever, and says it on standard error too. After `sulk` it takes no `reset`; after `later` it prints a
 /// line that nobody asked for once there is a file.
 /// It takes a `reset` without a configuration, or with an object.
 const HOARD: &str = r#"

@@ -646,7 +646,7 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     web.service.stop();
 }
 
-/// Works for a while over a document, and then ends or goes on without end.
+/// Works for a while over a document, and then ends or runs forever.
 const ENDS: &str = "while read -r line; do case $line in \
     *map_doc*) i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; \
         case $line in *exits*) exit 3;; *) while :; do :; done;; esac;; \

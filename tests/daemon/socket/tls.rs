@@ -34,7 +34,7 @@ fn call(client: &mut Encrypted, request: &Value) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Borrows a process and has it echo so many bytes.
+/// Borrows a process and has it echo that many bytes.
 fn echo(client: &mut Encrypted, bytes: usize) {
     let got = call(
         client,

@@ -12,7 +12,7 @@ const JOBS: usize = 500;
 const DAEMONS: usize = 3;
 const REASON: &str = "database missing";
 
-/// No job is tried again by itself while this lasts.
+/// No job is retried by itself while this lasts.
 const SETTINGS: &str =
     "max_jobs = 500\nstartup_jitter = 0\nbackoff_base = \"5h\"\nbackoff_max = \"10h\"\n";
 

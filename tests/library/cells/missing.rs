@@ -59,7 +59,7 @@ fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_
         libc::EPERM,
         try_report,
     ));
-    // Its user may be another one all the same.
+    // Its user may be another one nevertheless.
     assert!(
         holds(&without, "files") && holds(&without, "privileges"),
         "{without}"

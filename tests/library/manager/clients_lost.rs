@@ -96,7 +96,7 @@ async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
     assert!(waiter.is_waiting().await);
     tokio::time::pause();
     waiter.dies();
-    // The manager hears of the end before its own timer.
+    // The manager learns of the end before its own timer.
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::resume();
     assert_eq!(pool.status().await.waiting, 0);

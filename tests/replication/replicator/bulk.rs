@@ -441,7 +441,7 @@ fn finished_and_unstartable_replications_are_listed_with_their_refused_documents
         "{usual}"
     );
     let refused = |world: &World, name: &str| printed(world, &["refused", name]);
-    // It goes on from the checkpoint of the other one.
+    // It continues from the checkpoint of the other one.
     world.target.refuse("later");
     world.source.put("later", None, json!({}));
     wait_until("a refused document", || {

@@ -1,4 +1,4 @@
-//! Feeds of changes: once, until something happens, for ever.
+//! Feeds of changes: once, until something happens, forever.
 
 use serde_json::{Value, json};
 

@@ -94,7 +94,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// The account, where a process that was held for ever is worth `full`.
+    /// The account, where a process that was held forever is worth `full`.
     pub(super) fn account(self, full: Kept) -> Kept {
         Kept(self.fixed.0 + f64::from(self.held) * full.0)
     }
@@ -110,7 +110,7 @@ impl Standing {
 pub(crate) struct Accounts {
     /// What accounts are worth as they are kept.
     origin: Timestamp,
-    /// What a process that was held for ever is worth now.
+    /// What a process that was held forever is worth now.
     full: Kept,
     /// The account of the tenant that was served last, as it was then.
     floor: Kept,
@@ -138,7 +138,7 @@ impl Accounts {
         moves
     }
 
-    /// What a process that was held for ever is worth now.
+    /// What a process that was held forever is worth now.
     pub(crate) const fn full(&self) -> Kept {
         self.full
     }
@@ -199,7 +199,7 @@ impl Accounts {
         *standing
     }
 
-    /// What a process that is held from an instant on adds to the fixed part, where one that was held for ever
+    /// What a process that is held from an instant on adds to the fixed part, where one that was held forever
     /// is worth `full` then.
     fn cost(&self, full: Kept) -> f64 {
         full.0 * (LOAN_COST / FULL) - full.0

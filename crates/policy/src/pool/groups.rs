@@ -21,7 +21,7 @@ use super::route::{choose_pool, next_try, targets};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 
-/// How many waiters of one kind are looked at for one that a pool can serve.
+/// How many waiters of one kind are checked for one that a pool can serve.
 const LOOKS_MAX: usize = 8;
 
 impl Pools {

@@ -85,7 +85,7 @@ pub(crate) enum Due {
 pub(crate) struct Roaming {
     /// Ordered: those of one target and lane lie together, the oldest first.
     pub(crate) ids: BTreeSet<(Target, Lane, RequestId)>,
-    /// Those of each tenant, the oldest first; unordered: all tenants are looked at.
+    /// Those of each tenant, the oldest first; unordered: all tenants are checked.
     tenants: FxHashMap<(Target, Lane), FxHashMap<Tenant, BTreeSet<RequestId>>>,
 }
 

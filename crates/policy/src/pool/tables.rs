@@ -79,7 +79,7 @@ pub(crate) struct Proc {
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
     pub(crate) bulk: bool,
-    /// How much memory it took when that was last looked at, in bytes.
+    /// How much memory it took when that was last measured, in bytes.
     pub(super) memory: Option<u64>,
     /// When its opening succeeded.
     pub(super) born: Timestamp,

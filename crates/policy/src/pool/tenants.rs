@@ -12,7 +12,7 @@
 //! SOURCE    None.
 //! LIMITS    Clients that name no database, and all databases where they are one tenant (`db_tag = none`), have
 //!           no bounds. Costs nothing without rules. A tenant that reaches or leaves its bound costs a look at
-//!           every pool; requests that several pools may serve and that are held back are looked at one by one
+//!           every pool; requests that several pools may serve and that are held back are checked one by one
 //!           by a pool that has something to lend.
 
 use std::collections::BTreeMap;

@@ -80,7 +80,7 @@ impl Firsts {
         }
     }
 
-    /// The next one, where a process that was held for ever is worth `full`.
+    /// The next one, where a process that was held forever is worth `full`.
     fn next(&self, full: Kept) -> Option<RequestId> {
         let least = self.0.iter().filter_map(|(held, equals)| {
             let (fixed, id) = *equals.first()?;
@@ -197,7 +197,7 @@ impl Waiters {
         self.counted = self.counted.saturating_add_signed(counted);
     }
 
-    /// The waiter that is next, where a process that was held for ever is worth `full`.
+    /// The waiter that is next, where a process that was held forever is worth `full`.
     pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wait before a request is tried again for the first time; it doubles.
+/// The wait before a request is retried for the first time; it doubles.
 pub(crate) const WAIT_MIN: Duration = Duration::from_millis(250);
 
-/// The longest wait before a request is tried again.
+/// The longest wait before a request is retried.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Waits that grow up to a limit.

@@ -5,7 +5,7 @@
 //! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
 //!           An error whose meaning is not known, such as that of a validation function that fails or of a map function
 //!           that this target's engine does not compile, refuses it if it is repeated ([`super::bulk_docs`],
-//!           [`super::single`]). Everything else is tried again, and ends the job if it stays.
+//!           [`super::single`]). Everything else is retried, and ends the job if it stays.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
 //! DIFFERS   There, each error of an entry refuses the document at once, and each 401 and 403 as well.
 

@@ -187,7 +187,7 @@ impl<'w> Batch<'w> {
         Ok(number)
     }
 
-    /// Returns the documents that were saved, as a watcher hears of them.
+    /// Returns the documents that were saved, as a watcher learns of them.
     pub fn news(&self) -> Vec<(String, Option<Class>)> {
         let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
         let class = |document: &Document| {

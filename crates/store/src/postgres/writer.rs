@@ -188,7 +188,7 @@ impl Writer {
             self.shared.nudge.notify_one();
             let mut updates = self.shared.update_seq.subscribe();
             let heard = updates.wait_for(|known| known.is_some_and(|known| known >= last));
-            // Later it is heard of all the same.
+            // Later it is heard of nevertheless.
             drop(timeout(REQUEST_MAX, heard).await);
         }
     }

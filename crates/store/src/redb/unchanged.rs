@@ -26,7 +26,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the first part of so many bytes.
+    /// Returns the first part of that many bytes.
     fn first(at: u64, length: usize) -> Self {
         let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
         let length = length.min(BLOCK as usize - within);

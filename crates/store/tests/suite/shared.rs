@@ -142,7 +142,7 @@ impl Noted {
     }
 }
 
-/// Watchers hear of the writes of other handles, in their order, and of their own before these are answered.
+/// Watchers learn of the writes of other handles, in their order, and of their own before these are answered.
 pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace) {
     let noted = Arc::new(Noted::default());
     let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
@@ -156,7 +156,7 @@ pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace
     assert_eq!(noted.all(), pairs(&[("early", 1)]));
     let own = one(&watched, edit("own", None, "2")).await.unwrap();
     assert_eq!(noted.all(), pairs(&[("early", 1), ("own", 2)]));
-    // Both write one document in turns: an earlier write that is heard of late must not win.
+    // Both write one document in turns: an earlier write that is reported late must not win.
     let mut known = own;
     for n in 0..20 {
         let store = [&other, &watched][n % 2];

@@ -4,7 +4,7 @@
 //!           from outside, the time at which the process goes back.
 //! PROMISES  Answers come before everything else, so that those that are there together are written
 //!           together; the end of a process comes after its last answer. Nothing is lost when nothing is
-//!           ready: whatever is looked at wakes the relay.
+//!           ready: whatever is polled wakes the relay.
 
 use std::task::{Context, Poll};
 
@@ -48,7 +48,7 @@ impl Relay {
                 Signal::Stop => self.stopping = true,
             }
         }
-        // What no process has is for the next service, which cannot go on with a list.
+        // What no process has is for the next service, which cannot continue with a list.
         let in_hand = if self.taught.is_portable() {
             self.sent
         } else {

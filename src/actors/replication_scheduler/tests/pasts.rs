@@ -30,7 +30,7 @@ fn owned(name: &str, earlier: Earlier) -> AddJob {
     }
 }
 
-/// A past of crashes so many seconds ago, the latest one first.
+/// A past of crashes that many seconds ago, the latest one first.
 fn crashes(seconds_ago: &[u64]) -> Earlier {
     let now = WallClock::new().now().as_micros();
     let crashed = HistoryEvent::Crashed(Arc::new(Reason::new("x", false)));
@@ -157,7 +157,7 @@ async fn what_happens_to_jobs_of_owned_documents_is_saved_for_the_next_owner() {
     types("a", &["started", "added"]).await;
     run.job.do_send(Do::End(crash()));
     types("a", &["crashed", "started", "added"]).await;
-    // Paused: it says so no more, and is begun anew when somebody says so.
+    // Paused: it says so no more, and is restarted when somebody says so.
     world.order("a", JobOrder::Restart).await;
     types("a", &["started", "added"]).await;
     world.order("a", JobOrder::Pause).await;

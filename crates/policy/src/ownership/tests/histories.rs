@@ -269,7 +269,7 @@ fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
 fn another_daemon_takes_over_within_five_seconds_what_a_leaving_one_has_stopped() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
-        // Half of them hear nothing of releases.
+        // Half of them learn nothing of releases.
         world.tells = seed % 2 == 0;
         (0..12).for_each(|n| world.add(&format!("doc-{n}")));
         (0..3).for_each(|at| world.start(at));

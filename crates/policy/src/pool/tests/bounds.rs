@@ -240,7 +240,7 @@ enum Step {
     Down(u64),
     Advance(u64),
     Set(u32, u32),
-    /// A use has cost this database so many milliseconds of processor time.
+    /// A use has cost this database that many milliseconds of processor time.
     Charge(u8, u64),
     ToDeadline,
 }

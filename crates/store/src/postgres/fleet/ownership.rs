@@ -255,7 +255,7 @@ pub(super) fn noted() -> String {
 }
 
 /// Which daemons may not claim which of the documents for which `which` holds. `told` says which rows of `unreached` count. Where
-/// none does, no document is looked at. The planner does not know how many are closed: `closed` is asked with `IN`, and not joined
+/// none does, no document is checked. The planner does not know how many are closed: `closed` is asked with `IN`, and not joined
 /// to jobs, for which it would take a loop in a loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(

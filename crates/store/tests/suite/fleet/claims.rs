@@ -79,7 +79,7 @@ async fn set_id(
     set.await.unwrap().remove(0)
 }
 
-/// Documents that do not ask for a replication are not claimed, and their owners hear of it with the renewal.
+/// Documents that do not ask for a replication are not claimed, and their owners learn of it with the renewal.
 pub async fn documents_that_request_no_replication_are_not_claimed_and_owners_are_notified(
     place: &TestPlace,
 ) {
@@ -198,7 +198,7 @@ pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     };
     let counted = tokio::time::timeout(PATIENCE, counted).await;
     counted.expect("the index of free documents is read");
-    // Both ends of a range are looked at.
+    // Both ends of a range are checked.
     assert!(read() <= CLAIMED + 2, "{} entries were read", read());
 }
 
@@ -376,7 +376,7 @@ pub async fn a_document_is_changed_for_its_owner_only(place: &TestPlace) {
     assert_eq!(found.body, DONE);
 }
 
-/// Daemons hear of documents that ask, of releases, and of daemons that come and go.
+/// Daemons learn of documents that ask, of releases, and of daemons that come and go.
 pub async fn daemons_are_notified_when_there_may_be_something_to_claim(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let (others, other) = fleet_of(place);

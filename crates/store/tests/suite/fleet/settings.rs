@@ -11,7 +11,7 @@ fn setting(key: &str, value: Option<&str>) -> Override {
     }
 }
 
-/// A setting that one daemon makes is there for all, the last one counts, and all hear of it.
+/// A setting that one daemon makes is there for all, the last one counts, and all learn of it.
 pub async fn a_setting_of_one_daemon_is_visible_to_all(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let (_other, other) = fleet_of(place);
