@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_one_record_also_when_its_sender_goes_away() {
+    fn an_order_has_one_record_also_when_its_sender_disconnects() {
         let audit = audit();
         let order = audit.begin(Sender::default(), "reload");
         order.finish(Some("forbidden"));

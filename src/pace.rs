@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rest_has_to_be_taken_whole() {
+    fn a_small_rest_must_be_read_completely() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         pace.waiting(10, start);
         pace.took(9);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_runs_where_the_pool_lives_and_its_result_comes_back() {
+    async fn work_runs_on_the_pools_arbiter_and_its_result_is_returned() {
         thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
         HERE.set(true);
         let handle = handle();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_those_who_name_it_and_do_not_refuse_it() {
+    fn gzip_is_for_clients_that_name_it_and_do_not_refuse_it() {
         let accepts = |value: &str| {
             let request = TestRequest::default().insert_header(("Accept-Encoding", value));
             accepts_gzip(&request.to_http_request())

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn what_is_declared_needs_no_child() {
+    async fn declared_abilities_need_no_child() {
         let abilities = Abilities::declared(&[Ability::Reduce]);
         assert_eq!(found(&abilities, Ability::Reduce).await, Finding::Present);
         assert!(matches!(

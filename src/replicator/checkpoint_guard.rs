@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn where_one_daemon_owns_everything_work_takes_as_long_as_it_takes() {
+    async fn without_a_fleet_work_has_no_lease_limit() {
         let over = Lease::of(Duration::ZERO);
         let work = sleep(36_000 * SECOND);
         assert_eq!(CheckpointGuard::default().while_held(work).await, Some(()));

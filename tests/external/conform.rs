@@ -76,7 +76,7 @@ fn the_junit_file_is_xml_with_every_case_whatever_the_command_prints() {
 }
 
 #[test]
-fn the_junit_file_of_a_command_that_is_no_query_server_has_one_error() {
+fn the_junit_file_of_a_command_that_is_not_a_query_server_has_one_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("conform.xml");
     let mut conform = program(&["conform", "--junit"]);

@@ -301,7 +301,7 @@ fn functions_fit_a_phone_by_day_and_by_night() {
 }
 
 #[test]
-fn a_paused_job_is_no_alarm_and_a_pid_is_shown_as_it_is_typed() {
+fn a_paused_job_is_no_alarm_and_a_pid_is_shown_in_plain_digits() {
     let web = Web::start("");
     let browser = open(&web);
     let mut holder = web.service.connect();

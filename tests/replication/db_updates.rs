@@ -208,7 +208,7 @@ async fn filtered_replications_advance_with_the_source_and_write_matching_docume
 }
 
 #[actix_rt::test]
-async fn a_source_that_was_deleted_and_made_anew_is_replicated_from_its_beginning() {
+async fn a_recreated_source_is_replicated_from_its_beginning() {
     let (source, target, mut jobs) = replicating(&["db".to_owned()]).await;
     source.put("db", "of the first");
     equal(&source, &target, "db").await;

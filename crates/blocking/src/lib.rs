@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[actix_rt::test]
-    async fn work_runs_on_another_thread_and_its_result_comes_back() {
+    async fn work_runs_on_another_thread_and_its_result_is_returned() {
         let here = thread::current().id();
         let there = run("work", || thread::current().id()).await.unwrap();
         assert_ne!(here, there);

@@ -338,7 +338,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
 }
 
 #[test]
-fn the_log_file_of_couchdb_is_no_log_file_of_the_service() {
+fn the_log_file_of_couchdb_is_not_the_services() {
     let text = "[log]\nfile = /var/log/couchdb/couch.log\n";
     let loaded = Fixture::new().file("a.ini", text).load();
     assert_eq!(loaded.config.log.file, None);
@@ -350,7 +350,7 @@ fn the_log_file_of_couchdb_is_no_log_file_of_the_service() {
 }
 
 #[test]
-fn of_a_key_that_is_twice_in_an_ini_the_last_counts_and_is_listed() {
+fn a_duplicate_key_of_an_ini_takes_the_last_value_and_is_listed() {
     let fixture = Fixture::new().file("a.ini", "[log]\nlevel=off\nlevel=error\n");
     let loaded = fixture.load();
     assert_eq!(loaded.config.log.level, LogLevel::Error);

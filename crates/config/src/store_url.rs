@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_a_connection_is_read_apart() {
+    fn sslmode_and_sslrootcert_are_parsed_separately() {
         let url = "postgres://u:pw@h/db?sslmode=verify-full&sslrootcert=/ca.pem&options=-c%20x";
         let url = StoreUrl::parse(url).unwrap();
         assert_eq!(url.ssl_mode(), SslMode::VerifyFull);

@@ -133,7 +133,7 @@ async fn a_setting_of_one_daemon_applies_to_all_and_to_later_ones() {
 }
 
 #[actix_rt::test]
-async fn of_two_changes_at_once_the_last_one_counts_for_both_daemons() {
+async fn two_concurrent_changes_settle_on_the_last_one_at_both_daemons() {
     let fleet = Arc::new(FakeFleet::default());
     let (one, two) = (Daemon::start(&fleet, ""), Daemon::start(&fleet, ""));
     for number in 0..20 {

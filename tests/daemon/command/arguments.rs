@@ -76,7 +76,7 @@ fn completions_name_the_subcommands_in_every_shell() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_no_error() {
     let mut child = program(&["check-config"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

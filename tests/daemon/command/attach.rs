@@ -361,7 +361,7 @@ fn a_dead_service_is_exit_code_255() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_no_error() {
     let service = Service::start("");
     let (mut child, mut input, output) = attached(&service);
     drop(output);

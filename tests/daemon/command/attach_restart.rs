@@ -112,7 +112,7 @@ fn four_restarts_under_twelve_clients_cost_no_error() {
 }
 
 #[test]
-fn what_was_taught_before_a_restart_is_known_after_it() {
+fn lessons_survive_a_restart() {
     let configuration = configuration(2, 3_600_000, 60_000);
     let mut service = Service::start(&configuration);
     let mut couch = attached(&service);

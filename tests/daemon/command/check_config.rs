@@ -202,7 +202,7 @@ fn durations_and_sizes_may_have_units() {
 }
 
 #[test]
-fn what_it_prints_can_be_read_back() {
+fn its_output_can_be_read_back() {
     let text = "[query_servers]\n\"my.lang\" = 'run \"me\" \\now'\n[query_server_config]\n\
                 reduce_limit = \"log\"\nreduce_limit_ratio = 3\nos_process_idle_limit=\"1500ms\"\n";
     let values = |printed: &str| {

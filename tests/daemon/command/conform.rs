@@ -299,7 +299,7 @@ fn a_wrong_command_line_ends_with_64() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn a_closed_output_ends_it_quietly() {
     let mut child = Command::new(SETTEE)
         .args(["conform", "-k", "map", "--", SETTEE, "couchjs"])
         .stdout(Stdio::piped())

@@ -313,7 +313,7 @@ fn sessions_survive_a_restart() {
 }
 
 #[test]
-fn where_it_is_open_everybody_here_is_an_administrator_and_the_log_says_so() {
+fn with_open_every_local_user_is_an_administrator_and_the_log_says_so() {
     let web = Web::start("[server]\nopen = true\n");
     let who = web.get("/_session").ok();
     assert_eq!(who["userCtx"], json!({"name": null, "roles": ["_admin"]}));

@@ -316,7 +316,7 @@ fn looping() -> Value {
 type Leave = fn(&Web);
 
 #[test]
-fn a_call_whose_client_goes_away_is_recorded_whichever_way_it_is_dropped() {
+fn a_call_whose_client_disconnects_is_recorded_however_it_is_dropped() {
     let logged = Logged::start("slow_log_timeout = \"1ms\"\n");
     let ways: [(&str, Leave); 5] = [
         ("a request of HTTP", |web| {

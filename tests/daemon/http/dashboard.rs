@@ -45,7 +45,7 @@ const PLAIN_MAX: usize = 76_800;
 const SENT_MAX: usize = 29_200;
 
 #[test]
-fn every_file_that_a_file_of_the_page_names_is_there_and_all_are_small() {
+fn every_file_that_the_page_references_exists_and_is_small() {
     let web = Web::start("");
     let (mut asked, mut bytes) = (vec!["/_dashboard".to_owned()], 0);
     let mut at = 0;

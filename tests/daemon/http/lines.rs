@@ -158,7 +158,7 @@ fn an_error_in_the_middle_is_the_last_line() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_gives_its_processes_back() {
+fn a_client_that_disconnects_in_the_middle_returns_its_processes() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
     for document in ["{\"_id\": \"b\", \"loop\": 1}\n", ""] {
         let mut stream = begin(&web, TWICE);
@@ -274,7 +274,7 @@ fn errors_of_a_list_or_its_rows_are_reported_where_they_occur() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_of_a_list_gives_its_process_back() {
+fn a_client_that_disconnects_in_the_middle_of_a_list_returns_its_process() {
     let web = Web::start("");
     let mut stream = begin_at(&web, "/_query/list", &list());
     stream.send_chunk("{\"key\": 1}\n");

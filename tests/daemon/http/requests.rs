@@ -245,7 +245,7 @@ fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
 }
 
 #[test]
-fn a_client_that_goes_away_gives_its_process_back() {
+fn a_client_that_disconnects_returns_its_process() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
     // One that is long is performed elsewhere.
     for length in [0, 1 << 20] {

@@ -63,7 +63,7 @@ fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_reported() {
 }
 
 #[test]
-fn a_mark_of_utf_8_is_no_part_of_the_first_document() {
+fn a_byte_order_mark_is_not_part_of_the_first_document() {
     let work = Work::new();
     let input = format!("\u{feff}{ORDERS}");
     let rows = lines(&run(&mut work.map(EMIT, &[]), input.as_bytes()));

@@ -106,7 +106,7 @@ fn one_that_exits_with_1_at_once_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_no_program_throttles_its_pool() {
+fn one_that_is_not_a_program_throttles_its_pool() {
     let directory = directory();
     let command = program(directory.path(), "junk", b"\x7fELF but not really\n", 0o755);
     assert_throttles(directory, &command, &["/junk"]);

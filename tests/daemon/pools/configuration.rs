@@ -109,7 +109,7 @@ fn the_record_of_a_pool_that_comes_or_goes_has_what_was_set_alone() {
 }
 
 #[test]
-fn what_was_changed_at_run_time_stays_until_its_section_changes() {
+fn run_time_changes_stay_until_the_section_changes() {
     let service = Service::start(TWO);
     let mut client = service.connect();
     add(&mut client, "r", &json!({"max": 1}));

@@ -337,7 +337,7 @@ fn attach_continues_with_another_process_after_a_lost_line() {
 }
 
 #[test]
-fn the_connection_of_a_service_ends_with_a_line_that_says_who_killed_its_process() {
+fn the_connection_of_a_service_ends_with_a_line_that_names_who_killed_its_process() {
     let directory = directory();
     let socket = directory.path().join("p.sock");
     let extra = format!(

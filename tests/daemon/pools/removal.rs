@@ -8,7 +8,7 @@ use super::support::{
 use crate::support::daemon::{Service, call_at_once, pid_exists, wait_until};
 
 #[test]
-fn a_pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
+fn a_gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2, "init_size": 2}));

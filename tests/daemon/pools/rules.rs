@@ -158,7 +158,7 @@ fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_ne
 }
 
 #[test]
-fn a_client_may_hold_several_processes_and_each_comes_back_once() {
+fn a_client_may_hold_several_processes_and_each_is_returned_once() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 3}));

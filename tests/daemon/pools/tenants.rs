@@ -409,7 +409,7 @@ fn a_loop_of_short_calls_is_held_to_its_share_of_processor_time_and_others_are_s
 }
 
 #[test]
-fn an_endless_loop_costs_its_database_what_it_had_used_when_it_was_ended() {
+fn an_endless_loop_is_charged_the_time_until_it_was_killed() {
     // Six hundredths of a second, and then a thousandth of each.
     let config = "[pools.javascript]\nmax = 2\n[tenants.endless]\ncpu_share = 0.001\n";
     let web = Web::start(config);

@@ -133,7 +133,7 @@ fn a_service_as_shown_can_be_read_back() {
 }
 
 #[test]
-fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
+fn a_service_for_other_machines_must_set_open() {
     let read = |text: &str| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("c.toml");

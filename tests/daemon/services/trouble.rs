@@ -91,7 +91,7 @@ async fn a_command_that_may_not_be_executed_is_throttled() {
 }
 
 #[actix_rt::test]
-async fn a_file_that_is_no_program_is_throttled() {
+async fn a_file_that_is_not_a_program_is_throttled() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("no-program");

@@ -17,7 +17,7 @@ fn assert_unharmed(client: &mut Client) {
 }
 
 #[test]
-fn a_line_that_is_no_request_is_an_error_and_the_connection_goes_on() {
+fn a_line_that_is_not_a_request_is_an_error_and_the_connection_continues() {
     let service = Service::start("");
     let mut client = service.connect();
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));

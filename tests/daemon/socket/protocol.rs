@@ -61,7 +61,7 @@ fn a_reply_carries_the_id_of_its_request_whatever_it_is() {
 }
 
 #[test]
-fn a_call_that_its_client_cancels_frees_its_process_and_no_other_call_is_touched() {
+fn a_cancelled_call_frees_its_process_and_affects_no_other() {
     let service = Service::start("[pools.javascript]\nmax = 1\n");
     let mut client = service.connect();
     let mut other = service.connect();
@@ -562,7 +562,7 @@ fn too_many_waiting_requests_of_one_connection_are_refused() {
 }
 
 #[test]
-fn a_client_that_does_not_read_has_to_wait_and_nobody_else_does() {
+fn a_client_that_does_not_read_delays_only_itself() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");

@@ -147,7 +147,7 @@ fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
 }
 
 #[test]
-fn numbers_that_do_not_exist_where_the_service_runs_are_no_users() {
+fn numbers_outside_of_the_services_user_namespace_are_not_used() {
     let contained = |options: &[&str], script: &str| {
         let cell = cell(options, &spec(json!({})), &["/bin/sh", "-c", script]);
         let mut command = Command::new("unshare");

@@ -109,7 +109,7 @@ async fn a_refused_system_call_is_reported_with_the_signal() {
 }
 
 #[actix_rt::test]
-async fn of_many_last_words_the_last_ten_are_kept() {
+async fn the_last_ten_lines_of_last_words_are_kept() {
     let mut steps: Vec<Step> = (0..50).map(|n| Step::Complain(n.to_string())).collect();
     steps.push(Step::Exit(1));
     let kept: Vec<String> = (40..50).map(|n| n.to_string()).collect();
@@ -224,7 +224,7 @@ async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
 }
 
 #[actix_rt::test]
-async fn what_a_child_started_ends_with_it_however_it_ends() {
+async fn descendants_of_a_child_end_with_it_however_it_ends() {
     for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
         let steps = [Step::Grandchild, Step::Mark("born"), end];
         let child = ScriptedChild::new(Script::echo().on("rogue", steps));

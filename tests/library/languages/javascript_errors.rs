@@ -129,7 +129,7 @@ fn calls(source: &str, module: &str) -> Vec<(&'static str, Vec<Value>)> {
 }
 
 #[test]
-fn whatever_a_function_throws_its_error_has_a_name_and_a_text() {
+fn every_thrown_value_has_a_name_and_a_text() {
     let mut random = TestRandom::for_test("whatever_a_function_throws");
     for thrown in THROWN {
         let source = format!("function() {{ throw ({thrown}); }}");

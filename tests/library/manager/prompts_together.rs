@@ -171,7 +171,7 @@ async fn prompts_left_unanswered_by_a_dead_child_get_its_exit() {
 }
 
 #[actix_rt::test]
-async fn one_that_is_no_command_has_all_refused_and_nothing_sent() {
+async fn an_invalid_command_makes_all_refused_and_none_sent() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();

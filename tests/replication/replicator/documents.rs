@@ -24,7 +24,7 @@ fn start() -> Web {
 }
 
 #[test]
-fn the_database_is_there_and_says_what_it_holds() {
+fn the_database_exists_and_reports_its_contents() {
     let web = start();
     let info = web.get("/_replicator").ok();
     assert_eq!(info["db_name"], "_replicator");
@@ -119,7 +119,7 @@ fn a_revision_may_be_in_body_query_or_header_and_they_must_agree() {
 }
 
 #[test]
-fn what_is_no_replication_is_forbidden_with_the_reason() {
+fn an_invalid_replication_is_forbidden_with_the_reason() {
     let web = start();
     for (wrong, part) in [
         (json!({}), "Missing replicator database"),

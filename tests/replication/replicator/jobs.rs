@@ -144,7 +144,7 @@ fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
 }
 
 #[test]
-fn a_second_document_for_the_same_job_fails_and_says_who_has_it() {
+fn a_second_document_for_the_same_job_fails_and_names_the_first() {
     let world = World::start();
     create(&world.web, "first", &world.continuous());
     let id = world.wait_for_state("first", "running")["id"].clone();

@@ -193,7 +193,7 @@ fn a_list_is_walked_element_by_element() {
 }
 
 #[test]
-fn what_is_not_json_ends_the_walk() {
+fn invalid_json_ends_the_walk() {
     for text in [
         "",
         "{",

@@ -185,7 +185,7 @@ fn many_starts_ended_by_outside_signals_are_evidence() {
 }
 
 #[test]
-fn a_start_is_no_success_for_a_command_that_ends_soon_after_each() {
+fn a_start_is_not_a_success_if_the_command_ends_soon_after() {
     let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
     let ends = |throttle: &mut Throttle, now| {
         throttle.succeeded();

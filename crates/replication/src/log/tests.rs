@@ -47,7 +47,7 @@ fn without_logs_everything_is_new() {
 }
 
 #[test]
-fn a_log_of_the_source_alone_is_no_checkpoint() {
+fn a_log_of_only_the_source_is_not_a_checkpoint() {
     check(
         &log("s2@20", &["s2@20", "s1@10"]),
         &LogBody::default(),

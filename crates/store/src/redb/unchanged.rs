@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_the_file_stays_as_it_is() {
+    fn writes_are_read_back_and_the_file_is_unchanged() {
         let mut random = TestRandom::for_test("what_is_written_can_be_read_back");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");

@@ -139,7 +139,7 @@ impl Saved {
 }
 
 #[actix_rt::test]
-async fn what_happens_to_jobs_of_owned_documents_is_saved_for_the_next_owner() {
+async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
     let saved = Saved::default();
     let world = World::saving(saved.writer()).await;
     let types = |name: &'static str, expected: &'static [&'static str]| {

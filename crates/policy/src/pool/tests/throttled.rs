@@ -48,7 +48,7 @@ fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
 }
 
 #[test]
-fn one_failing_start_is_no_evidence_and_waiters_are_kept_for_the_first_new_try() {
+fn one_failed_start_is_no_evidence_and_waiters_are_kept_for_the_next_try() {
     let mut world = World::named(named(1));
     let first = world.ask(1, None);
     let waiter = world.ask(2, None);

@@ -612,7 +612,7 @@ async fn threads_have_connections_of_their_own_and_share_what_is_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_anything_but_a_failure_of_a_proxy_is_there() {
+async fn any_answer_but_a_proxy_failure_means_that_a_server_is_up() {
     for (status, answers) in [
         (200, true),
         (401, true),

@@ -97,7 +97,7 @@ fn headers_are_checked_and_their_values_never_shown() {
 }
 
 #[test]
-fn auth_and_headers_that_are_no_objects_are_refused() {
+fn auth_and_headers_must_be_objects() {
     for side in ["source", "target"] {
         for name in ["auth", "headers"] {
             for value in [
