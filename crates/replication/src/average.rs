@@ -50,12 +50,12 @@ impl FailureAverage {
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
 
-    /// Counts a call of which `in_vain` of `all` brought nothing. A call about nothing tells
+    /// Counts a call of which `wasted` of `all` brought nothing. A call about nothing tells
     /// nothing.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
-    pub(crate) fn count(&mut self, in_vain: usize, all: usize, now: Instant) {
+    pub(crate) fn count(&mut self, wasted: usize, all: usize, now: Instant) {
         if all > 0 {
-            let share = in_vain as f64 / all as f64;
+            let share = wasted as f64 / all as f64;
             self.average += self.weight * (share - self.average);
             self.last_call = Some(now);
         }
@@ -66,10 +66,10 @@ impl FailureAverage {
 mod tests {
     use super::*;
 
-    fn settled(in_vain: usize, all: usize) -> f64 {
+    fn settled(wasted: usize, all: usize) -> f64 {
         let mut average = FailureAverage::of_bulk_get();
         let now = Instant::now();
-        (0..100).for_each(|_| average.count(in_vain, all, now));
+        (0..100).for_each(|_| average.count(wasted, all, now));
         average.average
     }
 

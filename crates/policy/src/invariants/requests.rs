@@ -215,6 +215,8 @@ pub(super) fn every_throttled_waiter_can_be_served(
         return Ok(());
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let vain = rows.find(|row| pool.waits_in_vain(row, ledger.now));
-    require(vain.is_none(), || format!("{vain:?} waits for nothing"))
+    let hopeless = rows.find(|row| pool.is_hopeless(row, ledger.now));
+    require(hopeless.is_none(), || {
+        format!("{hopeless:?} waits for nothing")
+    })
 }

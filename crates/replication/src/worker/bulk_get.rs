@@ -176,8 +176,8 @@ impl Worker {
         }
         let count = asked.len();
         let left = open.left(wanted);
-        let in_vain = left.iter().map(|wanted| wanted.revs.len()).sum();
-        self.count_bulk(count.saturating_sub(in_vain), count);
+        let wasted = left.iter().map(|wanted| wanted.revs.len()).sum();
+        self.count_bulk(count.saturating_sub(wasted), count);
         Ok(left)
     }
 
