@@ -208,7 +208,7 @@ impl ReplicatorDocuments {
                 replication,
             } => {
                 warn!(self.log, "replication cannot start yet"; "document" => &doc, "error" => &reason,
-                      "effect" => "it is tried again");
+                      "effect" => "it is retried");
                 let outcome = Outcome::Error { id: None, reason };
                 self.write(doc, Some(replication), outcome, ctx);
             }

@@ -71,7 +71,7 @@ impl<D: Drain<Err = io::Error>> Gap<D> {
                 b!(
                     "count" => count,
                     "error" => self.losses.failure(),
-                    "effect" => "they are lost",
+                    "effect" => "these records are lost",
                     "remedy" => "make room where the log is written",
                 )
             ),

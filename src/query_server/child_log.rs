@@ -192,7 +192,7 @@ impl ChildLog {
         warn!(self.log, "lines of a query server were left out"; "count" => left_out,
               "limit" => format!("{} lines a second, {} bytes a minute for the pool",
                                  self.terms.lines_max, self.terms.pool_bytes_max),
-              "effect" => "they are lost",
+              "effect" => "these lines are lost",
               "remedy" => "log less in the function, or raise [log] child_lines_max or pool_bytes_max");
     }
 }

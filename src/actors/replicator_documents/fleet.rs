@@ -73,7 +73,7 @@ impl ClaimedReader {
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_told, true) {
                         warn!(self.log, "documents that were claimed cannot be read"; "error" => %error,
-                              "effect" => "it is tried again; their replications begin later");
+                              "effect" => "it is retried; their replications begin later");
                     }
                     actix_rt::time::sleep(STORE_WAIT).await;
                 }

@@ -45,7 +45,7 @@ pub(super) async fn write(
             Err(error) if error != StoreError::Closed => {
                 if wait == WAIT_MIN {
                     error!(log, "the outcome of a replication cannot be written";
-                           "document" => &doc, "error" => %error, "effect" => "it is tried again");
+                           "document" => &doc, "error" => %error, "effect" => "it is retried");
                 }
                 actix_rt::time::sleep(wait).await;
                 wait = (wait * 2).min(WAIT_MAX);

@@ -66,7 +66,7 @@ function names(subjects) {
 // A reason precedes it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
-// What is lost for good is told until somebody acknowledges it.
+// Losses are shown until somebody acknowledges them.
 const LOSSES = ["documents_refused", "records_dropped"];
 
 function acknowledge({ kind, subjects, cause }, again) {
