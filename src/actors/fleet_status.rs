@@ -38,7 +38,7 @@ const STATUSES_MAX: usize = 500;
 /// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// After so long the same is reported again, so that its age says that it still holds.
+/// Interval at which an unchanged report is repeated, so that its age shows that it still holds.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// How often job progress is sampled.
@@ -61,7 +61,7 @@ pub(crate) struct FleetStatus {
 }
 
 impl FleetStatus {
-    /// Makes an actor whose life is watched already. Without a fleet it does nothing.
+    /// Creates the actor; its supervisor already monitors it. Without a fleet it does nothing.
     pub fn new(
         replications: ReplicatorApi,
         health: HealthBoard,
@@ -101,7 +101,7 @@ impl Handler<Stop> for FleetStatus {
     }
 }
 
-/// Tells of an outage once.
+/// Logs an outage once.
 struct Outage {
     log: Logger,
     effect: &'static str,
@@ -186,7 +186,7 @@ async fn write_some(
     outage.note(written)
 }
 
-/// Reports what is wrong at this daemon.
+/// Reports the problems of this daemon.
 async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let mut outage = Outage::new(log, "they do not learn this one's problems");
@@ -247,7 +247,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
                 Ok(Some(done)) => record(&audit, &order, Ok(done)),
-                // What it sets is kept: only a job that was read before that has to be told.
+                // Its settings are kept: only a job that was read before needs the order.
                 Ok(None) if since.elapsed() >= ORDER_WAIT => {
                     record(&audit, &order, Err("not_found"));
                 }

@@ -28,13 +28,13 @@ use child::{CommandSpec, Spawner};
 /// The longest that a probe may take.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How many children are asked, one after the other, until one tells.
+/// Most children that are probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
 
-/// For how long an ability stays unknown of which no child told.
+/// How long an ability stays unknown after inconclusive probes.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Something that not every query server can do.
+/// An optional ability of query servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Ability {
@@ -81,7 +81,7 @@ impl fmt::Display for Ability {
 pub enum Finding {
     /// It is there.
     Present,
-    /// It is not; the text says how that is known.
+    /// It is missing; the text says how that is known.
     Absent(Arc<str>),
     /// Unknown, and not refused.
     Open,
@@ -134,7 +134,7 @@ impl Abilities {
         }
     }
 
-    /// Returns what is known now; `None` if a probe would tell.
+    /// Returns what is known now; `None` if a probe may find out.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
         let found = self.found();
         let (finding, until) = found[ability as usize].as_ref()?;
@@ -157,7 +157,7 @@ impl Abilities {
             .collect()
     }
 
-    /// Probes an ability, unless it is known by then, and logs what told nothing. Takes no longer than
+    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Takes no longer than
     /// `time` and [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
@@ -251,7 +251,7 @@ mod tests {
                 &format!("{reset} exit 255"),
                 absent("when tried, it exited with status 255"),
             ),
-            // Something else has ended it, or what it waited for.
+            // Something else has ended it, or its peer.
             (&format!("{reset} kill -KILL $$"), Finding::Open),
             (&format!("{reset} kill -TERM $$"), Finding::Open),
             (&format!("{reset} exit 137"), Finding::Open),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// How long the connection may be lost before subscribers read feeds of their own.
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
 
-/// How long a server that refused `_db_updates` is not asked for it again.
+/// Retry interval of a server that refused `_db_updates`.
 pub(super) const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 /// The time between two subscribers that begin feeds of their own, and the longest that one waits for its turn.
@@ -34,7 +34,7 @@ pub(super) enum Next {
     Read,
     /// It has a feed of its own for once, for this reason. One that waited until now begins after this time.
     OwnFeed(Arc<str>, Duration),
-    /// Its database was deleted: what it knows of it is void.
+    /// Its database was deleted: its state is void.
     Deleted,
 }
 
@@ -48,14 +48,14 @@ pub(super) enum Update {
 
 #[derive(Debug)]
 enum Connection {
-    /// It is being made, or nobody wants it yet.
+    /// It is being made, or has no subscriber yet.
     Away {
         since: Option<Instant>,
-        /// Why, once it has been away for [`AWAY_MAX`].
+        /// The reason, once it has been lost for [`AWAY_MAX`].
         given_up: Option<Arc<str>>,
     },
     Up,
-    /// The server does not tell.
+    /// The server refuses `_db_updates`.
     Refused {
         until: Instant,
         why: Arc<str>,
@@ -128,12 +128,12 @@ impl Subscribers {
         self.all.is_empty()
     }
 
-    /// Returns whether the server does not tell, as far as is known.
+    /// Returns whether the server is known to refuse `_db_updates`.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.connection, Connection::Refused { .. })
     }
 
-    /// Returns whether the caller is to make the connection, and follow it: nobody else does then.
+    /// Returns whether the caller has to make the connection, and follow it: no other does then.
     pub(super) fn take_connection(&mut self, now: Instant) -> bool {
         let is_wanted = match &self.connection {
             Connection::Refused { until, .. } => *until <= now,
@@ -146,7 +146,7 @@ impl Subscribers {
         true
     }
 
-    /// The connection is made: everybody reads once, for nobody knows what was written before.
+    /// The connection is made: all read once, since earlier writes are unknown.
     pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
@@ -155,7 +155,7 @@ impl Subscribers {
         self.ids()
     }
 
-    /// The server reports a database. Returns who is woken.
+    /// The server reports a database. Returns the subscribers to wake.
     pub(super) fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
         let ids = self.by_database.get(database).cloned().unwrap_or_default();
         for id in &ids {
@@ -167,7 +167,7 @@ impl Subscribers {
         ids
     }
 
-    /// The connection was lost, or was not made. Returns who is woken: everybody, once it has been away too long.
+    /// The connection was lost, or was not made. Returns the subscribers to wake: all, once it has been lost too long.
     pub(super) fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         match &mut self.connection {
             Connection::Up => {
@@ -193,7 +193,7 @@ impl Subscribers {
         }
     }
 
-    /// The server does not tell. Returns who is woken: everybody.
+    /// The server refuses `_db_updates`. Returns who is woken: everybody.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         self.connection = Connection::Refused {
             until: now + REFUSED_FOR,
