@@ -102,7 +102,7 @@ pub(crate) struct FleetMember {
 }
 
 impl FleetMember {
-    /// Makes a member that owns nothing, and whose life is watched already.
+    /// Creates a member that owns nothing; its supervisor already monitors it.
     pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
         // Two daemons may be given the same address.
         let number = u64::from_le_bytes(random());

@@ -127,7 +127,7 @@ impl ReplicationScheduler {
         Self::with_pid_guard(options, PidGuard::new())
     }
 
-    /// Makes a scheduler whose life is watched already.
+    /// Creates the scheduler; its supervisor already monitors it.
     pub(crate) fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),

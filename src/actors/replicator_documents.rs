@@ -117,7 +117,7 @@ struct StepEnd {
 }
 
 impl ReplicatorDocuments {
-    /// Makes an actor that has read nothing yet, and whose life is watched already.
+    /// Creates the actor, which has read nothing yet; its supervisor already monitors it.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
         // Those of the one before it, whose tasks ended with it.
         options.database.states().lock().forget_rows();

@@ -193,7 +193,7 @@ impl Subscribers {
         }
     }
 
-    /// The server refuses `_db_updates`. Returns who is woken: everybody.
+    /// The server refuses `_db_updates`. Returns the subscribers to wake: all.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         self.connection = Connection::Refused {
             until: now + REFUSED_FOR,
