@@ -145,7 +145,7 @@ chttpd_auth.secret = 5 => a secret is text
 admins.ann = 5 => a password is text
 admins.ann = '' => the password is empty
 admins.ann = '***' => this is how a password is shown
-admins.ann = '-pbkdf2-zz,salt,10' => it is no hash as CouchDB writes them
+admins.ann = '-pbkdf2-zz,salt,10' => it is not a hash as CouchDB writes them
 admins.'a:b' = 'secret' => without colons
 server.tcp = false => "off"
 server.line_max = 10 => is too small
