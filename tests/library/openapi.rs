@@ -105,10 +105,10 @@ fn roles(who: Who) -> Option<String> {
     names.extend(right.roles().iter().map(<&str>::from));
     let own = match who {
         Who::AllOrOwn(_) => ", or `replicator` for what is their own",
-        Who::Local(_) => ", on the Unix socket alone",
+        Who::Local(_) => ", on the Unix socket only",
         Who::Anybody | Who::With(_) | Who::OnPage(_) => "",
     };
-    Some(format!("Takes the role `{}`{own}.", names.join("` or `")))
+    Some(format!("Needs the role `{}`{own}.", names.join("` or `")))
 }
 
 fn parameters(path: &str, shape: &Value) -> Vec<Value> {
