@@ -59,7 +59,7 @@ impl Client {
     /// Sends one line after the other until the time is over, and returns how many.
     async fn call(&mut self, next: Next, end: Instant) -> u64 {
         let mut calls = 0;
-        // Whoever holds a process gives it back: others wait for it.
+        // The holder returns its process: others wait for it.
         while Instant::now() < end || self.line.contains("\"proc\"") {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;

@@ -36,7 +36,7 @@ const CLIENTS: usize = 6;
 const TERMS: &str =
     "[couchdb]\nos_process_timeout = 120000\n[sandbox]\njavascript_memory_max = 1000000000";
 
-/// How long a refused call waits until it is tried again.
+/// How long a refused call waits until it is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// What the others do.

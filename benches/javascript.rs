@@ -1,6 +1,6 @@
 //! What the built-in JavaScript server costs: CPU time a document and a reduction, `reset`, start.
 //!
-//! `cargo bench --bench javascript`. Every figure stands beside a floor that was measured in the
+//! `cargo bench --bench javascript`. Every figure is printed beside a floor that was measured in the
 //! same run: a child that reads the same lines, splits the JSON and writes the document back, or
 //! `cat`. CPU times are those of the child alone, from `/proc`.
 
@@ -138,7 +138,7 @@ impl Drop for Prompted {
     }
 }
 
-/// A document of about so many bytes: scalars, a text and a list of objects.
+/// A document of about that many bytes: scalars, a text and a list of objects.
 fn document(bytes: usize) -> String {
     let head = concat!(
         r#"{"_id":"order-2024-000123","_rev":"3-917fa2381192822767f010b95b45325b","#,

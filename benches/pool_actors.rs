@@ -206,7 +206,7 @@ async fn waiting_clients() {
     );
 }
 
-/// How many pools stand in for each other.
+/// Pools in a group.
 const GROUP: usize = 8;
 
 /// A manager with named pools in one group beside the language's own pool.

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Run with `cargo bench --bench pool_core`. Each figure is one take and its return, or
 //!           one whole queue, on a pool that holds the given number of idle processes. A named pool
-//!           and a group of eight stand beside a language's own pool (`untagged`). Printed first is
+//!           and a group of eight are compared with a language's own pool (`untagged`). Printed first is
 //!           what idle pools cost: bytes for each, and when the next of their timers is due.
 //! LIMITS    Only the core: no actor, no message, no process. The bytes are the growth of the
 //!           resident memory, which Linux alone tells.

@@ -49,7 +49,7 @@ static FEEDS: AtomicUsize = AtomicUsize::new(0);
 /// Whether all servers are away.
 static AWAY: AtomicBool = AtomicBool::new(false);
 
-/// How often it is looked whether the servers are away.
+/// Poll interval until the servers are gone.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[expect(

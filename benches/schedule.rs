@@ -159,7 +159,7 @@ fn cycle(bencher: Bencher<'_, '_>, jobs: usize) {
     bencher.bench_local(|| bench.cycle());
 }
 
-/// 500 jobs run, 20 change places; every job ran of late and has a penalty that decays.
+/// 500 jobs run, 20 change places; every job ran recently and has a penalty that decays.
 #[divan::bench(args = JOBS)]
 fn cycle_over_penalties(bencher: Bencher<'_, '_>, jobs: usize) {
     let make = || Bench::penalised(jobs);

@@ -525,7 +525,7 @@ async fn open_store(
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
             warn!(log, "the store cannot be opened"; "error" => %error,
-                  "effect" => "no replication runs until it can be");
+                  "effect" => "no replications run until it is open");
             Ok((store, false))
         }
         opened => Ok(opened.map(|()| (store, true))?),
@@ -591,7 +591,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_other_machines_have_too_is_told_with_the_name_of_the_machine() {
+    fn an_ambiguous_address_is_reported_with_the_name_of_the_machine() {
         for (http, told) in [
             ("127.0.0.1:5995", "db1:5995"),
             ("127.0.0.2:5995", "db1:5995"),

@@ -16,7 +16,7 @@ const THREADS_MAX: usize = 2;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
-/// Returns whether work on so many bytes is done aside.
+/// Returns whether work on that many bytes is done aside.
 pub(crate) const fn is_long(bytes: usize) -> bool {
     bytes > SHORT_BYTES_MAX
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[actix_rt::test]
-    async fn long_input_is_worked_on_by_another_thread_and_short_input_is_not() {
+    async fn only_long_input_is_handed_to_another_thread() {
         let here = thread::current().id();
         for (length, is_here) in [(SHORT_BYTES_MAX, true), (SHORT_BYTES_MAX + 1, false)] {
             let bytes = Bytes::from(vec![b' '; length]);

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_one_record_also_when_its_sender_goes_away() {
+    fn an_order_has_one_record_also_when_its_sender_disconnects() {
         let audit = audit();
         let order = audit.begin(Sender::default(), "reload");
         order.finish(Some("forbidden"));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_off() {
+    fn long_values_are_truncated() {
         let audit = audit();
         let order = audit.begin(Sender::default(), "put_doc");
         order.on("\u{e4}".repeat(TEXT_BYTES_MAX));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_order_came_from_is_told_in_words() {
+    fn the_origin_of_an_order_is_told_in_words() {
         let local = Holder {
             uid: Some(7),
             pid: Some(42),

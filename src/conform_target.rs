@@ -1,4 +1,4 @@
-//! Whom the cases of [`conform`] are played against here.
+//! The query servers that the cases of [`conform`] run against here.
 //!
 //! SUMMARY   [`Target`] is what is tested, a command or a language of this program; [`Peer`] is one query
 //!           server of it, prompted line by line.
@@ -169,7 +169,7 @@ impl LentProcess {
     async fn line(&mut self) -> Option<Bytes> {
         while self.lines.is_empty() && self.ended.is_none() {
             if self.answers.is_empty() && !self.is_closed {
-                // Whoever has ended does not answer.
+                // An ended process does not answer.
                 self.send(b"[\"reset\"]");
             }
             match self.answers.pop_front()?.await {

@@ -1,7 +1,7 @@
 //! Drain: whether this daemon takes new work.
 //!
 //! SUMMARY   A daemon is drained before its machine is serviced: it lends no process and runs no replication until that
-//!           is taken back, and what it lent before may end. [`Drain`] says so to all parts.
+//!           is revoked; earlier loans may end. [`Drain`] says so to all parts.
 //! CALLED    Set by HTTP. Asked by the manager of pools for each loan; followed by services,
 //!           the scheduler and the member of a fleet.
 //! LIMITS    A daemon that is started again takes work.

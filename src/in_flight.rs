@@ -1,8 +1,8 @@
-//! The memory of requests and answers in flight, shared out among those who send them.
+//! The memory of requests and answers in flight, shared out among their senders.
 //!
 //! SUMMARY   [`InFlight`] knows how much there is and who holds what of it; a [`Share`] is one request's,
 //!           and goes back with it.
-//! PROMISES  All shares together never pass the bound. Who holds much leaves room for the others: beyond
+//! PROMISES  All shares together never pass the bound. A sender that holds much leaves room for the others: beyond
 //!           one request, nobody holds more than is still free, and a part is kept for small requests.
 //! CALLED    By HTTP for bodies and answers, by clients of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
@@ -53,7 +53,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
 /// There is no room for so much at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "requests and answers in flight take as much memory as they may ([server] in_flight_max): try again \
+    "requests and answers in flight use all of [server] in_flight_max: try again \
      later"
 )]
 pub(crate) struct NoRoom;
@@ -133,7 +133,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Holds so many bytes from now on, more or fewer than before.
+    /// Holds that many bytes from now on, more or fewer than before.
     ///
     /// # Errors
     /// There is no room for more; it holds what it held.
@@ -162,7 +162,7 @@ impl Share {
         self.bytes
     }
 
-    /// Holds so many bytes more from now on.
+    /// Holds that many bytes more from now on.
     ///
     /// # Errors
     /// As [`Self::set`].
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_request_is_taken_and_a_second_one_of_the_same_sender_is_not() {
+    fn a_sender_gets_one_large_request_at_a_time() {
         let in_flight = in_flight();
         let first = share(&in_flight, "ann", 60 << 20);
         assert!(first.is_ok());

@@ -1,4 +1,4 @@
-//! What the machine has to share out: memory and file descriptors.
+//! The machine's resources: memory and file descriptors.
 //!
 //! SUMMARY   [`memory`] is the machine's, or what the service may use of it; [`connections_max`] is how
 //!           many connections of a kind the limit of open files leaves room for, [`replication_connections`] how many

@@ -36,7 +36,7 @@ pub const LONG_NAME_BYTES_MAX: usize = 4096;
 pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
     match name.len() {
         length if length > bytes_max => Err(format!(
-            "'{what}' has {length} bytes, and may have {bytes_max}: take a shorter one"
+            "'{what}' has {length} bytes, the limit is {bytes_max}: use a shorter one"
         )),
         _ => Ok(()),
     }
@@ -45,17 +45,17 @@ pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(),
 /// Who may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever asks: over HTTP also who has not logged in. On the socket what these calls take is a process that is
+    /// Everybody: over HTTP also without a login. On the socket what these calls take is a process that is
     /// held, or a password.
     Anybody,
-    /// Who has this right.
+    /// Users with this right.
     With(Right),
-    /// As [`Self::With`]; a browser that has not logged in does not ask for a password by itself, for the dashboard has
-    /// a form.
+    /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login
+    /// form.
     OnPage(Right),
-    /// Who has this right; also who may replicate, with what is their own.
+    /// Users with this right; also users who may replicate, for their own jobs and documents.
     AllOrOwn(Right),
-    /// Who has this right and asks on the Unix socket: a user of this machine.
+    /// Users with this right on the Unix socket: users of this machine.
     Local(Right),
 }
 
@@ -120,7 +120,7 @@ macro_rules! operations {
         }
 
         impl Route {
-            /// Returns the method; `HEAD` may stand wherever `GET` may.
+            /// Returns the method; `HEAD` is allowed wherever `GET` is.
             #[must_use]
             pub const fn method(self) -> Method {
                 match self {
@@ -242,32 +242,32 @@ operations! {
     [Update], [Update POST "/_query/update"] => With(Call), reads;
     /// Rewrites a request.
     [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call), reads;
-    /// Tells how long a line or a body of a call may be.
+    /// Returns the longest line and body of a call.
     [Limits], [Limits GET "/_query/limits"] => With(Call), reads;
-    /// Tells which functions cost most lately.
+    /// Returns the functions that cost most lately.
     [], [Functions GET "/_functions"] => With(Look), reads;
-    /// Tells what databases have cost.
+    /// Returns the costs of databases.
     [], [Tenants GET "/_tenants"] => With(Look), reads;
-    /// Tells what functions of a database log, and the errors that they end with.
+    /// Returns the log lines and errors of a database's functions.
     [], [TenantLog GET "/_tenants/{db}/log"] => With(Inspect), reads;
 
     // Pools and processes.
 
-    /// Tells what is wrong, since when, and what to do.
+    /// Returns the problems, their beginnings, and their remedies.
     [], [Health GET "/_health"] => With(Look), reads;
-    /// Acknowledges losses: they are told no more.
+    /// Acknowledges losses: they are reported no more.
     [], [AcknowledgeLosses DELETE "/_health/{kind}"] => With(Operate), changes;
-    /// Tells whether the daemon is drained, and what is left of what it had.
+    /// Returns whether the daemon is drained, and its remaining work.
     [], [DrainState GET "/_drain"] => With(Look), reads;
     /// Drains the daemon: it takes no calls and runs no replications; calls that it has taken may end.
     [], [Drain PUT "/_drain"] => With(Operate), changes;
     /// Has a drained daemon take work again.
     [], [Undrain DELETE "/_drain"] => With(Operate), changes;
-    /// Tells who gave which order, and who changed what: the latest first.
+    /// Returns the orders and changes with their users, the latest first.
     [], [Audit GET "/_audit"] => With(Inspect), reads;
-    /// Tells what pools with their processes and services do.
+    /// Returns the state of pools with their processes and services.
     [], [Status GET "/_status"] => With(Look), reads;
-    /// Tells what pools do.
+    /// Returns the state of pools.
     [], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look), reads;
     /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.
     [], [PutPool PUT "/_pools/{name}"] => With(Operate), changes;
@@ -279,24 +279,24 @@ operations! {
     [], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate), changes;
     /// Replaces all processes.
     [], [Reload POST "/_reload_query_servers"] => With(Operate), changes;
-    /// Tells what processes do now.
+    /// Returns what processes do now.
     [], [Procs GET "/_procs"] => With(Look), reads;
     /// Ends a process.
     [], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate), changes;
     /// Counts processes, and those from before the last reload.
     [], [System GET "/_node/_local/_system"] => With(Look), reads;
-    /// Tells which streams and replications run.
+    /// Returns the running streams and replications.
     [], [Tasks GET "/_active_tasks"] => With(Look), reads;
-    /// Tells all numbers as CouchDB does, or a part of them.
+    /// Returns all metrics in CouchDB's form, or a part of them.
     [], [Stats GET "/_node/_local/_stats", StatsPart GET "/_node/_local/_stats/{below:.*}"] => With(Look), reads;
-    /// Tells all numbers to Prometheus.
+    /// Returns all metrics in Prometheus' form.
     [], [Metrics GET "/metrics", Prometheus GET "/_node/_local/_prometheus"] => With(Look), reads;
 
     // The configuration.
 
     /// Reads the files of the configuration again.
     [], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
-    /// Tells what reading the files of the configuration again would change, and changes nothing.
+    /// Returns what a reload of the configuration would change, and changes nothing.
     [], [PlanConfig POST "/_node/_local/_config/_plan"] => Local(Administer), reads;
     /// Shows the configuration, a section or a value of it.
     [], [
@@ -315,9 +315,9 @@ operations! {
     [], [DashboardLink POST "/_dashboard_link"] => Local(Administer), changes;
     /// Gives the dashboard, without what it shows.
     [], [DashboardPage GET "/_dashboard"] => Anybody, reads;
-    /// Tells the dashboard what it shows.
+    /// Returns what the dashboard shows.
     [], [DashboardState GET "/_dashboard/state"] => OnPage(Look), reads;
-    /// Tells the last hour in numbers.
+    /// Returns the metrics of the last hour.
     [], [DashboardHistory GET "/_dashboard/history"] => OnPage(Look), reads;
     /// Gives a file of the dashboard.
     [], [DashboardFile GET "/_dashboard/{file}"] => Anybody, reads;
@@ -351,7 +351,7 @@ operations! {
 
     // The replicator database. Who may replicate sees and writes what is their own.
 
-    /// Tells of the replicator database.
+    /// Returns the state of the replicator database.
     [], [Database GET "/_replicator"] => With(Replicate), reads;
     /// Says that the replicator database is there.
     [], [CreateDatabase PUT "/_replicator"] => With(Replicate), reads;

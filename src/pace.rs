@@ -1,9 +1,9 @@
-//! How fast a client takes what it is sent, or sends what it announced.
+//! The minimum pace of a client that reads its answer or sends its body.
 //!
 //! SUMMARY   While something waits, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all
 //!           that waits where that is less, in each period.
-//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that goes
-//!           on is never late, however much there is.
+//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that makes
+//!           progress is never late, however much there is.
 //! CALLED    By connections of the socket for replies, by HTTP for bodies and answers.
 //! LIMITS    What fits into the system's buffers counts as taken.
 
@@ -40,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// Notes that so many bytes came through.
+    /// Notes bytes that came through.
     pub(crate) fn took(&self, bytes: usize) {
         let left = self.due.get().filter(|due| due.bytes > bytes);
         self.due.set(left.map(|due| Due {
@@ -49,8 +49,8 @@ impl Pace {
         }));
     }
 
-    /// Notes that so many bytes wait. Returns by when some of them have to come through; `None`: it
-    /// has for ever.
+    /// Notes bytes that wait. Returns by when some of them have to come through; `None`: it
+    /// has forever.
     pub(crate) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if bytes == 0 {
             self.due.set(None);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_nothing_or_a_byte_a_second_is_late_after_one_period() {
+    fn a_reader_of_nothing_or_a_byte_a_second_is_late_after_one_period() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         let by = start + Duration::from_secs(60);
         assert_eq!(pace.waiting(1 << 20, start), Some(by));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_has_another_period_for_what_is_left() {
+    fn a_reader_with_progress_gets_another_period() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         pace.waiting(1 << 20, start);
         pace.took(60 * 1024);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rest_has_to_be_taken_whole() {
+    fn a_small_rest_must_be_read_completely() {
         let (pace, start) = (Pace::new(Duration::from_secs(60)), Instant::now());
         pace.waiting(10, start);
         pace.took(9);

@@ -1,7 +1,7 @@
 //! The daemon's own certificate, and those of its clients: what `[ssl]` names, read and kept for new connections.
 //!
 //! SUMMARY   [`read`] makes what connections are encrypted with, [`Certificate`] keeps the one in force,
-//!           [`client_name`] tells whose certificate a client has shown.
+//!           [`client_name`] returns the user of a client's certificate.
 //! PROMISES  A certificate that cannot be read or does not belong to its key replaces none. Connections that are
 //!           there keep theirs.
 //! CALLED    Read at the start and with each reload of the configuration; taken for each connection.
@@ -43,8 +43,8 @@ impl CertificateError {
 
     /// Returns what to do about it.
     pub(crate) const fn remedy() -> &'static str {
-        "name PEM files as cert_file and key_file that belong together and that this user may read; \
-         a key without a password; as cacert_file certificates of authorities"
+        "set cert_file and key_file to matching PEM files that this user may read, the key without \
+         a password, and cacert_file to CA certificates"
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Shape {
 struct Prepared {
     shape: Shape,
     feed: Bytes,
-    /// What stands behind the id in each document.
+    /// What follows the id in each document.
     rest: String,
     attachment: Bytes,
 }

@@ -21,7 +21,7 @@ export interface Options {
   signal?: AbortSignal;
 }
 
-/** The options of calls with functions that stand in no design document. */
+/** The options of calls with functions outside design documents. */
 export interface FunctionOptions extends Options {
   /** `javascript` if left out. */
   lang?: string;

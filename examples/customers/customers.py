@@ -3,7 +3,7 @@
     settee serve --config settee.toml
     python3 customers.py settee.sock 500
 
-A customer has a database, and functions of his own. What he may have at a time stands in settee.toml; what he has cost is
+A customer has a database, and functions of his own. His limits are in settee.toml; what he has cost is
 counted by Settee. The first customer does what nobody should: his functions never end. The others do not notice. Each
 can be shown what his functions log, and the errors that they end with.
 """
@@ -34,7 +34,7 @@ Costs = Dict[str, Dict[str, Any]]
 
 
 class Operator(http.client.HTTPConnection):
-    """Whoever manages Settee: HTTP over the Unix socket beside the one of the calls."""
+    """The operator of Settee: HTTP over the Unix socket beside the one of the calls."""
 
     def __init__(self, address: str):
         super().__init__("localhost")

@@ -71,7 +71,7 @@ end
 
 for line in io.lines() do
   local command = json.decode(line, 1, json.null)
-  if type(command) ~= "table" then os.exit(1) end -- whoever sends this has lost step
+  if type(command) ~= "table" then os.exit(1) end -- the sender has lost step
   local run = commands[command[1]] or function() error({ "error", "unknown_command", "unknown command" }) end
   local done, answer = pcall(run, table.unpack(command, 2))
   respond((done or type(answer) == "table") and answer or { "error", "runtime_error", tostring(answer) })

@@ -297,7 +297,7 @@ for (let line; (line = readLine()) !== null; ) {
   try {
     name = JSON.parse(line)?.[0];
   } catch {
-    process.exit(1);   // whoever sends this has lost step
+    process.exit(1);   // the sender has lost step
   }
   if (name === 'reset') views = world();
   const goesOn = (name === 'ddoc' ? designDocuments : views)(line);

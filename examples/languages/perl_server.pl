@@ -87,7 +87,7 @@ sub reduced {
 $| = 1;
 while (my $line = <STDIN>) {
     my $command = eval { $json->decode($line) };
-    exit 1 unless ref $command eq 'ARRAY';    # whoever sends this has lost step
+    exit 1 unless ref $command eq 'ARRAY';    # the sender has lost step
     my ($name, @arguments) = @$command;
     my $handler = $commands{$name // ''};
     respond($handler ? $handler->(@arguments) : failure('unknown_command', "unknown command '" . ($name // '') . "'"));

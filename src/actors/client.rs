@@ -1,10 +1,10 @@
 //! Client: one connection to the service, and everything it holds.
 //!
-//! SUMMARY   Reads requests, has them carried out, writes the replies. What a client outside is to
-//!           the pool is this actor: when it ends, its processes and its requests go with it.
+//! SUMMARY   Reads requests, has them carried out, writes the replies. To the pool, the client outside
+//!           is this actor: when it ends, its processes and its requests go with it.
 //! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad
-//!           input costs an error reply and nothing else. What it holds comes back when it ends,
-//!           for whatever reason.
+//!           input costs an error reply and nothing else. Its loans return when it ends, for whatever
+//!           reason.
 //! CALLED    Started by the listener; talked to by its peer only.
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.

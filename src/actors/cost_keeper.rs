@@ -43,7 +43,7 @@ pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<Pa
         Err(error) => {
             error!(log, "costs of databases cannot be read";
                    "file" => %file.display(), "error" => error,
-                   "effect" => "they are counted from now on, and not kept",
+                   "effect" => "they are counted from now on, and not saved",
                    "remedy" => "fix or move the file, and restart");
             (none(), None)
         }
@@ -97,7 +97,7 @@ impl CostKeeper {
             let before = std::mem::replace(&mut *keeper.metrics.costs_unsaved(), error.clone());
             if let Some(error) = error.filter(|_| before.is_none()) {
                 warn!(keeper.log, "costs of databases cannot be written"; "error" => error,
-                      "effect" => "a restart loses what was counted since the last time");
+                      "effect" => "a restart loses what was counted since the last write");
             }
         })
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn costs_that_cannot_be_saved_are_told_until_they_can() {
+    async fn costs_that_cannot_be_saved_are_a_problem_until_they_can() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("away").join("costs");
         let log = Logger::root(Discard, o!());

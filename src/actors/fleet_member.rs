@@ -90,7 +90,7 @@ pub(crate) struct FleetMember {
     options: FleetMemberOptions,
     core: Ownership,
     lease: Option<Arc<EpochLease>>,
-    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken all the same.
+    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken nevertheless.
     asked: VecDeque<Epoch>,
     timer: DeadlineTimer<Duration>,
     /// How long jobs may take to stop, once the service ends.
@@ -102,7 +102,7 @@ pub(crate) struct FleetMember {
 }
 
 impl FleetMember {
-    /// Makes a member that owns nothing, and whose life is watched already.
+    /// Creates a member that owns nothing; its supervisor already monitors it.
     pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
         // Two daemons may be given the same address.
         let number = u64::from_le_bytes(random());
@@ -202,8 +202,8 @@ impl FleetMember {
                 && lost > 0
             {
                 warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", former.0), "count" => lost,
-                      "effect" => "its replications are killed without checkpoints, and go on on whichever daemon claims them",
-                      "remedy" => "see that the database answers within 10 s, and that this machine is not suspended");
+                      "effect" => "its replications are killed without checkpoints; the daemons that claim them continue",
+                      "remedy" => "make sure that the database answers within 10 s, and that this machine is not suspended");
             }
             if epoch.is_some() {
                 // It was asked for last, and the others were removed with that.
@@ -263,8 +263,8 @@ impl FleetMember {
             }
             OwnerAction::GiveUp { server, docs } => {
                 warn!(self.log, "replications are given up, as this daemon does not reach a server"; "server" => &*server,
-                      "count" => docs, "effect" => "daemons that may reach it take them over",
-                      "remedy" => "see that this machine reaches the server as the others do");
+                      "count" => docs, "effect" => "daemons that reach it may take them over",
+                      "remedy" => "find out why this machine cannot reach the server");
             }
             OwnerAction::Lost { doc, claim } => changes.push(OwnedChange::Lost { doc, claim }),
             OwnerAction::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
@@ -405,7 +405,7 @@ impl FleetMember {
         }
         let left = self.core.owned_or_stopping();
         warn!(self.log, "the fleet is left before all replications have stopped"; "count" => left,
-              "effect" => "those that still ran go on from their last checkpoint elsewhere");
+              "effect" => "those still running continue elsewhere from their last checkpoint");
         let epoch = self.core.epoch();
         self.depart(epoch, ctx);
     }

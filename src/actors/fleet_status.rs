@@ -38,7 +38,7 @@ const STATUSES_MAX: usize = 500;
 /// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// After so long the same is reported again, so that its age says that it still holds.
+/// Interval at which an unchanged report is repeated, so that its age shows that it still holds.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// How often job progress is sampled.
@@ -61,7 +61,7 @@ pub(crate) struct FleetStatus {
 }
 
 impl FleetStatus {
-    /// Makes an actor whose life is watched already. Without a fleet it does nothing.
+    /// Creates the actor; its supervisor already monitors it. Without a fleet it does nothing.
     pub fn new(
         replications: ReplicatorApi,
         health: HealthBoard,
@@ -101,7 +101,7 @@ impl Handler<Stop> for FleetStatus {
     }
 }
 
-/// Tells of an outage once.
+/// Logs an outage once.
 struct Outage {
     log: Logger,
     effect: &'static str,
@@ -139,7 +139,10 @@ impl Outage {
 async fn write(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let states = api.database().states();
-    let mut outage = Outage::new(log, "they do not hear how this one's replications stand");
+    let mut outage = Outage::new(
+        log,
+        "they do not learn the state of this one's replications",
+    );
     let mut told: Option<Epoch> = None;
     let (mut looked, mut looked_at) = (Instant::now(), system_time());
     loop {
@@ -183,10 +186,10 @@ async fn write_some(
     outage.note(written)
 }
 
-/// Reports what is wrong at this daemon.
+/// Reports the problems of this daemon.
 async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let mut outage = Outage::new(log, "they do not hear what is wrong at this one");
+    let mut outage = Outage::new(log, "they do not learn this one's problems");
     let mut config = api.config();
     let mut settings = config.borrow_and_update().digests();
     let mut told: Option<(Epoch, String, actix_rt::time::Instant)> = None;
@@ -220,7 +223,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
 /// Reads the state of the other daemons' jobs.
 async fn read(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let effect = "lists show their replications as they were, and say how long ago";
+    let effect = "lists show the last known state of their replications, with its age";
     let mut outage = Outage::new(log, effect);
     loop {
         outage.note(fleet.read().await);
@@ -244,7 +247,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
                 Ok(Some(done)) => record(&audit, &order, Ok(done)),
-                // What it sets is kept: only a job that was read before that has to be told.
+                // Its settings are kept: only a job that was read before needs the order.
                 Ok(None) if since.elapsed() >= ORDER_WAIT => {
                     record(&audit, &order, Err("not_found"));
                 }

@@ -1,4 +1,4 @@
-//! HealthWatcher: checks every few seconds what is wrong.
+//! HealthWatcher: looks for problems every few seconds.
 //!
 //! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
 //!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`], and keeps its losses in the
@@ -157,7 +157,7 @@ impl HealthWatcher {
         findings::of_losses(refused, metrics.logs(), open)
     }
 
-    /// Writes the losses into the store if they are others than there. What fails is tried again at the next look.
+    /// Writes the losses into the store if they are others than there. What fails is retried at the next look.
     fn keep_losses(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
         let options = self.options.clone();
         let losses = losses::of(self.losses());

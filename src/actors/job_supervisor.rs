@@ -1,6 +1,6 @@
 //! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
 //!
-//! SUMMARY   A run is a temporary child: whether and when a job that crashed is tried again, the scheduler
+//! SUMMARY   A run is a temporary child: whether and when a job that crashed is retried, the scheduler
 //!           decides. A run whose replication has an earlier run that is still there, of whatever
 //!           scheduler, waits for the end of that ([`LiveRuns`]).
 //! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start

@@ -77,7 +77,7 @@ pub trait Language: Send + Sync {
     fn describe(&self) -> String;
 
     /// Tells what its processes can do: what it declares, or that it is to be probed. Asked once
-    /// when the language is registered with a manager, so that a reload begins anew. Nothing is
+    /// when the language is registered with a manager, so that a reload starts over. Nothing is
     /// declared unless a language says otherwise, and then nothing is refused.
     fn abilities(&self) -> Abilities {
         Abilities::undeclared()

@@ -174,7 +174,7 @@ impl Listener {
             // The oldest idle client makes room for a new one.
             MayAccept::MakeRoom => {
                 if !self.clients.end_an_idle_one() {
-                    let error = "descriptors are kept for children and the store";
+                    let error = "descriptors are reserved for children and the store";
                     return self.pause(&io::Error::other(error), ctx);
                 }
             }

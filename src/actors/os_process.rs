@@ -178,7 +178,7 @@ impl Backend for ChildBackend {
         drop(process.take_stdin(ctx));
     }
 
-    /// Closes the child's input, then tells it to end (TERM), then kills it. One that rests would hear nothing of it.
+    /// Closes the child's input, then tells it to end (TERM), then kills it. One that rests would learn nothing of it.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.shared.stay_awake();
         // Closed behind the line. What the child says to it is nobody's, and is discarded.

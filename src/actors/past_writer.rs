@@ -1,13 +1,13 @@
-//! Saves the pasts of jobs, so that the next owner of their documents goes on with them.
+//! Saves the pasts of jobs, so that the next owner of their documents continues with them.
 //!
 //! SUMMARY   The scheduler notes the past of a job whenever something happened to it. A task saves what was noted: the
 //!           latest past of each job, one request at a time.
-//! PROMISES  Noting never waits. What could not be saved is tried again; who waits for the past of a job waits until
-//!           it is saved or the writer has ended.
+//! PROMISES  Noting never waits. A failed save is retried; a caller that waits for the past of a job waits until it
+//!           is saved or the writer has ended.
 //! CALLED    By the ReplicationScheduler, for the jobs of documents that this daemon owns by a lease.
 //! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. [`WAITING_MAX`] jobs wait;
 //!           the past of another one is saved after its next event. A past that is not saved costs a job that crashed
-//!           one try more or a count that begins anew, and nothing else.
+//!           one try more or a count that starts over, and nothing else.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -198,7 +198,7 @@ async fn run<S, F>(
                 Err(StoreError::Closed) => return,
                 Err(error) if !std::mem::replace(&mut is_told, true) => {
                     warn!(log, "what happened to jobs cannot be saved"; "error" => %error,
-                          "effect" => "it is tried again; the next owners of their documents may count failures anew");
+                          "effect" => "it is retried; the next owners of their documents may count failures from 0");
                 }
                 Err(_) => {}
             }

@@ -3,7 +3,7 @@
 //! SUMMARY   A caller sends [`PoolWork`], a message that holds all it needs; it runs where the pool lives, and its
 //!           output is sent back: a call crosses once there and once back, however often it speaks with the pool.
 //! PROMISES  A caller that is dropped ends its work, and what the work held goes back. Work that panics
-//!           costs its caller an error and nobody else anything.
+//!           is an error for its caller only.
 //! CALLED    By HTTP and by filters of replications, whose threads are their own.
 //! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused, not kept waiting. Each is a client of
 //!           the pool of its own: the pool forgets requests of a client when that client ends.
@@ -141,7 +141,7 @@ impl Handler<Stop> for PoolExecutor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecuteError {
     /// More work is in hand than may be.
-    #[error("{WORK_MAX} requests are in hand, which is as many as may be: try again later")]
+    #[error("{WORK_MAX} requests are in progress, the maximum: try again later")]
     Full,
     /// The work was lost: it panicked, or the service ends.
     #[error("the request was lost inside the service; its log may tell why")]
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_runs_where_the_pool_lives_and_its_result_comes_back() {
+    async fn work_runs_on_the_pools_arbiter_and_its_result_is_returned() {
         thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
         HERE.set(true);
         let handle = handle();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_that_panics_costs_its_caller_an_error_and_nobody_else_anything() {
+    async fn a_panic_fails_only_its_own_caller() {
         let handle = handle();
         let lost = run(&handle, |_| async {
             let panics = true;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn more_work_than_may_be_is_refused() {
+    async fn work_beyond_the_bound_is_refused() {
         let handle = handle();
         let all: Vec<_> = (0..WORK_MAX)
             .map(|_| run(&handle, |_| std::future::pending::<()>()))

@@ -63,7 +63,7 @@ impl PoolProber {
         let done = ProbeEnd(ctx.address());
         self.probing += 1;
         let probe = async move {
-            // Whatever ends this, the prober hears of it.
+            // Whatever ends this, the prober learns of it.
             let _done = done;
             probe.await;
         };

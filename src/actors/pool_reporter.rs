@@ -1,4 +1,4 @@
-//! PoolReporter: tells people what goes on in the pools, and reads what processes take.
+//! PoolReporter: logs events of the pools, and measures processes.
 //!
 //! SUMMARY   Logs what happens in pools, and reads the memory of processes for pools that limit it. [`procs`] describes
 //!           processes for `settee ps`.

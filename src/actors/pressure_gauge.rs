@@ -152,7 +152,7 @@ impl PressureGauge {
         if reading == Reading::default() {
             warn_repeating!(self.log, self.silent, self.clock.now(),
                 "the machine does not tell how pressed it is";
-                "effect" => "limits go back to the hard ones",
+                "effect" => "the hard limits apply",
                 "remedy" => "set limit_follows_pressure = false, or let the service read /proc");
         }
         let Some(governor) = &mut self.governor else {

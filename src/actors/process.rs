@@ -84,7 +84,7 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Takes what is known by now of what the cell refused the query server.
     fn take_refused(_: &mut Process<Self>) {}
 
-    /// Returns what tells whether its cell has held back its processor time; `None` where that is known not to be so.
+    /// Returns what tells whether its cell has throttled it; `None` where that is known not to be so.
     fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
         None
     }
@@ -107,7 +107,7 @@ pub(super) enum Unasked {
 
 /// One query server and what is going on with it.
 pub struct Process<B: Backend> {
-    /// Before the pid guard: the query server is gone before anybody hears of the actor's end.
+    /// Before the pid guard: the query server is gone before anybody learns of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
@@ -260,7 +260,7 @@ impl<B: Backend> Process<B> {
         call_log(loan.map(|loan| &loan.call), log)
     }
 
-    /// What is written for the log next is of the call that is worked for.
+    /// Attributes the following stderr lines to the current call.
     pub(super) fn speak_for_call(&self) {
         let loan = self.unanswered.loan();
         self.child_log.speak_for(loan.map(|loan| &loan.call));
@@ -402,7 +402,7 @@ impl<B: Backend> Process<B> {
 
     /// Kills the query server for `reason`, which everybody who waits gets.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
-        // First, so that a holder that hears of it and returns the process at once returns a broken one.
+        // First, so that a holder that learns of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),
@@ -478,7 +478,7 @@ impl<B: Backend> Process<B> {
     fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
         let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
         if order.by.is_some() && !order.polite {
-            // Whoever waits hears of the order, and not of the signal.
+            // Waiters learn of the order, not of the signal.
             return self.end_for(told, KillReason::Stopped, ctx);
         }
         self.shared.set_exit_error(told);

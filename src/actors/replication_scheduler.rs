@@ -8,8 +8,8 @@
 //! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
-//! DIFFERS   Settings that change hold at once, the interval too, and what is taken back is the
-//!           default again. The end of something unknown is ignored.
+//! DIFFERS   Changed settings apply at once, the interval too; an unset one is the default
+//!           again. The end of something unknown is ignored.
 
 mod entry;
 mod handlers;
@@ -64,7 +64,7 @@ pub struct SchedulerOptions {
     pub jobs: StartJobs,
     /// The runs that there are. Schedulers that follow one another have the same.
     pub live: LiveRuns,
-    /// The states of documents, which hears of their jobs.
+    /// The states of documents, notified of their jobs.
     pub states: Arc<DocStates>,
     /// How servers are asked whether they answer.
     pub http: Http,
@@ -101,7 +101,7 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
-    /// Who hears of servers that are not reached, where several daemons share jobs.
+    /// Who learns of servers that are not reached, where several daemons share jobs.
     servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
@@ -127,7 +127,7 @@ impl ReplicationScheduler {
         Self::with_pid_guard(options, PidGuard::new())
     }
 
-    /// Makes a scheduler whose life is watched already.
+    /// Creates the scheduler; its supervisor already monitors it.
     pub(crate) fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),
@@ -163,7 +163,7 @@ impl ReplicationScheduler {
         self
     }
 
-    /// Has somebody hear of servers that are not reached for long.
+    /// Has somebody learn of servers that are not reached for long.
     pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
         self.servers = servers;
         self

@@ -6,7 +6,7 @@
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
 //!           couch_replicator_fabric: docs/5.
 //!           Where several daemons share the store, what it answers is about all of them.
-//! DIFFERS   A job can be paused, resumed, begun anew and given a priority. Filtered documents are
+//! DIFFERS   A job can be paused, resumed, restarted and given a priority. Filtered documents are
 //!           paged after the filter, so that no page is short.
 
 mod bulk;

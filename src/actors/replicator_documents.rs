@@ -110,14 +110,14 @@ struct Updated(Vec<Document>);
 /// Something that takes time, and returns what came of it.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
-/// What came of something, and the work that has ended with it.
+/// A result, and the work that ended with it.
 struct StepEnd {
     event: Option<Event>,
     work: Option<ClaimWork>,
 }
 
 impl ReplicatorDocuments {
-    /// Makes an actor that has read nothing yet, and whose life is watched already.
+    /// Creates the actor, which has read nothing yet; its supervisor already monitors it.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
         // Those of the one before it, whose tasks ended with it.
         options.database.states().lock().forget_rows();
@@ -208,7 +208,7 @@ impl ReplicatorDocuments {
                 replication,
             } => {
                 warn!(self.log, "replication cannot start yet"; "document" => &doc, "error" => &reason,
-                      "effect" => "it is tried again");
+                      "effect" => "it is retried");
                 let outcome = Outcome::Error { id: None, reason };
                 self.write(doc, Some(replication), outcome, ctx);
             }

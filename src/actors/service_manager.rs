@@ -115,8 +115,8 @@ impl ServiceManager {
         };
         warn!(self.log, "a service leaves its address";
               "service" => name, "listen" => service.socket.shown(), "reason" => &reason,
-              "effect" => "who connects there is turned away, and nobody answers there once its \
-                           connections have ended");
+              "effect" => "new clients are refused there; the address is closed once its connections \
+                           have ended");
     }
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
@@ -129,7 +129,7 @@ impl ServiceManager {
         {
             warn!(self.log, "a service can be reached from other machines, without a login";
                   "service" => name, "listen" => socket.shown(),
-                  "remedy" => "let only machines in that may use it, by a firewall or a tunnel");
+                  "remedy" => "restrict access with a firewall or a tunnel");
         }
         let settings = Arc::new(settings.clone());
         let service = Service::new(ServiceOptions {

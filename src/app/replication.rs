@@ -1,9 +1,9 @@
-//! Replication's place in the service: its threads, its scheduler, and what they work by.
+//! Replication's place in the service: its threads, its scheduler, and their settings.
 //!
 //! SUMMARY   The scheduler and ReplicatorDocuments run on an arbiter of their own, so that they never keep the
 //!           pool waiting, nor it them; jobs run on others ([`JobThreads`]). [`schedule_settings`] and [`job_settings`] are the one place
-//!           that turns the configuration into what they work by.
-//! PROMISES  A configuration that changes holds at once for the scheduler, and for the next run of
+//!           that makes their settings of the configuration.
+//! PROMISES  A changed configuration applies at once to the scheduler, and to the next run of
 //!           each job. The threads end with the service.
 //! SOURCE    couch_replicator_sup.
 
@@ -236,7 +236,7 @@ fn documents_spec(
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// ReplicatorDocuments begins anew; runs of the scheduler before keep those of the same replications waiting
+/// ReplicatorDocuments starts over; runs of the scheduler before keep those of the same replications waiting
 /// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,

@@ -1,4 +1,4 @@
-//! From the configuration to what the ProcManager works by: the one place that does.
+//! Makes the ProcManager's settings of the configuration: the one place that does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -134,7 +134,7 @@ mod tests {
     use crate::config::PoolConfig;
 
     #[test]
-    fn every_language_of_the_configuration_is_there_under_its_one_name() {
+    fn every_configured_language_exists_under_one_name() {
         let mut config = Config::default();
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);

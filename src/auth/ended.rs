@@ -1,6 +1,6 @@
 //! Sessions that were ended before their time.
 //!
-//! PROMISES  A session that was logged out counts no more, under no cookie that was issued for it. At
+//! PROMISES  A session that was logged out is invalid, under any cookie that was issued for it. At
 //!           most [`ENDED_MAX`] of one user are kept; beyond, all sessions of that user end.
 //! LIMITS    Kept in memory: with a secret in the configuration, a session that was logged out counts
 //!           again after a restart, until its time is over.

@@ -4,8 +4,8 @@
 //!           on a thread of its own, a repeated one a look into a small cache.
 //! PROMISES  A wrong name costs what a wrong password costs, whichever names there are. At most
 //!           [`CHECKS_MAX`] hashes at a time and [`WAITING_MAX`] waiting, of one address
-//!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: nobody
-//!           else waits for them. A changed password ends what was remembered of the old one.
+//!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: no
+//!           other login is delayed. A changed password ends what was remembered of the old one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
@@ -262,7 +262,7 @@ impl Authority {
             failures.retain(|_, (_, last)| now - *last < LOCKOUT);
         }
         if failures.len() >= FAILURES_REMEMBERED_MAX {
-            // Who fails under many names must not clear what is counted of one: those with the
+            // Failures under many names must not clear the count of one: those with the
             // fewest failures go.
             let mut counts: Vec<u32> = failures.values().map(|(count, _)| *count).collect();
             let middle = counts.len() / 2;

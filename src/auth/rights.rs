@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Rights`] are the roles of the caller, and the pools that a caller is held to;
 //!           [`Right`] is what a request takes. HTTP and the socket ask the same question.
-//! PROMISES  Who has no role may do nothing. A right that no role names is the administrators'.
+//! PROMISES  Without a role nothing is allowed. A right that no role names is the administrators'.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ impl Rights {
         }
         let roles = [&[Role::Admin], right.roles()].concat();
         let names: Vec<&str> = roles.iter().map(Into::into).collect();
-        Err(format!("this takes the role {}", names.join(" or ")))
+        Err(format!("this requires the role {}", names.join(" or ")))
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_role_may_what_it_is_for_and_nothing_else() {
+    fn each_role_has_exactly_its_rights() {
         use Right::*;
         let all = [Look, Inspect, Operate, Replicate, Call, Administer];
         let cases: [(Role, &[Right]); 5] = [
@@ -155,6 +155,6 @@ mod tests {
             ["look", "inspect", "operate"]
         );
         let told = Rights::default().require(Look).unwrap_err();
-        assert_eq!(told, "this takes the role admin or operator or viewer");
+        assert_eq!(told, "this requires the role admin or operator or viewer");
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_was_logged_out_counts_no_more_under_any_of_its_cookies() {
+    fn a_logout_invalidates_all_cookies_of_the_session() {
         let (authority, _config) = authority(config("one", "secret"));
         let cookie = authority.begin("ann").unwrap();
         let other = authority.begin("ann").unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_session_is_none() {
+    fn a_forged_session_is_invalid() {
         let (ours, _config) = authority(config("one", ""));
         let (other, _other) = authority(config("one", ""));
         assert_eq!(ours.session(&other.begin("ann").unwrap()), None);

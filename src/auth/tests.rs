@@ -15,7 +15,7 @@ fn with_ann(password: &str) -> Arc<Config> {
 }
 
 #[actix_rt::test]
-async fn an_admin_is_let_in_by_her_password_and_nobody_else_is() {
+async fn an_admin_logs_in_with_her_password_and_nobody_else_does() {
     let (authority, _config) = authority("right");
     assert!(!authority.is_open());
     for _ in 0..2 {
@@ -43,7 +43,7 @@ async fn a_changed_password_counts_at_once_whatever_was_remembered() {
 }
 
 #[actix_rt::test]
-async fn who_fails_too_often_has_to_wait_and_others_need_not() {
+async fn a_client_that_fails_too_often_has_to_wait_and_others_do_not() {
     // A hash that costs little: this is about counting.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
@@ -58,7 +58,7 @@ async fn who_fails_too_often_has_to_wait_and_others_need_not() {
 }
 
 #[actix_rt::test]
-async fn who_fails_under_unknown_names_waits_for_them_and_for_no_other_name() {
+async fn failures_under_unknown_names_delay_only_those_names() {
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     let from = Some(IpAddr::from([10, 0, 0, 1]));
@@ -78,7 +78,7 @@ async fn who_fails_under_unknown_names_waits_for_them_and_for_no_other_name() {
 }
 
 #[actix_rt::test]
-async fn many_names_do_not_clear_what_is_counted_of_one() {
+async fn failures_under_many_names_do_not_clear_the_count_of_one() {
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     for _ in 0..FAILURES_MAX {

@@ -21,10 +21,10 @@ use super::attach_pipes::Pipes;
 use super::exit::{CliError, Exit};
 use super::service_socket::{SocketArgs, service_error};
 
-/// How long who waits for a service leaves the machine to others before looking again.
+/// Poll interval while waiting for a service.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long CouchDB waits for an answer as long as nobody says otherwise, in milliseconds.
+/// CouchDB's default timeout of an answer, in milliseconds.
 const COUCHDB_TIMEOUT_MS: u64 = 5000;
 
 /// Options of `settee attach`.
@@ -128,8 +128,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// Hands the pipes to a service. One that is not there is waited for while a client that waits so long for an
-/// answer can still get one.
+/// Hands the pipes to a service. Waits for a missing one as long as the client's timeout leaves time for an
+/// answer.
 fn attach(
     socket: &Path,
     from: Taking<'_>,
@@ -149,7 +149,7 @@ fn attach(
     }
 }
 
-/// Returns whether there is no service, or one that has begun to end and took nothing.
+/// Returns whether there is no service, or one that is stopping and took nothing.
 fn is_absent(error: &ClientError) -> bool {
     match error {
         ClientError::Closed => true,
@@ -180,6 +180,6 @@ fn process_ended(exit: Option<&str>) -> CliError {
     CliError::new(
         Exit::ProcessEnded,
         format!("the process ended{how}"),
-        "what it printed last, and the log of the service, tell why",
+        "its last output and the service's log say why",
     )
 }

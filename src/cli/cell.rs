@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_arguments_are_reported() {
         for (words, expected) in [
             (&[] as &[&str], "JSON is missing"),
             (&["{}", "--", "sh"], "missing field"),

@@ -135,7 +135,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
         .config
         .origin("replicator", "verify_ssl_certificates");
     if origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
-        "\n# Other than in CouchDB:\n\
+        "\n# Different from CouchDB:\n\
              # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
              # connect to servers whose certificate is of no known authority. Name theirs in ssl_trusted_certificates_file.\n"
     } else {
@@ -143,7 +143,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     }
 }
 
-/// Returns which commands cannot be started: `serve` goes on without their pools.
+/// Returns which commands cannot be started: `serve` continues without their pools.
 fn commands(config: &Config) -> String {
     let mistakes = config.languages.iter().filter_map(|(name, command)| {
         let LanguageCommand::Command(command) = command else {

@@ -1,7 +1,7 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
 //! SUMMARY   Plays the built-in cases against a command, or a language of this program, and prints a line for
-//!           each and what came out by ability; on demand as JSON, and as JUnit XML.
+//!           each and the results by ability; on demand as JSON, and as JUnit XML.
 
 mod lines;
 
@@ -216,7 +216,7 @@ fn verdict(report: &Report) -> Result<(), CliError> {
         return Err(failed("no case passed".to_owned(), hint));
     }
     let message = format!("{untold} of {} cases did not pass", report.counts.all());
-    let hint = "the lines with FAIL say what was expected and what came";
+    let hint = "the lines with FAIL show the expected and the actual answer";
     Err(failed(message, hint))
 }
 
@@ -317,7 +317,7 @@ impl Args {
     /// Returns what the command's pool would say of its cell.
     fn section(&self) -> Result<PoolConfig, CliError> {
         let absolute = |path: &PathBuf| {
-            let hint = "name a file or a folder that is there";
+            let hint = "name an existing file or folder";
             let found = path.canonicalize();
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };

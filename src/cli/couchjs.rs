@@ -327,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_an_option_of_ours_is_refused_and_another_option_ignored() {
+    fn a_typo_in_our_options_is_refused_and_an_unknown_option_ignored() {
         let slip = request(&["--text-reason"]).unwrap_err();
         assert!(slip.contains("did you mean --text-reasons?"), "{slip}");
         assert!(request(&["--some-option-of-couchjs", "-H"]).is_ok());
     }
 
     #[test]
-    fn what_settee_tells_its_own_children_is_read() {
+    fn options_for_settees_own_children_are_read() {
         let told = request(&[
             "-S",
             "2097152",
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_hold_nothing_are_refused_by_name() {
+    fn limits_that_are_too_low_are_refused_by_name() {
         for value in ["", "0", "-5", "lots", "1048575"] {
             assert!(
                 request(&["-S", value]).is_err_and(|text| text.contains("-S")),

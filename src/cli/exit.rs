@@ -89,9 +89,9 @@ impl CliError {
     /// Returns the error of a failed read or write at `place`.
     pub fn io(place: impl Display, error: &io::Error) -> Self {
         let (code, hint) = match error.kind() {
-            io::ErrorKind::PermissionDenied => (Exit::NoPermission, "let this user at it"),
+            io::ErrorKind::PermissionDenied => (Exit::NoPermission, "give this user access to it"),
             io::ErrorKind::StorageFull => (Exit::Io, "make room on the device"),
-            _ => (Exit::Io, "look at the device or the other end"),
+            _ => (Exit::Io, "check the device or the other end"),
         };
         Self::at(code, place, error, hint)
     }
@@ -101,7 +101,7 @@ impl CliError {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Self::io(path.display(), error);
         }
-        let message = format!("{} is there already", path.display());
+        let message = format!("{} already exists", path.display());
         let hint = "name another file";
         Self::new(Exit::Io, message, hint)
     }

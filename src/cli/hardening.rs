@@ -1,4 +1,4 @@
-//! What the program does at its start so that nobody on the machine learns what it knows.
+//! Protects the program's secrets from other users and processes of the machine.
 //!
 //! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may hold
 //!           passwords, from the environment; [`harden`] closes the process to everybody but root.

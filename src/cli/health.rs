@@ -1,4 +1,4 @@
-//! `settee health`: what an operator says about problems.
+//! `settee health`: acknowledges problems.
 //!
 //! SUMMARY   One request to the service.
 

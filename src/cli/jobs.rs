@@ -1,6 +1,6 @@
-//! `settee jobs`: what replications do, and what they are to do.
+//! `settee jobs`: lists and controls replications.
 //!
-//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and what came of orders.
+//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and results of orders.
 
 mod apply;
 mod list;
@@ -73,7 +73,7 @@ pub struct Args {
 enum Action {
     /// List jobs, those in trouble first; the default.
     ///
-    /// PENDING is how many changes are still to come, PROGRESS how long ago a job came on.
+    /// PENDING is how many changes are still to come, PROGRESS the time since a job last made progress.
     #[command(after_long_help = "\
 Example:
   settee jobs list --states crashing,error --wide")]
@@ -272,7 +272,7 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
 fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
     let (code, hint) = match &*said.name {
         "not_found" => (Exit::NotFound, "`settee jobs` lists them"),
-        "conflict" => (Exit::TryAgain, "run it again, and look at what it asks"),
+        "conflict" => (Exit::TryAgain, "run it again, and check what it asks"),
         _ => return None,
     };
     Some(CliError::at(code, socket.display(), said, hint))

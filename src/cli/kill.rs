@@ -1,6 +1,6 @@
 //! `settee kill`: ends one process of the running service.
 //!
-//! SUMMARY   Prints what was done, and whose call it cost.
+//! SUMMARY   Prints what was done, and which call failed for it.
 
 use serde_json::value::RawValue;
 
@@ -90,7 +90,7 @@ fn told(killed: &KilledProc) -> String {
     printable(&format!("{name} {done}: {}", cost(proc)))
 }
 
-/// Says what the end of a process costs, and whom.
+/// Says who loses what by the end of a process.
 fn cost(proc: &ProcRow) -> String {
     let holder = proc.holder.as_ref().map(status_table::holder);
     let holder = holder.as_deref().unwrap_or("a client");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_what_was_done_and_whose_call_it_cost() {
+    fn the_report_says_what_was_done_and_which_call_failed() {
         let killed = |how: &str, state: &str, function: Option<&str>| {
             let proc = ProcRow {
                 name: "javascript/17".into(),

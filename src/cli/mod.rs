@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_below_the_options_is_broken_once_and_not_twice() {
+    fn text_below_the_options_is_wrapped_only_once() {
         let text = "One line\nand another one.\n\nExit codes:\n  0   done\n  64  wrong, in words\n      for two lines\n\nExample:\n  a \\\n    b\n  c";
         let joined = "One line and another one.\n\nExit codes:\n  0   done\n  64  wrong, in words for two lines\n\nExample:\n  a \\\n    b\n  c";
         assert_eq!(joined_lines(text), joined);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subcommand_tells_its_exit_codes_and_an_example() {
+    fn every_subcommand_has_exit_codes_and_an_example() {
         for command in Cli::command().get_subcommands() {
             let help = command
                 .get_after_long_help()

@@ -1,4 +1,4 @@
-//! Writes results to standard output, and takes a closed pipe for what it is.
+//! Writes results to standard output; a closed pipe is no error.
 //!
 //! SUMMARY   `settee map ... | head` ends when `head` does: quietly, with the usual exit code.
 //!           Other failures to write are errors, so that a full disk does not go unnoticed.

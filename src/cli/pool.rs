@@ -1,4 +1,4 @@
-//! `settee pool`: the pools of the running service, and what an operator does with them.
+//! `settee pool`: manages the pools of the running service.
 //!
 //! SUMMARY   One request for each subcommand; what changed is printed, one change
 //!           a line, or as the service sends it.

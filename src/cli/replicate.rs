@@ -1,10 +1,10 @@
 //! `settee replicate`: one replication in the foreground.
 //!
 //! SUMMARY   Makes a replication of the command line, runs its job in an actix system of its own,
-//!           shows how far it is, and sums up what was read, written and refused. A filter that the
+//!           shows its progress, and sums up what was read, written and refused. A filter that the
 //!           source does not run is run by a pool of the command's own. With `--verify` both
 //!           databases are compared afterwards.
-//! PROMISES  It goes on where an earlier run of the same replication ended. A first interrupt stops
+//! PROMISES  It resumes where an earlier run of the same replication ended. A first interrupt stops
 //!           it with a checkpoint, a second one at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 

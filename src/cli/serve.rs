@@ -69,7 +69,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// How long a file of the log may take to be opened again until a reload goes on without it.
+/// How long a file of the log may take to be opened again until a reload continues without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.
@@ -260,7 +260,7 @@ impl Signals {
                 }
                 () = stopping.time_is_up() => match stopping {
                     Stopping::Now { .. } => return outcome(&ExitReason::Killed),
-                    _ => warn!(log, "the grace is over"; "effect" => "calls in hand are cut off"),
+                    _ => warn!(log, "the grace is over"; "effect" => "running calls are cut off"),
                 },
             }
             service_manager::notify(&[NotifyState::Stopping]);
@@ -328,7 +328,7 @@ async fn reopen(file: Reopener, log: &Logger) {
     };
     if let Err(error) = opened {
         error!(log, "a file of the log was not opened again"; "file" => %path.display(), "error" => %error,
-            "effect" => "records go on to the file that is open", "remedy" => "make it possible to open it, and send HUP");
+            "effect" => "records go on to the file that is open", "remedy" => "correct its path or permissions, and send HUP");
     }
 }
 

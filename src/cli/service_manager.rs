@@ -1,4 +1,4 @@
-//! Tells a service manager how the service is doing, if there is one that wants to know.
+//! Reports the service's state to a service manager, if there is one.
 //!
 //! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
 //!           asks for.

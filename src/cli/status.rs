@@ -150,13 +150,13 @@ fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
     } in daemons().filter(|told| told.omitted > 0)
     {
         text += &printable(&format!(
-            "{daemon}: {omitted} further problems: settee status --check there tells all"
+            "{daemon}: {omitted} further problems: settee status --check there lists all"
         ));
         text.push('\n');
     }
     for Health { daemon, .. } in daemons().filter(|told| told.status == "unknown") {
         text += &printable(&format!(
-            "UNKNOWN: {daemon}: it has not told what is wrong: it has just begun, or is of an earlier version"
+            "UNKNOWN: {daemon}: it has not reported problems: it has just started, or is of an earlier version"
         ));
         text.push('\n');
     }

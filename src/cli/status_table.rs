@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemons_of_a_fleet_stand_in_columns_and_say_how_old_they_are() {
+    fn daemons_of_a_fleet_are_in_columns_with_the_age_of_their_data() {
         let row = |address: &str, left: u64, own: bool| {
             serde_json::json!({"address": address, "version": "1.2.3", "epoch": "00000000000000ff",
                 "lease_left_s": left, "documents": 7, "leaving": false, "self": own})
@@ -230,7 +230,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "one table of cases")]
-    fn pools_and_processes_stand_in_columns() {
+    fn pools_and_processes_are_in_columns() {
         let proc = ProcStatus {
             name: "javascript/7".into(),
             os_pid: Some(4711),

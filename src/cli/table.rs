@@ -7,10 +7,10 @@ use std::fmt::Display;
 
 use json::shown::is_unprintable;
 
-/// Down to so many characters texts are cut before a column is left out.
+/// Down to this many characters texts are cut before a column is left out.
 const CUT_CHARS: usize = 16;
 
-/// Down to so many characters texts are cut when no further column can be left out.
+/// Down to this many characters texts are cut when no further column can be left out.
 const CUT_CHARS_MIN: usize = 4;
 
 /// What ends a text that is cut.
@@ -161,7 +161,7 @@ impl Column {
     }
 }
 
-/// Returns a text of at most so many characters, which has [`CUT_MARK`] at its end where it was longer.
+/// Returns a text of at most that many characters, which has [`CUT_MARK`] at its end where it was longer.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -189,7 +189,7 @@ fn fit(mut columns: Vec<Column>, room: usize) -> Vec<Column> {
     cut(columns.clone(), room, CUT_CHARS_MIN).unwrap_or(columns)
 }
 
-/// Cuts texts, the longest first, down to so many characters or their titles; none if that is not enough.
+/// Cuts texts, the longest first, down to this many characters or their titles; none if that is not enough.
 fn cut(mut columns: Vec<Column>, room: usize, least: usize) -> Option<Vec<Column>> {
     let width = |columns: &[Column]| {
         let widths: usize = columns.iter().map(|column| column.width).sum();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_too_wide_has_its_texts_cut_first_and_then_what_says_least_left_out() {
+    fn a_table_that_is_too_wide_has_texts_cut_first_and_then_the_least_useful_columns_dropped() {
         let whole = "\
 NAME         USED  WAITS  STOPS  STATE                 COMMAND
 a-long-name     7      -      0  running               a command of many words and options
@@ -353,7 +353,7 @@ b               7  closed,..
     }
 
     #[test]
-    fn nothing_is_printed_without_a_row() {
+    fn an_empty_table_prints_nothing() {
         assert_eq!(columns(std::iter::empty(), Layout::default()), "");
     }
 

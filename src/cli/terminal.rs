@@ -1,4 +1,4 @@
-//! What only a terminal sees: a line that is drawn anew, a table that fits the screen.
+//! Output for terminals: a progress line that is redrawn, a table that fits the screen.
 //!
 //! SUMMARY   [`layout`] tells how wide a table may be, and whether it has colours; [`draw_line`] draws a progress line, [`clear_line`] ends it before anything else is printed; [`frame`] cuts a text
 //!           to the screen; [`ClearingDrain`] does the former before each record of a log.

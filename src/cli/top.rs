@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 async fn databases(args: &Args) -> Result<(), CliError> {
     let sort: TenantSort = args.sort.parse().map_err(|_| {
-        let what = format!("--by {} is of functions alone", args.sort);
+        let what = format!("--by {} is for functions only", args.sort);
         let hint = format!("choose from {}", TenantSort::VARIANTS.join(", "));
         CliError::new(Exit::Usage, what, hint)
     })?;

@@ -1,4 +1,4 @@
-//! What is shown once, or again and again: a value of the running service.
+//! Shows a value of the running service, once or repeatedly.
 
 use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;

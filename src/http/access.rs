@@ -112,7 +112,7 @@ impl Visitor {
             Who::With(right) => self.needs(right),
             Who::Local(right) if self.local.is_some() => self.needs(right),
             Who::Local(_) => Err(Refusal::forbidden(
-                "this is answered on the service's Unix socket alone (X.http.sock beside X.sock of [server] socket): ask there",
+                "this is answered on the service's Unix socket only (X.http.sock beside X.sock of [server] socket): ask there",
             )),
             Who::OnPage(right) => self.needs(right).map_err(Refusal::for_a_form),
             Who::AllOrOwn(right) if self.may(right) => Ok(()),
@@ -156,13 +156,13 @@ pub(super) async fn admit(
     if let Some(local) = &visitor.local {
         refuse_forwarded(
             head,
-            "the Unix socket is for users of this machine alone: have it ask [server] http",
+            "the Unix socket is for users of this machine only: let it use [server] http",
         )?;
         visitor.rights = local_rights(local.uid);
     } else if shared.authority.is_open() {
         refuse_forwarded(
             head,
-            "[server] open = true is for this machine only: leave open out, so that a login is required",
+            "[server] open = true is for this machine only: remove open, so that a login is required",
         )?;
         visitor.rights = Rights::all();
         return Ok(visitor);

@@ -85,7 +85,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Returns what `parse` makes of the text. What the values in it take, so many bytes each, counts as held;
+    /// Returns what `parse` makes of the text. What the values in it take, that many bytes each, counts as held;
     /// the bound is a quarter of the memory, so that this counts for a quarter.
     ///
     /// # Errors

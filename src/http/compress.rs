@@ -1,7 +1,7 @@
 //! Compressed answers, for those who accept them.
 //!
 //! SUMMARY   A [`Text`] has a whole answer in both forms; [`Text::answer`] gives the one that the request accepts.
-//! PROMISES  Who does not accept gzip gets the text as it is. `Content-Length` is that of the form that is sent. Answers
+//! PROMISES  Without gzip in `Accept-Encoding` the text is sent as it is. `Content-Length` is that of the form that is sent. Answers
 //!           that come piece by piece do not pass here, so no compressor holds a piece back.
 //! LIMITS    Texts below [`GZIP_MIN`] bytes are not compressed.
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_those_who_name_it_and_do_not_refuse_it() {
+    fn gzip_is_for_clients_that_name_it_and_do_not_refuse_it() {
         let accepts = |value: &str| {
             let request = TestRequest::default().insert_header(("Accept-Encoding", value));
             accepts_gzip(&request.to_http_request())

@@ -3,7 +3,7 @@
 //! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it
 //!           waits for its client, who may be anybody. When there are as many as may be, one that waits
 //!           is closed for a new one: the oldest of the peer that has most.
-//! PROMISES  Slow clients and idle connections keep nobody out. A busy connection is not closed for others.
+//! PROMISES  Slow clients and idle connections do not keep others out. A busy connection is not closed for others.
 //! CALLED    By [`super::guard`], on each worker's thread.
 //! LIMITS    Where all are busy, a new connection is closed.
 
@@ -109,7 +109,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Allows at most so many.
+    /// Allows at most that many.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_is_not_closed_for_others() {
+    fn busy_connections_are_not_closed_for_others() {
         let connections = Connections::new(2);
         let busy: Vec<ConnectionPlace> = (0..2).map_while(|_| enter(&connections, 1)).collect();
         busy.iter().for_each(|place| place.conduct.set_busy(true));

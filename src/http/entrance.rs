@@ -1,4 +1,4 @@
-//! What is done with every request before its handler, and with every answer after it.
+//! The processing of every request before its handler, and of every answer after it.
 //!
 //! SUMMARY   [`serve`] is a middleware around all routes: who sent the request, its name, what memory it may hold, how
 //!           long it took. [`expected`] is asked before it about requests whose body waits for `100 Continue`.
@@ -59,7 +59,7 @@ pub(super) async fn serve(
 }
 
 /// Lets a body that waits for `100 Continue` come, if its sender may send anything. What was found out about
-/// the sender goes on with the request.
+/// the sender continues with the request.
 ///
 /// # Errors
 /// The answer instead of `100 Continue`; the connection closes after it.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_logged_in_sees_the_welcome_and_the_way_in_alone() {
+    fn without_a_login_only_the_welcome_and_the_login_are_visible() {
         let paths = Route::VARIANTS.iter().map(|route| route.path());
         let mut public: Vec<_> = paths.filter(|path| is_public(path)).collect();
         public.dedup();

@@ -79,7 +79,7 @@ fn imported_row(result: &Result<(String, Imported), Refused>) -> Value {
         Ok((id, Imported::Conflict)) => json!({
             "id": id,
             "error": DocumentError::Conflict.name(),
-            "reason": "another document is there, and stays as it is",
+            "reason": "another document has this id, and was not changed",
         }),
         Err((id, error)) => {
             json!({"id": id, "error": error.name(), "reason": error.to_string()})

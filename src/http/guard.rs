@@ -31,19 +31,19 @@ use crate::query_server::status::Holder;
 /// How long a client may take to send a head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
 
-/// The answer to a head that is late.
+/// The answer to a late head.
 const LATE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// How long a connection without a request is kept.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// How a client has come in.
+/// How a client connected.
 pub(super) enum Way {
     Plain,
     /// Over TLS.
     Encrypted,
-    /// By the Unix socket: who that is, as the system says.
+    /// By the Unix socket: the user, as the system reports it.
     Local(Arc<Holder>),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Connection {
     idle_since: Cell<Instant>,
     /// When the first byte of a head came; of the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read while a request was open: it may be the beginning of another.
+    /// Whether something was read during an open request: it may begin another one.
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be taken slowly.
     is_stream: Cell<bool>,
@@ -195,7 +195,7 @@ pub(super) struct Guarded<S> {
     connection: Rc<Connection>,
     reading: Timer,
     writing: Timer,
-    /// What the client has taken since it last took nothing; none while it takes everything.
+    /// What the client has read since it last stalled; `None` while it reads everything.
     blocked: Option<Pace>,
 }
 
@@ -235,7 +235,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Takes note of what was written, or not.
+    /// Notes what was written, or not.
     fn wrote(
         &mut self,
         result: Poll<io::Result<usize>>,
@@ -314,7 +314,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked once everything was taken.
+        // Asked once everything was read.
         self.blocked = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }

@@ -1,4 +1,4 @@
-//! What the service says of itself: welcome, `_up`, `_system`, its numbers.
+//! The service about itself: welcome, `_up`, `_system`, its numbers.
 //!
 //! SOURCE    chttpd_misc: handle_welcome_req/2, handle_up_req/1; chttpd_node: get_stats/0.
 

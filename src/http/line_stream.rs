@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The first line of the body holds the arguments. [`answer`] brings the further lines to
 //!           work on the pool's arbiter and what that work makes to the client.
-//! PROMISES  Memory is bounded: who sends faster than functions run, or reads slower, has to wait. An
+//! PROMISES  Memory is bounded: a client that sends faster than functions run, or reads slower, has to wait. An
 //!           error in the middle is a last line `{"error", "reason", ..}`; one before the first
 //!           answer has its code. However the request ends, the work and what it holds end with it.
 //! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
@@ -143,9 +143,6 @@ pub(super) fn recorded(
 
 /// The client reads nothing of its answer.
 pub(super) fn not_read() -> Refusal {
-    let reason = format!(
-        "nothing of the answer was read for {} s",
-        IDLE_MAX.as_secs()
-    );
+    let reason = format!("the answer was not read for {} s", IDLE_MAX.as_secs());
     Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)
 }

@@ -1,4 +1,4 @@
-//! `/_pools`: pools as an operator sees and shapes them over HTTP.
+//! `/_pools`: shows and changes pools over HTTP.
 //!
 //! SUMMARY   `GET` shows, `PUT` adds or changes, `DELETE` removes; `POST` of `_terminate_stale` and
 //!           `_unthrottle` does what the names say. Bodies are the keys of a section `[pools.NAME]`.

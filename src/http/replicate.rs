@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ok_stands_in_front_of_what_was_recorded() {
+    fn ok_precedes_the_recorded_body() {
         assert_eq!(done("{}"), "{\"ok\":true}\n");
         assert_eq!(done(" {\"a\": 1.0}"), "{\"ok\":true,\"a\": 1.0}\n");
         assert_eq!(done("{ \"a\":{}}"), "{\"ok\":true,\"a\":{}}\n");

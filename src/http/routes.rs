@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_stands_before_another_that_it_fits() {
+    fn no_path_shadows_a_later_one() {
         let paths: Vec<_> = by_path().into_iter().map(|(path, _)| path).collect();
         for path in &paths {
             let found = paths

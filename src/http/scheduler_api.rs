@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_documents_there_are_is_for_fewer_than_which_jobs() {
+    fn fewer_roles_may_list_documents_than_jobs() {
         assert_eq!(right_to_list(&[]), Right::Look);
         assert_eq!(right_to_list(&[DocState::Running]), Right::Look);
         let documents = [DocState::Running, DocState::Completed];
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_told_with_its_kind() {
+    fn a_crash_is_shown_with_its_kind() {
         for (text, status, line) in [
             (
                 "unauthorized: unauthorized to access http://h/",

@@ -46,7 +46,7 @@ use child::watches::{self, WATCHES_MIN};
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
 const WORKERS: usize = 2;
 
-/// The least time between the end of accepting and the order to stop. The library's accepting thread hears of a stop
+/// The least time between the end of accepting and the order to stop. The library's accepting thread learns of a stop
 /// later than the workers, and panics if it has accepted a connection when no worker is left. Where connections
 /// are open it is [`LAST_REQUESTS_MAX`]: workers that are told to stop drop what they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
@@ -157,8 +157,8 @@ impl Actor for HttpServer {
         }
         if self.options.shared.authority.is_open() {
             warn!(self.log, "nobody has to log in over HTTP";
-                "effect" => "whoever can reach the HTTP address from this machine may do everything",
-                "remedy" => "leave [server] open out");
+                "effect" => "every user of this machine who can reach the HTTP address may do everything",
+                "remedy" => "remove [server] open");
         }
         let handle = server.handle();
         let serving = server.into_actor(self).map(|ended, server, ctx| {
@@ -204,7 +204,7 @@ impl Handler<Stop> for HttpServer {
         drop(handle.pause());
         let connections = Arc::clone(&running.connections);
         ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
-            // Who was let in is about to ask, and is answered.
+            // An accepted client is about to send a request, and gets an answer.
             let wait = if connections.are_open() {
                 LAST_REQUESTS_MAX
             } else {

@@ -103,7 +103,7 @@ pub(super) async fn log_in(
         Refusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
-            "there is no such user any more",
+            "this user no longer exists",
         )
     })?;
     let rights = shared.authority.rights(&name);
@@ -111,7 +111,7 @@ pub(super) async fn log_in(
     with_cookie(answer::ok(&value), &cookie)
 }
 
-/// Returns the name of who logs in.
+/// Returns the user's name.
 async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Result<String, Refusal> {
     let Login { name, password } = login;
     let checked = shared.authority.log_in(&name, &password, user.peer());

@@ -1,4 +1,4 @@
-//! `_active_tasks`: streams that run.
+//! `_active_tasks`: running streams.
 //!
 //! SOURCE    couch_task_status.
 //! DIFFERS   Nothing is kept of a task that is over.

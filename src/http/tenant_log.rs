@@ -1,6 +1,6 @@
 //! `GET /_tenants/DB/log`: what functions of a database log, and the errors that they end with.
 //!
-//! SUMMARY   A feed gives the lines that are kept, and with `follow` goes on with those that come.
+//! SUMMARY   A feed gives the lines that are kept, and with `follow` continues with those that come.
 //! PROMISES  A feed holds one page of lines at a time: a slow reader learns how many lines were lost. It ends
 //!           when the service is told to stop, and with the client.
 

@@ -1,4 +1,4 @@
-//! What a log has lost, and the record that says so.
+//! Lost log records, and the record that counts them.
 //!
 //! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`] writes
 //!           records; once it can write again, the record before the next one says how many are missing.
@@ -71,7 +71,7 @@ impl<D: Drain<Err = io::Error>> Gap<D> {
                 b!(
                     "count" => count,
                     "error" => self.losses.failure(),
-                    "effect" => "they are lost",
+                    "effect" => "these records are lost",
                     "remedy" => "make room where the log is written",
                 )
             ),

@@ -62,8 +62,8 @@ impl Overflow {
                 b!(
                     "count" => count,
                     "limit" => super::QUEUE_RECORDS_MAX,
-                    "effect" => "they are lost",
-                    "remedy" => "raise [log] level or look for what logs so much",
+                    "effect" => "these records are lost",
+                    "remedy" => "raise [log] level, or find what logs that much",
                 )
             ),
             &o!().into(),

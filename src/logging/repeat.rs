@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_seldom_is_written_each_time() {
+    fn rare_records_are_all_written() {
         let mut limiter = BurstLimiter::default();
         for minute in 0..100 {
             let now = at(minute * 60);

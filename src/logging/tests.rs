@@ -69,7 +69,7 @@ fn without_a_terminal_records_are_json_lines_with_fixed_first_keys() {
 }
 
 #[test]
-fn the_texts_of_a_record_have_a_bound_and_what_is_no_text_stays() {
+fn texts_of_a_record_are_truncated_and_other_values_kept() {
     let sink = Sink::default();
     let format = config(LogLevel::Info, LogFormat::Json);
     let logging = Logging::to_writer(&format, false, sink.clone());
@@ -98,7 +98,7 @@ fn the_texts_of_a_record_have_a_bound_and_what_is_no_text_stays() {
 }
 
 #[test]
-fn on_a_terminal_records_are_for_people() {
+fn on_a_terminal_records_are_readable_text() {
     let sink = Sink::default();
     let logging = Logging::to_writer(&config(LogLevel::Info, LogFormat::Auto), true, sink.clone());
     slog::info!(logging.logger, "listening"; "listen" => "/x");
@@ -168,7 +168,7 @@ impl Write for Gate {
 }
 
 #[test]
-fn what_does_not_fit_the_queue_is_counted_and_the_count_is_logged() {
+fn records_that_do_not_fit_the_queue_are_counted_and_the_count_is_logged() {
     let sink = Sink::default();
     let (entered, has_entered) = sync_channel(1);
     let (let_go, go_on) = sync_channel(1);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_no_call_has_are_refused_and_nulls_are_as_good_as_none() {
+    fn unknown_members_are_refused_and_nulls_count_as_absent() {
         let reason = |line: &str| {
             let bad = Request::parse(line.as_bytes(), None).unwrap_err();
             bad.error.reason.get().to_owned()
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_and_what_takes_a_held_process_take_no_right_and_nothing_else_does() {
+    fn only_logins_and_calls_on_a_held_process_require_no_right() {
         let calls = CallName::VARIANTS.iter().copied();
         let free: Vec<_> = calls.filter(|call| call.who() == Who::Anybody).collect();
         let held = [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_id_of_the_request() {
+    fn an_error_carries_the_id_of_its_request() {
         let bad = Request::parse(br#"{"id":[7],"call":"ret_proc"}"#, None).unwrap_err();
         assert_eq!(bad.id, "[7]");
         assert_eq!(bad.error.reason.get(), "\"'proc' is missing\"");

@@ -183,21 +183,21 @@ impl ErrorReply {
     pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
         let reason = format!(
             "you hold {max} processes of the pool '{pool}', as many as one user or address may \
-             (held_max): give one back, or raise held_max of the pool"
+             (held_max): return one, or raise held_max of the pool"
         );
         Self::too_much("too_many_held", &reason)
     }
 
     /// The memory of requests and answers in flight is used up.
     pub(crate) fn no_room() -> Self {
-        let reason = "requests and answers in flight take as much memory as they may ([server] \
-                      in_flight_max): try again later";
+        let reason = "requests and answers in flight use all of [server] in_flight_max: try again \
+                      later";
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
     }
 
     /// The client does not take what it is sent. It is counted, and sent to nobody.
     pub(crate) fn unread() -> Self {
-        let reason = "the client did not take what it was sent";
+        let reason = "the client did not read what it was sent";
         Self::new("timeout", reason, "write", Fault::Client, false)
     }
 
@@ -221,7 +221,7 @@ impl ErrorReply {
     /// A connection of a service has lasted as long as it may.
     pub(crate) fn session_too_long(limit: Duration) -> Self {
         let reason = format!(
-            "the connection has lasted {} s, as long as it may (session_timeout): connect again",
+            "the connection has lasted {} s, the maximum (session_timeout): connect again",
             limit.as_secs_f64()
         );
         Self::new("timeout", &reason, "session", Fault::Client, true)
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_told_with_its_last_words() {
+    fn the_end_of_a_process_is_reported_with_its_last_words() {
         let error = PromptError::Exited(ExitReport {
             exit: Some("exited with status 2".into()),
             status: Some(2),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_said_is_passed_on_unchanged() {
+    fn a_functions_own_error_is_passed_on_unchanged() {
         let error = PromptError::Function {
             name: "not_found".into(),
             reason: "ignored".into(),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_reset_of_a_compound_call_is_told_as_one() {
+    fn a_failed_reset_of_a_compound_call_is_reported_as_such() {
         let timeout = PromptError::Timeout {
             timeout: Duration::from_secs(5),
             command: Command::Other,

@@ -1,4 +1,4 @@
-//! What the actor that owns documents for this daemon and the one that acts upon them say to each other.
+//! Messages between the owner of this daemon's documents and the actor that acts on them.
 //!
 //! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember; the
 //!           scheduler tells it of servers ([`ServerReach`]).
@@ -24,16 +24,16 @@ pub(crate) struct ServerReach {
 #[derive(Message)]
 #[rtype(result = "Pid")]
 pub(crate) struct JoinFleet {
-    /// Who hears of documents that can be given back.
+    /// Is notified of documents that can be released.
     pub member: Recipient<DocStopped>,
 }
 
-/// What became of documents, in this order.
+/// Changes of documents, in this order.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnedChange {
     /// It is owned from now on.

@@ -308,7 +308,7 @@ pub struct ListStart {
     pub at: InDdoc,
     /// The function's name.
     pub name: String,
-    /// What stands before the rows of a view: `total_rows`, `offset`, ..
+    /// What precedes the rows of a view: `total_rows`, `offset`, ..
     pub head: Json,
     /// The request.
     pub req: Json,

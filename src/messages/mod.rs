@@ -1,4 +1,4 @@
-//! What actors say to each other: one file an actor, messages beside their replies and errors.
+//! Messages between actors: one file an actor, with replies and errors.
 
 pub(crate) mod arguments;
 pub mod client;

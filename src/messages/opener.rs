@@ -1,4 +1,4 @@
-//! What an opener tells the ProcManager: its exit reason, and nothing else.
+//! An opener's exit reason, its only message to the ProcManager.
 
 use actix::Message;
 

@@ -1,4 +1,4 @@
-//! Messages to the PoolProber, which finds out what is not known yet of the pools' query servers.
+//! Messages to the PoolProber, which probes the pools' query servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use policy::pool::PoolId;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct ProbeAbility {
-    /// Where it is looked up and written down.
+    /// The results of probes.
     pub(crate) abilities: Arc<Abilities>,
     pub(crate) ability: Ability,
     pub(crate) language: LanguageName,

@@ -1,4 +1,4 @@
-//! Messages to the PoolReporter, which tells people of the pools, and from it to the ProcManager.
+//! Messages to the PoolReporter, which logs events of pools, and from it to the ProcManager.
 
 use std::sync::Arc;
 use std::time::Duration;

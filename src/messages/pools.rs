@@ -130,7 +130,7 @@ pub struct SetLevel {
 
 // Watching a pool: what those who serve others with its processes have to know of it at any time.
 
-/// How long to wait before a pool that is not there is looked for again.
+/// How long to wait before a pool that is not there is searched for again.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What there is of a pool, kept up to date by the manager in the turn in which it changes.

@@ -114,7 +114,7 @@ pub(crate) fn reset_done(answer: Bytes) -> Result<(), PromptError> {
     if is_true(&answer) {
         return Ok(());
     }
-    let what = "an answer to reset that is not true";
+    let what = "an answer to reset other than true";
     Err(PromptError::protocol(what, &answer))
 }
 

@@ -1,4 +1,4 @@
-//! What a replication's job gets, and what it reports to its owner.
+//! The start of a replication's job, and its reports to its owner.
 //!
 //! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends on its own or when
 //!           told to with [`StopJob`].
@@ -95,7 +95,7 @@ pub struct JobSettings {
     pub identity: Identity,
     /// The longest random wait before a run begins; zero for none.
     pub startup_jitter: Duration,
-    /// No request is tried again after half of it.
+    /// No request is retried after half of it.
     pub health_threshold: Duration,
     /// Documents with longer ids, in bytes, are skipped; `None` for no limit.
     pub max_document_id_length: Option<u64>,
@@ -154,7 +154,7 @@ pub enum JobEnd {
     Normal(Arc<Completed>),
     /// The run was told to stop, and tried to leave a checkpoint; the job was removed, or replaced.
     Stopped,
-    /// It could not go on. A job with a document is tried again; one without is gone.
+    /// It could not go on. A job with a document is retried; one without is gone.
     Crashed(Crash),
 }
 

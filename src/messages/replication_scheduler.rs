@@ -1,7 +1,7 @@
 //! Messages to the ReplicationScheduler, and what it tells others.
 //!
-//! SUMMARY   Jobs are added, removed, paused, resumed, begun anew and asked for. Who adds one may wait
-//!           for its end; who subscribes hears of all.
+//! SUMMARY   Jobs are added, removed, paused, resumed, restarted and queried. The caller that adds one may wait
+//!           for its end; subscribers are notified of all.
 //! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
 //! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.
@@ -74,7 +74,7 @@ pub(crate) const ADDS_MAX: usize = 256;
 #[rtype(result = "Vec<Result<Added, AddJobError>>")]
 pub(crate) struct AddJobs(pub(crate) Vec<AddJob>);
 
-/// What became of [`AddJob`].
+/// The result of [`AddJob`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// It is new.
@@ -275,7 +275,7 @@ impl JobInfo {
         }
     }
 
-    /// Returns when a job that waits for a time is tried again at the earliest.
+    /// Returns when a job that waits for a time is retried at the earliest.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),

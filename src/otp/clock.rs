@@ -77,7 +77,7 @@ impl BootClock {
 // SUMMARY   Runs with tokio's clock, so that paused time in tests is time for everything, from the
 //           system's time of day at its start.
 // PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, also
-//           after the machine slept; when it is set back, goes on from where it was.
+//           after the machine slept; when it is set back, continues from where it was.
 
 /// What the two clocks may be apart before the system's is followed.
 const APART_MAX: Duration = Duration::from_secs(1);

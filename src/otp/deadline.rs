@@ -82,7 +82,7 @@ mod tests {
         type Context = Context<Self>;
     }
 
-    /// The deadline is so many seconds after the begin now, or there is no longer one.
+    /// The deadline is that many seconds after the begin now, or there is no longer one.
     #[derive(Message)]
     #[rtype(result = "()")]
     struct Due(Option<u64>);
@@ -122,20 +122,20 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_deadline_that_moves_nearer_is_looked_at_when_it_is_due_and_no_more() {
+    async fn an_advanced_deadline_is_checked_once_when_it_is_due() {
         tokio::time::pause();
         assert_eq!(looks_after(&[Some(10), Some(4)]).await, [(4, true)]);
     }
 
     #[actix_rt::test]
-    async fn one_that_moves_away_costs_a_look_that_finds_nothing_due() {
+    async fn a_postponed_deadline_costs_one_early_check() {
         tokio::time::pause();
         let looks = looks_after(&[Some(4), Some(10), Some(20)]).await;
         assert_eq!(looks, [(4, false), (20, true)]);
     }
 
     #[actix_rt::test]
-    async fn one_that_is_gone_costs_a_look_and_none_follows() {
+    async fn a_dropped_deadline_costs_one_last_check() {
         tokio::time::pause();
         assert_eq!(looks_after(&[Some(4), None]).await, [(4, false)]);
         assert_eq!(looks_after(&[None]).await, []);

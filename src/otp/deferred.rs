@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_answer_to_nobody_comes_back() {
+    async fn an_answer_without_a_receiver_is_returned() {
         let address = Answerer::default().start();
         let mut gone = Box::pin(address.send(Ask::Later));
         // Polled once, so that the handler has the sender, and then dropped.

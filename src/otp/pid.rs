@@ -38,9 +38,9 @@ pub enum ExitReason {
     /// It failed, in words for the log.
     #[strum(to_string = "{0}")]
     Failed(String),
-    /// It ended without a word while a panic was unwinding.
+    /// It ended without a report while a panic was unwinding.
     Panicked,
-    /// It ended without a word: its actor, future or arbiter was dropped.
+    /// It ended without a report: its actor, future or arbiter was dropped.
     Killed,
 }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_watcher_is_told_once_and_with_the_last_word() {
+    async fn a_watcher_is_notified_once_with_the_reason() {
         let reason = reason_after(|pid_guard| {
             pid_guard.ending(ExitReason::Shutdown);
             pid_guard.ending(ExitReason::Failed("no luck".into()));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn who_is_linked_is_told_to_end_once_and_at_once_if_it_is_too_late() {
+    async fn a_linked_actor_is_stopped_once_and_at_once_if_the_other_is_already_dead() {
         let mut probe = Probe::<Stop>::start();
         let pid_guard = PidGuard::new();
         let pid = pid_guard.pid();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_panic_is_told() {
+    async fn a_panic_is_reported() {
         let reason = reason_after(|pid_guard| {
             let unwinding = std::thread::spawn(move || {
                 let _pid_guard = pid_guard;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn every_monitor_fires_but_those_that_were_taken_back() {
+    async fn every_monitor_fires_unless_it_was_cancelled() {
         let mut probe = Probe::<Down>::start();
         let pid_guard = PidGuard::new();
         let pid = pid_guard.pid();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_end_of_an_actor_is_told_however_it_ends() {
+    async fn every_end_of_an_actor_is_reported() {
         let mut probe = Probe::<Down>::start();
         let start = || {
             let pid_guard = PidGuard::new();

@@ -5,14 +5,14 @@
 //! LIMITS    The bound of a mailbox is for calls: their senders wait until there is room. A sender of a cast cannot
 //!           wait, so that casts are bounded by what they tell of: a few for each process, prompt, job, document or
 //!           claim, and for each piece of work that has a permit, all of which have bounds of their own. Nothing that
-//!           a client or a database may send without an end is told.
+//!           a client or a database may send without bound is cast.
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Message, Recipient};
 
 use super::registered_name::RegisteredName;
 
-/// Whom a message may be told.
+/// Where a message can be sent.
 pub trait Tell<M: Message> {
     /// Puts the message into the receiver's mailbox, whatever its bound; an answer goes nowhere.
     fn tell(&self, message: M);

@@ -1,11 +1,11 @@
-//! What the query servers of a language can do, so that they are not sent commands they would end over.
+//! What the query servers of a language can do, so that they are not sent commands that would end them.
 //!
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
 //!           when it is first needed, and kept until the next reload.
 //! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
 //!           only if the child clearly refused: by an error, an end of its own, or one result for two
-//!           functions. After anything else the ability is unknown, and nothing is refused. A probe that told
-//!           nothing (a signal, a limit, silence, a command that cannot be started) is logged and tried again.
+//!           functions. After anything else the ability is unknown, and nothing is refused. An inconclusive probe (a
+//!           signal, a limit, silence, a command that cannot be started) is logged and retried.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
@@ -28,13 +28,13 @@ use child::{CommandSpec, Spawner};
 /// The longest that a probe may take.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How many children are asked, one after the other, until one tells.
+/// Most children that are probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
 
-/// For how long an ability stays unknown of which no child told.
+/// How long an ability stays unknown after inconclusive probes.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Something that not every query server can do.
+/// An optional ability of query servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Ability {
@@ -81,7 +81,7 @@ impl fmt::Display for Ability {
 pub enum Finding {
     /// It is there.
     Present,
-    /// It is not; the text says how that is known.
+    /// It is missing; the text says how that is known.
     Absent(Arc<str>),
     /// Unknown, and not refused.
     Open,
@@ -134,7 +134,7 @@ impl Abilities {
         }
     }
 
-    /// Returns what is known now; `None` if a probe would tell.
+    /// Returns what is known now; `None` if a probe may find out.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
         let found = self.found();
         let (finding, until) = found[ability as usize].as_ref()?;
@@ -157,7 +157,7 @@ impl Abilities {
             .collect()
     }
 
-    /// Probes an ability, unless it is known by then, and logs what told nothing. Takes no longer than
+    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Takes no longer than
     /// `time` and [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
@@ -188,9 +188,9 @@ impl Abilities {
             };
             warn!(log, "a probe of a query server told nothing";
                   "language" => language.as_str(), "ability" => ability.name(), "error" => error,
-                  "effect" => "nothing is refused for it, and it is probed again",
-                  "remedy" => "none if it is seldom: something else than the command has ended the probe, or the \
-                               machine is slow");
+                  "effect" => "nothing is refused for it, and the probe is repeated",
+                  "remedy" => "none if it is rare: something other than the command ended the probe, or the machine \
+                               is slow");
             if Instant::now() >= deadline {
                 break;
             }
@@ -251,7 +251,7 @@ mod tests {
                 &format!("{reset} exit 255"),
                 absent("when tried, it exited with status 255"),
             ),
-            // Something else has ended it, or what it waited for.
+            // Something else has ended it, or its peer.
             (&format!("{reset} kill -KILL $$"), Finding::Open),
             (&format!("{reset} kill -TERM $$"), Finding::Open),
             (&format!("{reset} exit 137"), Finding::Open),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_ability_of_which_no_probe_told_is_unknown_for_a_while_and_probed_again() {
+    async fn an_ability_without_a_conclusive_probe_is_unknown_for_a_while_and_probed_again() {
         let folder = tempfile::tempdir().unwrap();
         let abilities = killed_at_first(folder.path(), TRIES_MAX);
         assert_eq!(found(&abilities, Ability::Ddoc).await, Finding::Open);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn what_is_declared_needs_no_child() {
+    async fn declared_abilities_need_no_child() {
         let abilities = Abilities::declared(&[Ability::Reduce]);
         assert_eq!(found(&abilities, Ability::Reduce).await, Finding::Present);
         assert!(matches!(

@@ -1,4 +1,4 @@
-//! A function call: who asks, for what, what is reported on its way, and what it was when it is over.
+//! A function call: its caller, subject, reports and final statistics.
 //!
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
@@ -83,7 +83,7 @@ pub struct Call {
     progress: Mutex<Progress>,
 }
 
-/// What is known of a call so far.
+/// The state of a call.
 #[derive(Debug, Default)]
 struct Progress {
     /// The pool of the first process.
@@ -453,7 +453,7 @@ impl Loan {
         }
     }
 
-    /// The process is given so many prompts.
+    /// The process is given that many prompts.
     pub(crate) fn asks(&self, count: usize) {
         if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.ask(count);
@@ -613,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_that_the_process_told_is_reported_once_though_later_prompts_fail_too() {
+    fn an_error_of_the_process_is_reported_once_though_later_prompts_fail_too() {
         let (id, subject) = (RequestId::made(), Subject::default());
         let call = Call::new(id, None, subject, true, RunTime::Whole, None);
         let error = ReportedError {

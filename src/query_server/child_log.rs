@@ -1,7 +1,7 @@
 //! Lines that a process writes for the log, passed to the service's log within bounds.
 //!
-//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: so many a second for each process,
-//!           and so many bytes a minute for all processes of a pool. One line reports how many were left
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: a bounded number a second for each
+//!           process, and of bytes a minute for all processes of a pool. One line reports how many were left
 //!           out.
 //! PROMISES  No function fills the disk by logging, however many processes run it. Lines that are left out
 //!           are counted.
@@ -192,7 +192,7 @@ impl ChildLog {
         warn!(self.log, "lines of a query server were left out"; "count" => left_out,
               "limit" => format!("{} lines a second, {} bytes a minute for the pool",
                                  self.terms.lines_max, self.terms.pool_bytes_max),
-              "effect" => "they are lost",
+              "effect" => "these lines are lost",
               "remedy" => "log less in the function, or raise [log] child_lines_max or pool_bytes_max");
     }
 }
@@ -204,7 +204,7 @@ pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
             "if it should use the network, set network = true for its pool"
         }
         _ => {
-            "none is needed if it works without; its pool's system_calls_allowed lets functions make it"
+            "ignore this if it works without, else allow the call in its pool's system_calls_allowed"
         }
     }
 }
@@ -265,7 +265,7 @@ mod tests {
     const LEFT_OUT: &str = "lines of a query server were left out";
 
     #[actix_rt::test]
-    async fn a_process_logs_so_many_lines_a_second_and_the_rest_is_counted() {
+    async fn a_process_logs_a_bounded_number_of_lines_a_second_and_the_rest_is_counted() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(100, 1 << 20));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_processes_of_a_pool_share_what_it_may_log_in_a_minute() {
+    async fn the_processes_of_a_pool_share_its_log_bytes_per_minute() {
         tokio::time::pause();
         let counts = Counts::default();
         let terms = terms(100, 10 * (RECORD_BYTES + 1));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_flood_is_told_once_in_a_while_and_its_rest_at_the_end() {
+    async fn a_flood_is_reported_now_and_then_and_its_rest_at_the_end() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(1, 1 << 20));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_takes_counts_control_characters_as_they_are_written() {
+    fn the_size_of_a_line_counts_escaped_control_characters() {
         assert_eq!(written("a\u{1}"), RECORD_BYTES + 7);
     }
 }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_database_is_not_taught_and_the_rest_keeps_its_text() {
+    fn members_of_the_database_are_not_taught_and_the_rest_keeps_its_text() {
         let text =
             r#"{"_id":"_design/a","_rev":"1-x","z":123456789012345678901234567890,"a": 2e0}"#;
         let taught = Ddoc::parse(

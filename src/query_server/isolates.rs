@@ -1,7 +1,7 @@
 //! Isolates: several tenants in one process, each with its own heap, of which one is selected at a time.
 //!
 //! SUMMARY   `["tenant", NONCE, NAME]` selects the isolate of a tenant and makes one that is not there;
-//!           `["tenant", NONCE, NAME, "new"]` makes it in any case. The answer names the isolates that have ended over it:
+//!           `["tenant", NONCE, NAME, "new"]` makes it in any case. The answer names the isolates that it evicted:
 //!           `{"evicted": [NAME, ..]}`. Isolates end at no other time.
 //! PROMISES  The nonce is known to the process and to the service: no line of a holder selects an isolate.
 //! CALLED    By the manager, which decides, and by the process's actor, which sends the line before that of a holder.

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_protocol_is_never_an_answer() {
+    fn a_line_outside_the_protocol_is_never_an_answer() {
         for text in [
             "",
             " \t\r",

@@ -1,4 +1,4 @@
-//! What everyone who deals with a process may know of it without asking its actor.
+//! What is known of a process without asking its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -37,7 +37,7 @@ pub enum Command {
     /// `ddoc` with a function in `lists`: opens a list, which the answer `["end", ..]` or an error
     /// closes.
     OpenList,
-    /// `list_row` or `list_end`: goes on with a list.
+    /// `list_row` or `list_end`: continues with a list.
     ListRow,
     /// Any other `ddoc`.
     DdocCall,
@@ -121,7 +121,7 @@ impl Command {
         }
     }
 
-    /// Returns whether it runs functions of users, which may take for ever.
+    /// Returns whether it runs functions of users, which may take forever.
     pub(crate) const fn runs_functions(self) -> bool {
         !matches!(
             self,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_of_a_command_is_read_than_tells_what_it_is() {
+    fn a_command_is_read_only_as_far_as_needed_to_identify_it() {
         for text in [
             r#"["ddoc","_design/a",["shows","l"],[..."#,
             r#"["list_row",{..."#,
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_array_on_one_line_is_no_command() {
+    fn only_one_array_on_one_line_is_a_command() {
         for text in ["", "7", "{}", "[\"reset\"]\n[\"reset\"]", "\"x\""] {
             assert_eq!(Command::of(text.as_bytes()), None, "{text}");
         }

@@ -123,7 +123,7 @@ pub enum PromptError {
         timeout: Duration,
         /// What it was to do.
         command: Command,
-        /// Whether its cell has held back its processor time, then or before.
+        /// Whether its cell has throttled it, then or before.
         held_back: bool,
         /// The key that bounds the tenant, where no other was in the way.
         tenant_key: Option<Arc<str>>,
@@ -183,7 +183,7 @@ fn timeout_text(
         ),
     }
     if held_back {
-        text.push_str("; its pool's cpu_max has held back its processor time");
+        text.push_str("; its pool's cpu_max has throttled it");
     }
     text
 }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_took_too_long_names_the_keys_that_allow_more() {
+    fn a_timeout_names_the_keys_that_allow_more() {
         for (command, who) in [
             (Command::Map, "the function did not answer within 200 ms"),
             (

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_printable_characters_is_taken_and_another_one_is_made_in_place_of_the_rest() {
+    fn a_printable_name_is_used_and_any_other_replaced() {
         let longest = "x".repeat(BYTES_MAX);
         for given in ["6f0c", "a b~!", &longest] {
             assert_eq!(RequestId::of(Some(given)).to_string(), given);

@@ -29,7 +29,7 @@ pub(crate) struct WorkingTime {
 }
 
 impl WorkingTime {
-    /// Notes so many prompts.
+    /// Notes that many prompts.
     pub(crate) fn ask(&mut self, count: usize) {
         self.unanswered += count;
         self.since.get_or_insert_with(Instant::now);

@@ -1,4 +1,4 @@
-//! What the map functions of a call have done over its documents, and what that says to who wrote them.
+//! What the map functions of a call have done over its documents, and what their author should learn from that.
 //!
 //! SUMMARY   [`Tally`] counts for a report; [`Tally::hints`] are sentences for functions whose work came to nothing
 //!           without an error.

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_leaves_something_unknown_behind_cannot_be_repeated_elsewhere() {
+    fn a_command_with_unknown_effects_cannot_be_repeated_elsewhere() {
         for (line, is_portable) in [
             (r#"["add_lib",{}]"#, true),
             (r#"["add_fun","f"]"#, true),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_with_an_error_was_not_taught() {
+    fn a_lesson_answered_with_an_error_was_not_learned() {
         let mut taught = Taught::new(1000);
         tell(
             &mut taught,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_nobody_knows_may_have_taught_something_until_the_next_reset() {
+    fn an_unknown_command_may_have_taught_something_until_the_next_reset() {
         let mut taught = Taught::new(1000);
         tell(&mut taught, r#"["remember","this"]"#, "true");
         assert!(!taught.is_portable());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_keep_is_told() {
+    fn too_many_lessons_to_keep_are_reported() {
         let mut taught = Taught::new(60);
         tell(&mut taught, r#"["reset"]"#, "true");
         tell(

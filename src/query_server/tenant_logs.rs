@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`TenantLogs::note`] takes a line of a database, [`TenantLogs::page`] gives those after a number, and
 //!           [`TenantLogs::news`] notifies of more.
-//! PROMISES  Memory is bounded: so many lines and bytes of a tenant, so many bytes of all; who wrote least recently loses
-//!           their lines first. The lines of a tenant have numbers that rise by one and never come again, so that
+//! PROMISES  Memory is bounded: lines and bytes of a tenant, and bytes of all, have limits; the tenant that wrote least recently
+//!           loses its lines first. The lines of a tenant have numbers that rise by one and never come again, so that
 //!           a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
 //! LIMITS    Lines are in memory alone. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`] have
@@ -347,7 +347,7 @@ mod tests {
         logs.note(&db.into(), line);
     }
 
-    /// Returns all lines after a number, and the number to go on with.
+    /// Returns all lines after a number, and the number to continue with.
     fn read(logs: &TenantLogs, db: &str, mut since: u64) -> (Vec<Value>, u64) {
         let mut lines = Vec::new();
         loop {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was_and_sees_its_tenant_alone() {
+    fn a_reader_resumes_where_it_was_and_sees_only_its_tenant() {
         let logs = TenantLogs::new();
         assert_eq!(read(&logs, "shop", 0), (Vec::new(), 0));
         note(&logs, "other", "not yours");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_keeps_its_last_lines_within_both_bounds_and_a_slow_reader_is_told_how_many_it_lost()
+    fn a_tenant_keeps_its_last_lines_within_both_bounds_and_a_slow_reader_learns_how_many_it_lost()
     {
         let logs = TenantLogs::new();
         note(&logs, "shop", "the first");
@@ -436,8 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn more_tenants_than_there_is_room_for_are_forgotten_and_a_reader_is_told_that_lines_are_lost()
-    {
+    fn tenants_beyond_the_bound_are_evicted_and_a_reader_learns_that_lines_are_lost() {
         let logs = TenantLogs::new();
         note(&logs, "first", "x");
         let (_, last) = read(&logs, "first", 0);
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_a_line_of_its_tenant() {
+    fn a_waiting_reader_is_woken_by_a_line_of_its_tenant() {
         let logs = TenantLogs::new();
         let mut news = pin!(logs.news("shop").notified());
         assert!(news.as_mut().now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! What was found out about a cell: which of its layers hold on this machine.
+//! The result of trying a cell: which of its layers hold on this machine.
 //!
 //! PROMISES  Written once, by the PoolProber; pools with the same cell share it.
 

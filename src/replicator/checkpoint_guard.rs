@@ -1,4 +1,4 @@
-//! Whether a job may begin a checkpoint, and go on with it: always, or while the daemon holds the lease of its document.
+//! Whether a job may begin a checkpoint, and continue with it: always, or while the daemon holds the lease of its document.
 //!
 //! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 
@@ -43,7 +43,7 @@ impl CheckpointGuard {
     /// Works while the lease lasts, however often it is renewed meanwhile; none if it is over before the work is done.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
-        // A process that stood still may find an answer and the end of the lease at once: the next request is not sent.
+        // A suspended process may find an answer and the end of the lease at once: the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn work_ends_with_a_lease_that_is_not_renewed_any_more() {
+    async fn work_ends_with_a_lease_that_is_no_longer_renewed() {
         let lease = Lease::of(20 * SECOND);
         let renewing = Arc::clone(&lease);
         actix_rt::spawn(async move {
@@ -166,13 +166,13 @@ mod tests {
                 sleep(10 * SECOND).await;
             }
         });
-        // The process stands still: the answer and the end of the lease are known at once.
+        // The process is suspended: the answer and the end of the lease are known at once.
         let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
         assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
     }
 
     #[actix_rt::test]
-    async fn where_one_daemon_owns_everything_work_takes_as_long_as_it_takes() {
+    async fn without_a_fleet_work_has_no_lease_limit() {
         let over = Lease::of(Duration::ZERO);
         let work = sleep(36_000 * SECOND);
         assert_eq!(CheckpointGuard::default().while_held(work).await, Some(()));

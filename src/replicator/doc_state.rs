@@ -13,7 +13,7 @@ use policy::schedule::JobState;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum DocState {
-    /// It has no job yet, because something went wrong; it is tried again.
+    /// It has no job yet, because something went wrong; it is retried.
     Error = 1,
     /// Its job waits for its turn.
     Pending = 2,

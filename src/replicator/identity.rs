@@ -32,7 +32,7 @@ impl ServerIdentity {
     }
 }
 
-/// Returns the identity of who has a uuid on this host, whose name is part of older ids.
+/// Returns the identity of the owner of a uuid on this host, whose name is part of older ids.
 pub(crate) fn on_this_host(uuid: String) -> Identity {
     let system = rustix::system::uname();
     let host = match system.nodename().to_string_lossy() {

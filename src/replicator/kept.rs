@@ -80,7 +80,7 @@ mod tests {
     use policy::schedule::HistoryEvent;
 
     #[test]
-    fn what_was_set_reads_as_it_was_written() {
+    fn settings_are_read_as_they_were_written() {
         let pause = Pause {
             by: "ann".into(),
             since: WallTime::from_micros(7),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_past_only_what_came_after_the_last_restart_counts() {
+    fn only_the_past_since_the_last_restart_counts() {
         let past = |times: &[u64]| {
             let entry = |at: &u64| HistoryEntry {
                 at: WallTime::from_micros(*at),

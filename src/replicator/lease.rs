@@ -1,4 +1,4 @@
-//! Under which lease this daemon has a document, for its job and for those who write its outcome.
+//! The lease under which this daemon has a document, for its job and the writers of its outcome.
 //!
 //! SUMMARY   The member of the fleet says how long an epoch's lease lasts ([`EpochLease`]), the table of documents which
 //!           claims are over ([`DocLease`]); jobs on other threads ask, without a lock.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_ends_with_its_loss_with_its_epoch_and_with_time() {
+    fn a_claim_ends_when_it_is_lost_its_epoch_ends_or_it_expires() {
         let clock = BootClock::default();
         let epoch = Arc::new(EpochLease::new(Epoch(7), clock.clone()));
         let [lost, kept] = [1, 2].map(|claim| {

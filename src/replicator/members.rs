@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn only_objects_are_accepted() {
         for text in ["", "[]", "1", "{\"a\":}", "{\"a\":1}x", "{\"a\":01}"] {
             assert!(DocMembers::parse(text).is_err(), "{text}");
         }

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_past() {
+    fn an_unreadable_past_is_ignored() {
         for junk in [
             "",
             "junk",

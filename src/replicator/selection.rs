@@ -111,7 +111,7 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
-    /// Also selects documents without a job that an order to begin anew is for, unless states are asked for.
+    /// Also selects documents without a job that an order to start over is for, unless states are asked for.
     pub fn take_troubled_docs(&mut self) {
         if self.states.is_none() {
             self.doc_states = DocState::TROUBLED.to_vec();
@@ -170,7 +170,7 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// Returns whether a text fits a pattern, in which `*` stands for any text and `?` for one character.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Behind the latest `*`, and what it may have stood for so far is before this.
+    // Behind the latest `*`; the text that it may match so far ends here.
     let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {
         let here = (pattern.clone(), text.clone());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
         for (pattern, text, expected) in [
             ("", "", true),
             ("*", "", true),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_fits_every_member_of_a_selection_and_names_that_are_no_jobs_are_told() {
+    fn a_job_matches_every_member_of_a_selection_and_unknown_names_are_reported() {
         let job = facts("customer-7", DocState::Crashing, Some("database missing"));
         let select = |change: fn(&mut JobSelection)| {
             let mut asked = JobSelection::default();

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_docs: update_doc_completed/3, update_failed/3, update_triggered/2,
 //!           update_error/2, remove_state_fields/2.
-//! DIFFERS   Nothing is written over a document that asks for something else by then.
+//! DIFFERS   A document that was changed by then is not overwritten.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -32,13 +32,13 @@ const TRIGGERED: &str = "triggered";
 const ERROR: &str = "error";
 
 /// In a few words, that another one runs the replication.
-pub(crate) const TAKEN: &str = "another one runs the same";
+pub(crate) const TAKEN: &str = "duplicate replication";
 const ALREADY_STARTED: &str = "already started, triggered by document";
 
 /// The most characters of a reason in a list.
 const REASON_CHARS_MAX: usize = 120;
 
-/// What became of a replication.
+/// The outcome of a replication.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It runs; written with `update_docs` only.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bogus_in_a_document_is_replaced_when_it_completes() {
+    fn bogus_state_members_are_replaced_on_completion() {
         let before =
             json!({"source": "s", STATE: "triggered", TIME: "x", REASON: "x", ID: "bogus"});
         let stats = json!({"docs_read": 1});
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_written_only_where_it_is_wanted() {
+    fn passing_states_are_written_only_where_that_is_configured() {
         let triggered = Outcome::Triggered { id: "x".to_owned() };
         assert!(!triggered.is_written(false) && triggered.is_written(true));
         let failed = Outcome::Failed {

@@ -25,7 +25,7 @@ pub struct DocStates {
     is_loading: watch::Sender<bool>,
 }
 
-/// The lock. Whoever waits for lists to be whole hears of it when it is given back: that is at the end of the
+/// The lock. Its release wakes those who wait for complete lists: at the end of the
 /// statement, or of the `match`, in which it was taken.
 pub(crate) struct Locked<'s> {
     table: MutexGuard<'s, DocTable>,

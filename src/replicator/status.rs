@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_reads_as_it_was_written_and_what_a_later_version_adds_is_passed_over() {
+    fn a_status_reads_as_it_was_written_and_members_of_later_versions_are_ignored() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let body = StatusBody {
             state: Some(DocState::Running),

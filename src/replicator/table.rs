@@ -1,8 +1,8 @@
-//! What is known of each replicator document, as a pure table.
+//! The state of each replicator document, as a pure table.
 //!
-//! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, what it asks for and how far that is
-//!           ([`Row`]), by which lease it is owned, its job's state, and what other daemons reported of it. Each that
-//!           knows something tells the table; lists, counts and ownership are read from it.
+//! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, the replication that it requests and its progress
+//!           ([`Row`]), by which lease it is owned, its job's state, and what other daemons reported of it. Each source
+//!           reports to the table; lists, counts and ownership are read from it.
 //! PROMISES  A page costs what it shows, however many documents it skips. Lists are [`Loading`] until of each
 //!           document that was there when the store was opened, and asks for a replication, it is known how far it is.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
@@ -198,7 +198,7 @@ impl DocTable {
         }
     }
 
-    /// Whoever follows documents begins anew, owns none, and reads all of them.
+    /// The follower of documents starts over: it owns none, and reads all of them.
     pub fn forget_rows(&mut self) {
         self.change_all(|known| (known.row, known.owned) = (None, None));
         self.await_all();

@@ -1,4 +1,4 @@
-//! What a version of a document says: what the document asks for, and what is to be done in the store.
+//! The meaning of a version of a document: the replication that it requests, and changes to make in the store.
 //!
 //! SOURCE    couch_replicator_doc_processor: process_change/2, process_updated/2.
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_broken_and_known_by_what_it_would_ask_for_elsewhere() {
+    fn a_broken_replication_is_known_by_its_request_if_it_has_one() {
         let mut config = config(false);
         config.valid_endpoint_protocols = vec!["https".to_owned()];
         for (body, is_known) in [(asking(json!({})), true), (json!({"source": 7}), false)] {

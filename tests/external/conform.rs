@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::program::program;
 
-/// Prints the totals of each suite, and its cases by what stands in them.
+/// Prints the totals of each suite, and its cases by their content.
 const READ: &str = r#"
 import json, sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
@@ -76,7 +76,7 @@ fn the_junit_file_is_xml_with_every_case_whatever_the_command_prints() {
 }
 
 #[test]
-fn the_junit_file_of_a_command_that_is_no_query_server_has_one_error() {
+fn the_junit_file_of_a_command_that_is_not_a_query_server_has_one_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("conform.xml");
     let mut conform = program(&["conform", "--junit"]);

@@ -100,7 +100,7 @@ async fn a_design_document_is_refused_before_it_costs_a_process() {
 }
 
 #[actix_rt::test]
-async fn what_it_can_do_is_found_out_when_it_is_needed() {
+async fn its_abilities_are_probed_when_they_are_needed() {
     let pool = pool().start();
     let caller = pool.caller();
     for (ability, able) in [
@@ -122,7 +122,7 @@ async fn what_it_can_do_is_found_out_when_it_is_needed() {
 }
 
 #[actix_rt::test]
-async fn an_unknown_command_ends_it_and_is_told_with_its_last_words() {
+async fn an_unknown_command_ends_it_and_its_last_words_are_reported() {
     let pool = pool().start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;

@@ -57,7 +57,7 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
 }
 
 #[test]
-fn the_first_screen_says_what_is_wrong_and_what_to_do() {
+fn the_first_screen_shows_problems_and_remedies() {
     let broken = "[query_servers]\nbroken = \"sh -c 'exit 7'\"\n[pools.broken]\ninit_size = 1\n";
     let web = Web::start(broken);
     let browser = open(&web);
@@ -78,7 +78,7 @@ fn the_first_screen_says_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn ten_problems_fit_the_first_screen_of_a_phone_and_what_several_share_is_one_line() {
+fn ten_problems_fit_the_first_screen_of_a_phone_and_shared_ones_are_one_line() {
     let mut config = "[pools.javascript]\ninit_size = 1\n[query_servers]\n".to_owned();
     for n in 0..10 {
         config += &format!("lang{n} = \"/nowhere/server{n}\"\n");
@@ -116,7 +116,7 @@ fn ten_problems_fit_the_first_screen_of_a_phone_and_what_several_share_is_one_li
 }
 
 #[test]
-fn the_first_view_goes_from_what_is_wrong_to_what_was_done() {
+fn the_first_view_begins_with_problems_and_ends_with_recent_orders() {
     let web = Web::start("");
     call(&web, "shop", &["quick"]);
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
@@ -178,7 +178,7 @@ fn a_job_is_named_by_its_document_or_its_databases_and_never_by_a_number() {
 }
 
 #[test]
-fn a_page_that_nobody_looks_at_does_not_ask_and_asks_at_once_when_somebody_does() {
+fn a_hidden_page_does_not_poll_and_polls_at_once_when_shown() {
     let web = Web::start("");
     let browser = open(&web);
     browser.wait_for("0 requests wait for a process");
@@ -301,7 +301,7 @@ fn functions_fit_a_phone_by_day_and_by_night() {
 }
 
 #[test]
-fn a_paused_job_is_no_alarm_and_a_pid_is_shown_as_it_is_typed() {
+fn a_paused_job_is_no_alarm_and_a_pid_is_shown_in_plain_digits() {
     let web = Web::start("");
     let browser = open(&web);
     let mut holder = web.service.connect();
@@ -360,7 +360,7 @@ fn it_shows_where_services_listen_and_why_they_do_not() {
 const TITLE: &str = r"return document.title.replace(/^\(\d+\) /, '')";
 
 #[test]
-fn what_children_say_is_shown_as_text() {
+fn output_of_children_is_shown_as_text() {
     let failing = "[query_servers]\n\
         failing = \"echo '<img src=x onerror=document.title=1>' >&2; exit 1\"\n\
         [pools.broken]\nlanguage = \"failing\"\ninit_size = 1\n";

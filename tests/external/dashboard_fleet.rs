@@ -31,7 +31,7 @@ const HIDDEN: &str = "
     }
     for (const part of document.querySelectorAll('#view :is(th, td, a, button, summary)')) {
       const name = `${part.tagName} ${part.innerText.slice(0, 40)}`;
-      // What is in a closed list may have a box all the same.
+      // What is in a closed list may have a box nevertheless.
       if (!part.checkVisibility()) continue;
       if (['sticky', 'fixed'].includes(getComputedStyle(part).position)) found.push(`${name} stays`);
       const right = part.getBoundingClientRect().right;

@@ -197,7 +197,7 @@ fn an_order_to_all_does_nothing_if_more_jobs_fit_than_were_shown() {
 }
 
 #[test]
-fn a_document_that_failed_for_good_is_counted_shown_with_its_whole_error_and_run_again() {
+fn a_failed_document_is_counted_shown_with_its_whole_error_and_restarted() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
     let browser = open(&web, "#/jobs?state=failed");
@@ -245,7 +245,7 @@ fn a_document_is_deleted_and_the_list_is_shown_again() {
 }
 
 #[test]
-fn pools_are_changed_and_processes_ended_and_errors_told_in_place() {
+fn pools_are_changed_processes_ended_and_errors_shown_in_place() {
     let web = Web::start(
         "[query_servers]\nfailing = \"exit 1\"\n\
          [pools.broken]\nlanguage = \"failing\"\ninit_size = 1\n[pools.few]\nlanguage = \"python\"\nmax = 1\n",

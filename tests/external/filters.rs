@@ -8,7 +8,7 @@ use crate::support::filters::{EVEN, KIND, run};
 use crate::support::job::body_with;
 
 #[actix_rt::test]
-async fn what_passes_here_passes_at_the_source() {
+async fn filters_accept_the_same_documents_here_and_at_the_source() {
     let pouch = Pouch::start();
     for database in ["a", "there", "here"] {
         pouch.create(database).await;

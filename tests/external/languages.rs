@@ -28,8 +28,8 @@ const PERL: &str = "perl examples/languages/perl_server.pl";
 const RUBY: &str = "ruby examples/languages/ruby_server.rb";
 const LUA: &str = "lua5.4 examples/languages/lua_server.lua";
 
-/// Goes to the project's folder, where the examples are. Whoever starts these tests without the programs
-/// is told so, and not that an example is wrong.
+/// Goes to the project's folder, where the examples are. Without the programs these tests say so,
+/// and not that an example is wrong.
 fn need(command: &str) {
     std::env::set_current_dir(project()).unwrap();
     let program = command.split(' ').next().unwrap();

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the directory of these packages, `node_modules`. Whoever comes first installs them, the others wait.
+/// Returns the directory of these packages, `node_modules`. The first caller installs them, the others wait.
 pub fn packages(name: &str, packages: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let modules = folder.join("node_modules");
@@ -13,7 +13,7 @@ pub fn packages(name: &str, packages: &[&str]) -> PathBuf {
     let lock = File::create(folder.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
-        // What an interrupted attempt left is of no use.
+        // What an interrupted attempt left is unusable.
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();

@@ -1,4 +1,4 @@
-//! What native code in place of the JavaScript engine cannot do: each attempt works without a cell, and
+//! What native code instead of the JavaScript engine cannot do: each attempt works without a cell, and
 //! ends the process in it.
 
 use std::os::unix::process::ExitStatusExt;
@@ -122,7 +122,7 @@ fn a_call_of_the_32_bit_interface_kills() {
 }
 
 #[test]
-fn the_layers_that_hold_are_told_from_inside_the_cell() {
+fn the_layers_in_force_are_reported_from_inside_the_cell() {
     let told = Command::new(example("native_attempt"))
         .arg("report")
         .output()
@@ -148,7 +148,7 @@ fn the_layers_that_hold_are_told_from_inside_the_cell() {
 }
 
 #[test]
-fn a_panic_in_the_cell_is_told_and_asks_for_no_file() {
+fn a_panic_in_the_cell_is_reported_without_reading_a_file() {
     let mut command = Command::new(example("native_attempt"));
     let panicked = command
         .args(["standard", "panic"])

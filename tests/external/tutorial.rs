@@ -90,7 +90,7 @@ impl Shell {
         for name in ["clients", "examples"] {
             symlink(project().join(name), folder.join(name)).unwrap();
         }
-        // The program is there already: to build it once more would show nothing.
+        // The program already exists: to build it once more would show nothing.
         let (bin, run) = (folder.join("bin"), folder.join("run"));
         fs::create_dir(&bin).unwrap();
         fs::create_dir(&run).unwrap();
@@ -204,12 +204,12 @@ pub fn assert_prints_what_it_says(page: &str, log: &str, left_out: &[&str]) {
 }
 
 #[test]
-fn every_block_of_the_tutorial_prints_what_stands_below_it() {
+fn every_block_of_the_tutorial_prints_the_output_below_it() {
     assert_prints_what_it_says("docs/tutorial.md", "tutorial.log", &[]);
 }
 
 #[test]
-fn an_output_fits_where_only_what_is_left_open_differs() {
+fn an_output_matches_if_only_the_placeholders_differ() {
     let text = |lines: &[&str]| {
         lines
             .iter()

@@ -120,7 +120,7 @@ fn named_modules(code: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn modules_use_those_below_them_alone() {
+fn modules_use_only_those_below_them() {
     let source = root().join("src");
     let mut wrong = Vec::new();
     for path in rust_files(&source) {
@@ -168,7 +168,7 @@ fn the_page_names_every_actor_with_its_file() {
 }
 
 #[test]
-fn what_passes_a_mailboxs_bound_is_told_in_the_one_way_that_says_why() {
+fn casts_beyond_a_mailboxs_bound_use_tell_only() {
     let tell = root().join("src/otp/tell.rs");
     let others = rust_files(&root().join("src"));
     let others = others.iter().filter(|path| **path != tell);
@@ -185,7 +185,7 @@ fn dependencies(manifest: &Path) -> Vec<String> {
 }
 
 #[test]
-fn crates_use_those_crates_alone_that_they_may() {
+fn crates_depend_only_on_crates_that_they_may_use() {
     let own: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
     let folders = fs::read_dir(root().join("crates")).unwrap();
     for folder in folders.map(|entry| entry.unwrap().path()) {

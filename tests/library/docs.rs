@@ -51,25 +51,49 @@ fn every_log_key_is_documented_with_its_meaning() {
     assert_eq!(documented, logging::KEYS);
 }
 
-/// Returns the Rust files of the program and its crates, without those that hold tests only.
-fn sources() -> Vec<PathBuf> {
+/// Returns the files below some folders whose names end so.
+fn files(folders: &[&str], ends: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("src"), root.join("crates")];
+    let mut folders: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("the folder can be read") {
             let path = entry.expect("the entry can be read").path();
-            let tests = path
-                .file_stem()
-                .is_some_and(|s| s.to_string_lossy().ends_with("tests"));
             match path.is_dir() {
                 true => folders.push(path),
-                false if path.extension().is_some_and(|e| e == "rs") && !tests => files.push(path),
+                false if path.to_string_lossy().ends_with(ends) => files.push(path),
                 false => {}
             }
         }
     }
     files
+}
+
+/// Returns the Rust files of the program and its crates, without those that hold tests only.
+fn sources() -> Vec<PathBuf> {
+    let mut sources = files(&["src", "crates"], ".rs");
+    sources.retain(|path| !path.to_string_lossy().ends_with("tests.rs"));
+    sources
+}
+
+#[test]
+fn no_page_message_test_name_or_doc_comment_reads_like_a_translation() {
+    let flagged =
+        r"(?i)\b(whoever|of whom|in place of|passed over|to be had|in vain|stands? in for)\b";
+    let flagged = Regex::new(flagged).expect("a pattern");
+    let comment = Regex::new(r"(?m)^\s*// .*$").expect("a pattern");
+    let gap = Regex::new(r"[\s_\\/!]+").expect("a pattern");
+    let mut texts = files(&["src", "crates", "tests", "benches"], ".rs");
+    texts.extend(files(&["docs", "monitoring"], ""));
+    // The list itself, and a field of the reader of lines.
+    texts.retain(|path| !path.ends_with(file!()) && !path.ends_with("couchjs/src/lines.rs"));
+    for path in texts {
+        let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a file")).into_owned();
+        let text = comment.replace_all(&text, "");
+        let text = gap.replace_all(&text, " ");
+        let found = flagged.find(&text).map(|found| found.as_str());
+        assert_eq!(found, None, "{}", path.display());
+    }
 }
 
 /// Returns the name and the arguments of every logging macro in `code`, up to the matching bracket.
@@ -320,7 +344,7 @@ fn each_layer_of_a_cell_is_promised_for_each_kind_of_query_server() {
 }
 
 #[test]
-fn what_cells_share_is_shown_by_attempts_and_every_attempt_at_it_is_told() {
+fn resources_shared_by_cells_are_documented_with_their_attempts() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rust = |folder: &str| {
         let files = std::fs::read_dir(project.join(folder)).expect("a folder");

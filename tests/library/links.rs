@@ -88,7 +88,7 @@ fn the_contents_of_the_book_have_every_page_once() {
 }
 
 #[test]
-fn every_metric_that_a_page_names_is_there() {
+fn every_metric_that_a_page_names_exists() {
     let metric = pattern("`((?:settee|couchdb)_[a-z_]+)`");
     let names = |text: &str| {
         let found = metric.captures_iter(text).map(|found| found[1].to_owned());

@@ -105,10 +105,10 @@ fn roles(who: Who) -> Option<String> {
     names.extend(right.roles().iter().map(<&str>::from));
     let own = match who {
         Who::AllOrOwn(_) => ", or `replicator` for what is their own",
-        Who::Local(_) => ", on the Unix socket alone",
+        Who::Local(_) => ", on the Unix socket only",
         Who::Anybody | Who::With(_) | Who::OnPage(_) => "",
     };
-    Some(format!("Takes the role `{}`{own}.", names.join("` or `")))
+    Some(format!("Needs the role `{}`{own}.", names.join("` or `")))
 }
 
 fn parameters(path: &str, shape: &Value) -> Vec<Value> {
@@ -203,7 +203,7 @@ fn each_route_has_an_entry_and_each_entry_a_route() {
 }
 
 #[test]
-fn a_pattern_is_written_as_the_paths_that_it_stands_for() {
+fn a_pattern_is_expanded_to_its_paths() {
     let of = |pattern| {
         let written = written(pattern).into_iter();
         written.map(|(path, _)| path).collect::<Vec<_>>()

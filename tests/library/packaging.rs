@@ -51,7 +51,7 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
 }
 
 #[test]
-fn what_may_pass_is_tried_again_for_ever_and_what_takes_a_person_is_not() {
+fn temporary_failures_are_restarted_forever_and_others_are_not() {
     let unit = read("packaging/systemd/settee.service");
     let (start, service) = unit.split_once("[Service]").expect("a section");
     assert!(start.contains("\nStartLimitIntervalSec=0\n"));
@@ -61,7 +61,7 @@ fn what_may_pass_is_tried_again_for_ever_and_what_takes_a_person_is_not() {
 }
 
 #[test]
-fn a_stop_is_told_to_the_daemon_alone_and_lasts_longer_than_its_grace() {
+fn a_stop_signals_the_daemon_only_and_lasts_longer_than_its_grace() {
     let unit = read("packaging/systemd/settee.service");
     let value = |key: &str| {
         let mut values = unit.lines().filter_map(|line| line.strip_prefix(key));

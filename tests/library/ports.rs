@@ -175,7 +175,7 @@ fn each_step_of_a_flow_names_what_is_in_the_file_that_it_names() {
 }
 
 #[test]
-fn what_is_not_ported_says_why() {
+fn unported_names_have_a_reason() {
     for row in rows().values().flatten() {
         let says_why = row.len() == 3 && (row[1] != "–" || !row[2].is_empty());
         assert!(says_why, "{row:?}");
@@ -183,7 +183,7 @@ fn what_is_not_ported_says_why() {
 }
 
 #[test]
-fn a_wrong_name_is_found_out() {
+fn a_wrong_name_is_found() {
     let code = "pub struct Pool {\n    pub(crate) procs: u32,\n}\nimpl Handler<Stop> for Pool {\n    fn handle(&self) {}\n}";
     for name in [
         "Pool",

@@ -62,7 +62,7 @@ fn every_figure_of_the_readme_is_on_the_page_that_it_links_to() {
 }
 
 #[test]
-fn every_bench_that_the_readme_names_is_there_and_on_the_page_of_its_figures() {
+fn every_bench_that_the_readme_names_exists_and_is_on_the_page_of_its_figures() {
     let text = prose();
     let named = pattern(r"\]\((docs/[\w-]+\.md)[^)]*\)[^*]*?\(`(cargo bench --bench (\w+))`\)");
     let benches: Vec<_> = named.captures_iter(&text).collect();

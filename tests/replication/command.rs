@@ -113,13 +113,13 @@ async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
 }
 
 #[actix_rt::test]
-async fn its_exit_codes_tell_what_to_do() {
+async fn its_exit_codes_distinguish_the_failures() {
     let folder = folder();
     let cases = [
         (
             Answer::error(401, "unauthorized", "x"),
             77,
-            "give a name and a password",
+            "give the name and password",
         ),
         (Answer::error(404, "not_found", "x"), 65, "correct the URL"),
         (
@@ -139,7 +139,7 @@ async fn its_exit_codes_tell_what_to_do() {
     let more = ["--selector", "{"];
     let (status, _, error) = code(&run(&folder, "http://a/b", "http://a/c", &more).await);
     assert_eq!(
-        (status, error.contains("--selector is no JSON")),
+        (status, error.contains("--selector is not JSON")),
         (Some(64), true),
         "{error}"
     );
@@ -148,7 +148,7 @@ async fn its_exit_codes_tell_what_to_do() {
 }
 
 #[actix_rt::test]
-async fn a_wrong_password_is_no_failure_that_passes() {
+async fn a_wrong_password_is_not_a_temporary_failure() {
     let folder = folder();
     for has_sessions in [true, false] {
         for filter in [&[][..], &["--filter", "d/f"]] {
@@ -164,7 +164,7 @@ async fn a_wrong_password_is_no_failure_that_passes() {
             let url = source.url().replace("http://", "http://ann:wrong@");
             let (status, _, error) = code(&run(&folder, &url, &target.url(), filter).await);
             assert_eq!(status, Some(77), "{error}");
-            assert!(error.contains("give a name and a password"), "{error}");
+            assert!(error.contains("give the name and password"), "{error}");
             let name = if has_sessions {
                 "replication_auth_error: session_request_unauthorized"
             } else {
@@ -176,7 +176,7 @@ async fn a_wrong_password_is_no_failure_that_passes() {
 }
 
 #[actix_rt::test]
-async fn a_password_that_is_taken_back_in_the_middle_is_a_refusal_too() {
+async fn a_password_revoked_during_the_run_is_a_refusal_too() {
     let (folder, (source, target)) = (folder(), two().await);
     for kind in [
         "GET _local",
@@ -215,7 +215,7 @@ async fn a_filter_that_is_missing_is_the_users_to_correct() {
         );
         assert_eq!(status, Some(65), "{filter}: {error}");
         assert!(
-            error.contains("see that the source has the filter"),
+            error.contains("check that the source has the filter"),
             "{error}"
         );
     }

@@ -115,7 +115,7 @@ async fn a_write_wakes_the_replications_from_its_database_and_no_others() {
 }
 
 #[actix_rt::test]
-async fn what_is_written_while_the_connection_is_away_is_replicated_when_it_is_back() {
+async fn writes_during_a_lost_connection_are_replicated_when_it_is_back() {
     let names = names(4);
     let (source, target, jobs) = replicating(&names).await;
     source.put("db-0", "before");
@@ -155,7 +155,7 @@ async fn falls_back(answer: Answer, says: &str) {
 }
 
 #[actix_rt::test]
-async fn a_server_that_does_not_tell_is_read_by_a_feed_of_its_own_and_the_job_says_why() {
+async fn a_server_without_db_updates_is_read_by_a_feed_of_its_own_and_the_job_says_why() {
     falls_back(Answer::error(401, "unauthorized", "not an admin"), ": 401:").await;
     falls_back(Answer::error(403, "forbidden", "not an admin"), ": 403:").await;
     falls_back(Answer::error(404, "not_found", "missing"), ": 404:").await;
@@ -164,7 +164,7 @@ async fn a_server_that_does_not_tell_is_read_by_a_feed_of_its_own_and_the_job_sa
 }
 
 #[actix_rt::test]
-async fn databases_below_a_prefix_and_with_slashes_in_their_names_are_told_apart() {
+async fn databases_below_a_prefix_and_with_slashes_in_their_names_are_distinguished() {
     let (source, target) = (Host::with_prefix("a/couch/").await, Host::start().await);
     source.create("team/shop");
     target.create("shop");
@@ -182,7 +182,7 @@ async fn databases_below_a_prefix_and_with_slashes_in_their_names_are_told_apart
 }
 
 #[actix_rt::test]
-async fn filtered_replications_come_on_with_the_source_and_take_what_they_are_to() {
+async fn filtered_replications_advance_with_the_source_and_write_matching_documents() {
     let (source, target) = (Host::start().await, Host::start().await);
     for host in [&source, &target] {
         host.create("db");
@@ -209,7 +209,7 @@ async fn filtered_replications_come_on_with_the_source_and_take_what_they_are_to
 }
 
 #[actix_rt::test]
-async fn a_source_that_was_deleted_and_made_anew_is_replicated_from_its_beginning() {
+async fn a_recreated_source_is_replicated_from_its_beginning() {
     let (source, target, mut jobs) = replicating(&["db".to_owned()]).await;
     source.put("db", "of the first");
     equal(&source, &target, "db").await;
@@ -244,8 +244,8 @@ async fn replications_end_on_time_while_they_wait() {
 
 /// Writes, connections that break, servers that are started again: in the end both sides are equal.
 #[actix_rt::test]
-async fn whatever_becomes_of_connections_no_write_is_missed() {
-    let mut random = TestRandom::for_test("whatever_becomes_of_connections_no_write_is_missed");
+async fn no_write_is_missed_when_connections_are_lost() {
+    let mut random = TestRandom::for_test("no_write_is_missed_when_connections_are_lost");
     let names = names(12);
     let (mut source, target) = (Host::start().await, Host::start().await);
     let http = shared();
@@ -271,7 +271,7 @@ async fn whatever_becomes_of_connections_no_write_is_missed() {
         if random.below(4) == 0 {
             tokio::time::sleep(Duration::from_millis(random.below(60) as u64)).await;
         }
-        // Whoever runs jobs starts those again that crashed.
+        // The scheduler restarts those that crashed.
         for (job, body) in &mut jobs {
             if let Some(address) = &job.address
                 && !address.connected()

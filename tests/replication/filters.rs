@@ -114,7 +114,7 @@ async fn views_selectors_and_ids_choose_here_too() {
 }
 
 #[actix_rt::test]
-async fn a_function_that_fails_fails_the_replication_and_is_named() {
+async fn a_failing_function_fails_the_replication_and_is_named() {
     let (source, target) = (source().await, Couch::start().await);
     let throws = json!({"filter": "f/throws", "filter_at": "settee",
         "filter_code": "function () { throw({odd: 'no'}); }"});
@@ -201,7 +201,7 @@ async fn the_command_has_a_pool_of_its_own() {
 }
 
 #[actix_rt::test]
-async fn a_source_that_fails_over_a_selector_is_told_with_who_else_can_match_it() {
+async fn the_error_of_a_source_without_selectors_names_filter_at() {
     let folder = folder();
     let unknown = Answer::error(400, "bad_request", "unknown filter");
     for answer in [unknown, Answer::reset()] {

@@ -167,7 +167,7 @@ async fn without_bulk_get_everything_is_read_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn a_target_that_has_nothing_is_soon_not_asked_what_it_misses() {
+async fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
     let (source, target) = two().await;
     fill(&source, 100);
     let options = json!({"worker_batch_size": 5, "worker_processes": 1});
@@ -372,7 +372,7 @@ async fn an_idle_continuous_replication_ends_when_its_target_is_deleted() {
 }
 
 #[actix_rt::test]
-async fn how_much_is_to_come_is_right_soon_after_the_last_change() {
+async fn pending_is_right_soon_after_the_last_change() {
     let (source, target) = two().await;
     fill(&source, 9);
     // The source is asked this seldom while there is work.
@@ -394,7 +394,7 @@ async fn how_much_is_to_come_is_right_soon_after_the_last_change() {
 }
 
 #[actix_rt::test]
-async fn a_feed_that_only_tells_how_far_it_is_moves_the_checkpoint() {
+async fn a_feed_with_only_sequences_moves_the_checkpoint() {
     let (source, target) = two().await;
     source.put("a", None, json!({"kind": "x"}));
     let options =
@@ -423,7 +423,7 @@ async fn a_feed_that_only_tells_how_far_it_is_moves_the_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn refused_documents_are_counted_and_told() {
+async fn refused_documents_are_counted_and_listed() {
     let (source, target) = two().await;
     fill(&source, 5);
     source.put_with(
@@ -452,7 +452,7 @@ async fn refused_documents_are_counted_and_told() {
 }
 
 #[actix_rt::test]
-async fn documents_with_long_ids_are_passed_over() {
+async fn documents_with_long_ids_are_skipped() {
     let (source, target) = two().await;
     source.put("1234", None, json!({}));
     source.put("12345", None, json!({}));

@@ -28,8 +28,8 @@ const FINDINGS: &str = "src/health/findings/tests.rs";
 /// The kind, why it is not planted here (empty: it is), the file and the test.
 #[rustfmt::skip]
 const ROWS: &[(&str, &str, &str, &str)] = &[
-    ("pool_failing", "", HERE, "a_command_that_was_mended_is_tried_by_unthrottle"),
-    ("no_pool_works", "", HERE, "a_command_that_was_mended_is_tried_by_unthrottle"),
+    ("pool_failing", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
+    ("no_pool_works", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
     ("pool_dying", "", HERE, "the_command_of_a_pool_whose_processes_end_is_tried_by_conform"),
     ("pool_crowded", "", HERE, "a_crowded_pool_gets_more_processes"),
     ("pool_exchanging", "a hundred loans, and a minute", FINDINGS, "what_is_counted_within_a_minute_is_told_and_over_after_it"),
@@ -39,16 +39,16 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ("replications_failing", "", HERE, "replications_that_failed_for_one_reason_are_restarted_by_it"),
     ("replications_stalled", "ten minutes", FINDINGS, "jobs_that_stand_still_are_one_trouble_with_an_example"),
     ("server_slow", "a person at another server", FINDINGS, "a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it"),
-    ("documents_refused", "", HERE, "refused_documents_are_told_until_they_are_acknowledged"),
-    ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "a_database_that_says_nothing_is_a_problem_while_it_lasts"),
-    ("store_refusing", "", HERE, "a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room"),
+    ("documents_refused", "", HERE, "refused_documents_are_a_problem_until_acknowledged"),
+    ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "a_silent_database_is_a_problem_while_it_lasts"),
+    ("store_refusing", "", HERE, "a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room"),
     ("store_slow", "a person at the disk or database", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
     ("store_growing", "an hour", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
     ("still_loading", "nothing to do but wait", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
     ("daemon_gone", "a person at another machine", FINDINGS, "a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again"),
     ("actor_failing", "a mistake of ours", FINDINGS, "an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute"),
-    ("records_dropped", "", HERE, "a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room"),
-    ("costs_unsaved", "a minute between two tries", "src/actors/cost_keeper.rs", "costs_that_cannot_be_saved_are_told_until_they_can"),
+    ("records_dropped", "", HERE, "a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room"),
+    ("costs_unsaved", "a minute between two tries", "src/actors/cost_keeper.rs", "costs_that_cannot_be_saved_are_a_problem_until_they_can"),
     ("drained", "", HERE, "a_drained_daemon_takes_work_again"),
     ("settings_differ", "ten minutes", FINDINGS, "files_that_differ_from_what_is_in_force_are_told_but_not_what_was_set_over_http"),
     ("daemons_differ", "ten minutes and a person", FINDINGS, "daemons_of_other_versions_or_with_other_settings_of_the_same_version_are_told_by_name"),
@@ -121,7 +121,7 @@ fn do_as_told(web: &Web, remedy: &str) {
 }
 
 #[test]
-fn a_command_that_was_mended_is_tried_by_unthrottle() {
+fn a_fixed_command_is_retried_by_unthrottle() {
     let directory = directory();
     let server = directory.path().join("scripted.sh");
     fs::write(&server, "exit 3\n").unwrap();
@@ -214,7 +214,7 @@ fn replications_that_failed_for_one_reason_are_restarted_by_it() {
 }
 
 #[test]
-fn refused_documents_are_told_until_they_are_acknowledged() {
+fn refused_documents_are_a_problem_until_acknowledged() {
     let world = World::start();
     world.fill(3);
     world.target.refuse("d00001");
@@ -233,7 +233,7 @@ fn refused_documents_are_told_until_they_are_acknowledged() {
 }
 
 #[test]
-fn refused_documents_are_told_over_restarts_until_they_are_acknowledged() {
+fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
     let world = World::start();
     world.fill(3);
     world.target.refuse("d00001");
@@ -302,7 +302,7 @@ fn refused_documents_are_no_problem_once_a_verify_finds_them() {
 }
 
 #[test]
-fn a_full_disk_is_told_by_store_and_audit_and_over_when_there_is_room() {
+fn a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room() {
     let directory = directory();
     let audit = directory.path().join("audit.log");
     let config = format!("{SETTINGS}[log]\naudit = {audit:?}\naudit_required = true\n");

@@ -89,7 +89,7 @@ impl Two {
 }
 
 #[actix_rt::test]
-async fn a_target_that_holds_everything_is_told_to_after_a_replication_or_without_one() {
+async fn a_complete_target_is_reported_after_a_replication_or_without_one() {
     let (two, folder) = (two().await, folder());
     let empty = Couch::start().await;
     for verify in ["--verify", "--verify=after"] {
@@ -209,7 +209,7 @@ async fn other_bytes_of_the_same_length_are_found_by_a_deep_comparison_alone() {
 }
 
 #[actix_rt::test]
-async fn documents_that_the_filter_does_not_let_through_are_not_missed() {
+async fn filtered_out_documents_are_not_missing() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("_design/f", None, json!({"filters": {"kind": KIND}}));
     let mut missing = Vec::new();
@@ -255,7 +255,7 @@ async fn documents_that_the_filter_does_not_let_through_are_not_missed() {
 }
 
 #[actix_rt::test]
-async fn a_document_that_the_target_refused_is_told_as_refused() {
+async fn a_document_that_the_target_refused_is_reported_as_refused() {
     let (two, folder) = (two().await, folder());
     let empty = Couch::start().await;
     empty.refuse("plain");
@@ -266,7 +266,7 @@ async fn a_document_that_the_target_refused_is_told_as_refused() {
 }
 
 #[actix_rt::test]
-async fn a_write_during_the_comparison_is_no_difference() {
+async fn a_write_during_the_comparison_is_not_a_difference() {
     let two = two().await;
     let (source, target) = (Arc::new(two.source), Arc::new(two.target));
     let rev = source.put("replaced", None, json!({"n": 1}));
@@ -337,7 +337,7 @@ fn lines(file: &Path) -> usize {
 }
 
 #[actix_rt::test]
-async fn a_comparison_that_was_killed_goes_on_where_it_was() {
+async fn a_killed_comparison_resumes_where_it_was() {
     let (folder, (source, target)) = (folder(), many(2000, &json!({})).await);
     let lost = target.trees()["d00003"].1.keys().next().unwrap().clone();
     target.lose("d00003", &lost);

@@ -1,4 +1,4 @@
-//! What stands at the head of the examples, for tests that do what it says.
+//! The head of each example, for tests that do what it says.
 
 use std::fs;
 

@@ -139,7 +139,7 @@ impl Answer {
         self
     }
 
-    /// The answer breaks off behind so many bytes of its body.
+    /// The answer breaks off behind that many bytes of its body.
     pub fn cut_at(mut self, at: usize) -> Self {
         let body = self.body();
         self.pieces = vec![Piece::Bytes(body.slice(..at))];
@@ -358,7 +358,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<R
         .into_owned()
         .collect();
     if path.contains(TOO_LARGE) && method == "PUT" {
-        // Nothing of the body is looked at; what comes is thrown away for a while, so that the
+        // Nothing of the body is checked; what comes is thrown away for a while, so that the
         // system does not reset the connection over it.
         let refusal = Answer::error(413, "too_large", "x");
         drop(write_answer(stream, &refusal).await);

@@ -72,7 +72,7 @@ impl ClientAuthority {
 /// A certificate and its key.
 pub type ClientCertificate = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-/// Connects, trusting only the certificate that stands in `cert.pem` now.
+/// Connects, trusting only the certificate that is in `cert.pem` now.
 pub fn connect(
     directory: &Path,
     address: SocketAddr,

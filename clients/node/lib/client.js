@@ -376,7 +376,7 @@ class Client {
     const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
     for (const end of ends) if (end.aborted) throw end.reason;
     const giveUp = ({ target }) => control.abort(target.reason);
-    // Each call in hand listens: any number may.
+    // Each pending call listens: any number may.
     setMaxListeners(0, ...ends);
     for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;

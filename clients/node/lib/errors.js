@@ -71,7 +71,7 @@ const BY_NAME = new Map(Object.entries({
 
 // Makes the error of a reply's `error` object.
 function serviceError(details) {
-  if (typeof details !== "object" || details === null) return new ProtocolError("an error that is no object");
+  if (typeof details !== "object" || details === null) return new ProtocolError("an error that is not an object");
   if (["shutting_down", "draining"].includes(details.name)) return new Unavailable(details.reason);
   return new (BY_NAME.get(details.name) ?? ServiceError)(details);
 }

@@ -114,7 +114,7 @@ class Calls {
     if (this.#signal.aborted) return;
     clearTimeout(this.#timer);
     const call = this.#call(this.#batch);
-    // Its failure is told in its turn.
+    // Its failure is reported in its turn.
     call.catch(() => {});
     this.#calls.push(call);
     this.#batch = [];

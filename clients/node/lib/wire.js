@@ -24,7 +24,7 @@ const SENT_DDOCS_MAX = 1024;
 // How deep a member that cannot be sent is looked for.
 const LEVELS_SEARCHED = 100;
 
-// The most calls of a connection that are in hand; later ones wait here, and not for a process.
+// The most calls of a connection that are in flight; later ones wait here, and not for a process.
 const CALLS_MAX = 512;
 
 // Calls that never wait: they are about what this connection holds, which others may wait for.
@@ -39,9 +39,9 @@ function decode(text) {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new ProtocolError(`'${text.slice(0, 100)}' is no JSON: ${error.message}`);
+    throw new ProtocolError(`'${text.slice(0, 100)}' is not JSON: ${error.message}`);
   }
-  if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is no object`);
+  if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is not an object`);
   return value;
 }
 
@@ -134,10 +134,10 @@ class SentDdocs {
   }
 }
 
-// One connection. Many calls may wait on it at the same time; when it ends, each is told.
+// One connection. Many calls may wait on it at the same time; when it ends, each fails.
 class Connection {
   lost = null;
-  // Token of a held process -> who is told when the service takes the process away.
+  // Token of a held process -> who is notified when the service revokes the process.
   downs = new Map();
   #socket;
   #waiting = new Map();
@@ -146,7 +146,7 @@ class Connection {
   // Resolved while the socket takes lines; `#resume` resolves it.
   #room = Promise.resolve();
   #resume = null;
-  // How many calls are in hand, and what gives each of the others its turn.
+  // How many calls are in flight, and what starts each of the others.
   #inHand = 0;
   #turns = [];
   // Promises the longest line that the service takes, and whether it takes digests of design documents.
@@ -162,7 +162,7 @@ class Connection {
   }
 
   // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up; `cancels`: the
-  // service is told, and ends the functions that the call runs.
+  // service is notified, and ends the functions that the call runs.
   async call(name, args, signal, cancels = false) {
     if (!args.ddoc) return this.#call(name, args, signal, cancels);
     const takesDigests = async () => (await this.#askLimitsOnce()).ddoc_sha256 === true;

@@ -95,7 +95,7 @@ test("a failure of the rows is the failure of the list", () =>
     await assert.rejects(async () => collect(await client.list("shop", TABLE.ddoc, "keys", rows())), RangeError);
   }));
 
-test("a wrong password is told at once", async () => {
+test("a wrong password fails at once", async () => {
   for (const address of [TCP, HTTP]) {
     const client = new settee.Client(address, { user: "ann", password: "wrong" });
     await assert.rejects(client.map([], []), (error) => {
@@ -118,7 +118,7 @@ test("a hundred calls at the same time have their own results", () =>
     assert.deepEqual(rows, HUNDRED.map((id) => [[[[id, 1]]]]));
   }));
 
-test("no call leaves a listener behind, and any number may be in hand", async () => {
+test("no call leaves a listener behind, and any number may be in progress", async () => {
   const sockets = [];
   const warnings = [];
   const warned = ({ message }) => warnings.push(message);
@@ -167,7 +167,7 @@ test("a long design document is sent once and then named by its digest", async (
   }
 });
 
-test("a service that does not know a digest is sent the text, and an old one is sent no digest", async () => {
+test("a service that does not know a digest gets the text, and an old one no digest", async () => {
   const ddoc = { _id: "_design/d", text: "x".repeat(2000) };
   const forgets = { name: "unknown_ddoc", reason: "", fault: "client", retry: false };
   for (const [limits, expected] of [[{}, "tttt"], [{ ddoc_sha256: true }, "tddtd"]]) {
@@ -185,7 +185,7 @@ test("a service that does not know a digest is sent the text, and an old one is 
   }
 });
 
-test("a call above the bound of the service fails before it is sent, and costs nobody else anything", async () => {
+test("a call above the bound of the service fails before it is sent, and no other is affected", async () => {
   const huge = { _id: "a", text: "x".repeat(5 << 20) };
   for (const address of ADDRESSES) {
     const client = new settee.Client(address, { retryFor: 60 });
@@ -228,7 +228,7 @@ test("an integer that a number cannot hold is refused in its call alone, and any
   });
 });
 
-test("lines keep their order while the bound is asked for, and an old service has the default", async () => {
+test("lines keep their order while the bound is requested, and an old service has the default", async () => {
   for (const [lineMax, expected] of [[3000, [2000, 1]], [undefined, [2000, 1, 5000]]]) {
     const sizes = [];
     const serve = ({ id, text }, reply) => {
@@ -247,7 +247,7 @@ test("lines keep their order while the bound is asked for, and an old service ha
   }
 });
 
-test("what cannot be sent is the caller's mistake, at once, and the member is named", () =>
+test("an unserializable argument is the caller's mistake, at once, and the member is named", () =>
   everywhere(async (client) => {
     const circle = { _id: "a", inner: {} };
     circle.inner.again = circle;
@@ -326,14 +326,14 @@ test("the daemon reports", () =>
     assert.deepEqual([report.value, report.logs[0].message], [[[[[1, null]]]], "hello"]);
   }));
 
-test("what is no service is told from one that is away", () =>
+test("another server is distinguished from a missing service", () =>
   scripted((_request, reply) => reply("HTTP/1.1 400 Bad Request"), async (address) => {
     const client = new settee.Client(address);
     await assert.rejects(client.map([], []), settee.ProtocolError);
     client.close();
   }));
 
-test("a reply without an id is the error of all who wait", () => {
+test("a reply without an id is the error of all pending calls", () => {
   const error = { name: "line_too_long", reason: "too long", fault: "client" };
   return scripted((_request, reply) => reply({ id: null, error }), async (address) => {
     const client = new settee.Client(address);
@@ -342,14 +342,14 @@ test("a reply without an id is the error of all who wait", () => {
   });
 });
 
-test("a list of a service that says nothing is waited for as long as the client says", () =>
+test("a list of a silent service is waited for until the client's timeout", () =>
   silent(async (address) => {
     const client = new settee.Client(address, { callMs: 50 });
     await assert.rejects(client.list("shop", TABLE.ddoc, "keys", []), settee.Unavailable);
     client.close();
   }));
 
-test("a service that says nothing is waited for as long as the client says", () =>
+test("a silent service is waited for until the client's timeout", () =>
   scripted(() => {}, async (address) => {
     const client = new settee.Client(address, { callMs: 50 });
     await assert.rejects(client.map([], []), { name: "timeout", phase: "reply", retry: true });
@@ -357,7 +357,7 @@ test("a service that says nothing is waited for as long as the client says", () 
   }));
 
 
-test("an address that cannot be read is told when the client is made", () => {
+test("an invalid address is refused when the client is made", () => {
   const wrong = {
     "localhost:5994": "no scheme",
     localhost: "no scheme",
@@ -405,7 +405,7 @@ test("an address where nothing listens is named", async () => {
   }
 });
 
-test("a closed client says so", async () => {
+test("calls of a closed client fail", async () => {
   for (const address of ADDRESSES) {
     const client = new settee.Client(address);
     const isSocket = address !== HTTP;
@@ -425,7 +425,7 @@ test("a closed client says so", async () => {
   }
 });
 
-test("what still waits when the client is closed fails", async () => {
+test("pending calls fail when the client is closed", async () => {
   let asked;
   const isAsked = new Promise((resolve) => (asked = resolve));
   await scripted(asked, async (address) => {
@@ -457,33 +457,33 @@ async function refusing(times, error, options, use) {
   return tries.length;
 }
 
-test("an error that says retry is tried again by a client that has time", async () => {
+test("an error worth a retry is retried by a client that has time", async () => {
   for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }, { name: "draining", reason: "it rests" }]) {
     const use = async (client) => assert.deepEqual(await client.map([], []), []);
     assert.equal(await refusing(2, error, { retryFor: 20 }, use), 3);
   }
 });
 
-test("a client that does not say so is told at once", async () => {
+test("without time for retries an error is reported at once", async () => {
   for (const options of [{}, { retryFor: 0 }]) {
     assert.equal(await refusing(2, BUSY, options, (client) => assert.rejects(client.map([], []), settee.Busy)), 1);
   }
 });
 
-test("the last error is the call's when the time is up", async () => {
+test("a call fails with the last error when the time is up", async () => {
   const use = (client) => assert.rejects(client.map([], []), settee.Busy);
   assert.ok((await refusing(Infinity, BUSY, { retryFor: 0.3 }, use)) > 1);
   assert.equal(await refusing(Infinity, { ...BUSY, retry_after_ms: 20_000 }, { retryFor: 0.3 }, use), 1);
 });
 
-test("neither a mistake nor what may not be asked twice is tried again", async () => {
+test("neither mistakes nor calls that must not be repeated are retried", async () => {
   const mistake = { name: "bad_request", reason: "no" };
   for (const [error, call] of [[mistake, (client) => client.map([], [])], [BUSY, (client) => client.call("index_docs")]]) {
     assert.equal(await refusing(2, error, { retryFor: 20 }, (client) => assert.rejects(call(client), settee.ServiceError)), 1);
   }
 });
 
-test("a question to a busy service is tried again and an order is not", async () => {
+test("a query to a busy service is retried and an order is not", async () => {
   const asked = await busy(2, async (client) => assert.deepEqual(await client.ps(), { ok: [] }));
   assert.equal(asked.length, 3);
   const ordered = await busy(2, (client) => assert.rejects(client.kill("javascript/1"), settee.Busy));
@@ -640,7 +640,7 @@ test("rows before a failure come first", () =>
     assert.throws(() => client.map([COUNT], new Set(), { report: true }), settee.BadRequest);
   }, [UNIX]));
 
-test("a stream that is not read to its end, or aborted, takes no more", () =>
+test("an unfinished or aborted stream takes no more", () =>
   everywhere(async (client) => {
     const flow = new Flow(Infinity);
     for await (const rows of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) {

@@ -56,7 +56,7 @@ test("a process that fails is replaced", withClient(async (client) => {
   assert.notEqual(other, proc.osPid);
 }));
 
-test("a process that is still at work when its caller gives up is not lent again", async () => {
+test("a busy process is not lent again after its caller gave up", async () => {
   const impatient = new settee.Client(UNIX, { callMs: 300 });
   let stuck;
   await assert.rejects(impatient.lease({ lang: "javascript", db: "shop" }, async (proc) => {
@@ -71,7 +71,7 @@ test("a process that is still at work when its caller gives up is not lent again
   })();
 });
 
-test("the client is told when its process is taken away", withClient(async (client) => {
+test("the client is notified when its process is revoked", withClient(async (client) => {
   await order("PUT", "/_pools/node-tests", '{"language":"javascript"}');
   const proc = await client.getProc({ pool: "node-tests" });
   await order("DELETE", "/_pools/node-tests?mode=immediate");
@@ -111,7 +111,7 @@ for (const [address, options] of MANAGED) {
     await assert.rejects(client.jobs({ states: "nope" }), { name: "query_parse_error" });
   }, address, options));
 
-  test(`the health of the service is told (${address.slice(0, 4)})`, withClient(async (client) => {
+  test(`the health of the service is reported (${address.slice(0, 4)})`, withClient(async (client) => {
     const health = await client.health();
     assert.ok(["ok", "warning", "critical"].includes(health.status));
     assert.ok(Array.isArray(health.problems));
@@ -120,7 +120,7 @@ for (const [address, options] of MANAGED) {
   }, address, options));
 }
 
-test("whoever may not manage the service is told", async () => {
+test("a client that may not manage the service gets an error", async () => {
   for (const [address, password, kind, reason] of [
     [TCP, "secret", settee.BadRequest, "take an http:// or https:// address"],
     [HTTP, "secret", settee.Forbidden, "ann"],
@@ -139,7 +139,7 @@ test("whoever may not manage the service is told", async () => {
   }
 });
 
-test("a process that comes after its caller gave up goes back", async () => {
+test("a process lent after its caller gave up is returned", async () => {
   let returned;
   const isReturned = new Promise((resolve) => (returned = resolve));
   let asked;

@@ -555,7 +555,7 @@ class _Calls(Generic[_ListT]):
         """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
         from a thread, and the pieces come as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
-        # Whoever makes the rows may call this client, so they are not made in its event loop.
+        # The maker of the rows may call this client, so they are not made in its event loop.
         rows = rows if self._core.streams(options) else [*rows]
         return self._run(self._core.list(arguments, rows, options))
 
@@ -766,7 +766,7 @@ class Client(_Calls[Chunks], Waits):
         except concurrent.futures.CancelledError:
             raise ClientClosed from None
         finally:
-            # Whoever is interrupted gives up the call. One that is done is not changed by that.
+            # An interrupt cancels the call. A completed one is unaffected.
             waiting.cancel()
 
     @overload
@@ -849,7 +849,7 @@ def _after_fork() -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """A program may end without a word: what its clients still do ends before the interpreter does."""
+    """A program may exit without closing: pending work of its clients ends before the interpreter does."""
     for client in list(_CLIENTS):
         client.close()
 

@@ -136,7 +136,7 @@ _BY_NAME = {
 def service_error(details: Any) -> SetteeError:
     """Makes the error of a reply's ``error`` object."""
     if not isinstance(details, dict):
-        return ProtocolError.because(f"the error {details!r:.100} is no object")
+        return ProtocolError.because(f"the error {details!r:.100} is not an object")
     if details.get("name") in ("shutting_down", "draining"):
         return Unavailable.because(str(details.get("reason")))
     return _BY_NAME.get(str(details.get("name")), ServiceError)(details)

@@ -27,7 +27,7 @@ SENT_DDOCS_MAX = 1024
 #: How long a connection may take, its login included, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
-#: The most calls of a connection that are in hand; later ones wait here, and not for a process.
+#: The most calls of a connection that are in flight; later ones wait here, and not for a process.
 CALLS_MAX = 512
 
 #: Calls that never wait: they are about what this connection holds, which others may wait for.
@@ -76,9 +76,9 @@ def decode(text: bytes) -> Json:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError.because(f"{text[:100]!r} is no JSON: {error}") from None
+        raise ProtocolError.because(f"{text[:100]!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ProtocolError.because(f"{text[:100]!r} is no object")
+        raise ProtocolError.because(f"{text[:100]!r} is not an object")
     return cast(Json, value)
 
 
@@ -113,11 +113,11 @@ class SentDdocs:
 
 
 class Connection:
-    """One connection. Many calls may wait on it at the same time; when it ends, each is told."""
+    """One connection. Many calls may wait on it at the same time; when it ends, each fails."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.lost: Optional[SetteeError] = None
-        #: Token of a held process -> who is told when the service takes the process away.
+        #: Token of a held process -> who is notified when the service revokes the process.
         self.downs: Dict[str, Callable[[Json], None]] = {}
         self._reader, self._writer = reader, writer
         self._ids = itertools.count(1)
@@ -131,7 +131,7 @@ class Connection:
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
         """Sends a request and returns its reply, whatever it says. ``cancels``: if its caller gives up, the service is
-        told, and ends the functions that the call runs."""
+        notified, and ends the functions that the call runs."""
         if name in _AT_ONCE:
             return await self._call(name, arguments, cancels)
         async with self._turns:

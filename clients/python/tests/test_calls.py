@@ -87,7 +87,7 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(LookupError):
                     list(client.list("shop", TABLE["ddoc"], "keys", rows()))
 
-    def test_a_wrong_password_is_told_at_once(self):
+    def test_a_wrong_password_fails_at_once(self):
         for address in (TCP, HTTP):
             with self.subTest(address=address):
                 with settee.Client(address, user="ann", password="wrong") as client:
@@ -141,7 +141,7 @@ class Forked(unittest.TestCase):
                 self.assertTrue(self.in_child(lambda: client.close() or True))
                 self.assertEqual(call(), rows)
 
-    def test_what_is_borrowed_stays_with_the_parent(self):
+    def test_loans_stay_with_the_parent(self):
         def told(act):
             with self.assertRaises(settee.BadRequest) as caught:
                 act()
@@ -290,7 +290,7 @@ class Streams(unittest.TestCase):
             self.assertEqual(len(list(client.map([COUNT], docs))), 4)
         self.assertEqual(asked, [2, 2])
 
-    def test_a_stream_of_a_closed_client_says_so(self):
+    def test_a_stream_of_a_closed_client_fails(self):
         client = settee.Client(UNIX)
         rows = client.map([COUNT], Flow(10**9).docs(), db="shop")
         next(rows)
@@ -356,7 +356,7 @@ class AsyncStreams(unittest.IsolatedAsyncioTestCase):
                 async for _ in client.map(["function("], iter([{"_id": "a"}])):
                     pass
 
-    async def test_a_stream_that_is_not_read_to_its_end_takes_no_more(self):
+    async def test_an_unfinished_stream_takes_no_more(self):
         async with settee.AsyncClient(UNIX) as client:
             flow = Flow(10**9)
             rows = client.map([COUNT], flow.async_docs(), db="shop")
@@ -406,7 +406,7 @@ class Reports(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
-    def test_what_is_no_service_is_told_from_one_that_is_away(self):
+    def test_another_server_is_distinguished_from_a_missing_service(self):
         def serve(lines, reply):
             next(lines)
             reply("HTTP/1.1 400 Bad Request")
@@ -416,7 +416,7 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertFalse(raised.exception.retry)
 
-    def test_a_reply_without_an_id_is_the_error_of_all_who_wait(self):
+    def test_a_reply_without_an_id_is_the_error_of_all_pending_calls(self):
         def serve(lines, reply):
             next(lines)
             reply({"id": None, "error": {"name": "line_too_long", "reason": "too long", "fault": "client"}})
@@ -426,7 +426,7 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertEqual(raised.exception.name, "line_too_long")
 
-    def test_a_call_above_the_bound_of_the_service_fails_before_it_is_sent_and_costs_nobody_else_anything(self):
+    def test_a_call_above_the_bound_of_the_service_fails_before_it_is_sent_and_no_other_is_affected(self):
         huge = {"_id": "a", "text": "x" * (5 << 20)}
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address, retry_for=60) as client:
@@ -458,7 +458,7 @@ class Mistakes(unittest.TestCase):
                 client.show("till", ddoc, "name", req={"query": {"end": "!"}})
                 self.assertTrue(12 << 18 < sent[0] < 13 << 18, sent)
 
-    def test_a_service_that_does_not_know_a_digest_is_sent_the_text_and_an_old_one_is_sent_no_digest(self):
+    def test_a_service_that_does_not_know_a_digest_gets_the_text_and_an_old_one_no_digest(self):
         ddoc = {"_id": "_design/d", "text": "x" * 2000}
         forgets = {"name": "unknown_ddoc", "reason": "", "fault": "client", "retry": False}
         for limits, expected in (({}, "tttt"), ({"ddoc_sha256": True}, "tddtd")):
@@ -476,7 +476,7 @@ class Mistakes(unittest.TestCase):
                     self.assertTrue(client.rewrite("shop", ddoc, {}))
             self.assertEqual("".join(seen), expected)
 
-    def test_lines_keep_their_order_while_the_bound_is_asked_for_and_an_old_service_has_the_default(self):
+    def test_lines_keep_their_order_while_the_bound_is_requested_and_an_old_service_has_the_default(self):
         for line_max, expected in ((3000, [2000, 1]), (None, [2000, 1, 5000])):
             sizes = []
 
@@ -495,7 +495,7 @@ class Mistakes(unittest.TestCase):
                     asyncio.run(call(address))
             self.assertEqual(sizes, expected)
 
-    def test_a_list_of_a_service_that_says_nothing_is_waited_for_as_long_as_the_client_says(self):
+    def test_a_list_of_a_silent_service_is_waited_for_until_the_clients_timeout(self):
         over = threading.Event()
         with scripted(lambda lines, reply: over.wait(DEADLINE)) as address:
             address = address.replace("tcp:", "http://")
@@ -503,13 +503,13 @@ class Mistakes(unittest.TestCase):
                 client.list("shop", TABLE["ddoc"], "keys", [])
             over.set()
 
-    def test_a_service_that_says_nothing_is_waited_for_as_long_as_the_client_says(self):
+    def test_a_silent_service_is_waited_for_until_the_clients_timeout(self):
         with scripted(lambda lines, reply: list(lines)) as address:
             with settee.Client(address, call_seconds=0.05) as client, self.assertRaises(settee.CallTimeout) as raised:
                 client.map([], [])
             self.assertEqual((raised.exception.phase, raised.exception.retry), ("reply", True))
 
-    def test_what_cannot_be_sent_is_the_callers_mistake_at_once_and_the_member_is_named(self):
+    def test_an_unserializable_argument_is_the_callers_mistake_at_once_and_the_member_is_named(self):
         circle = {"_id": "a", "inner": {}}
         circle["inner"]["again"] = circle
         for doc, member in (({"_id": "a", "n": {1}}, "docs[1].n"), ({"n": float("nan")}, "docs[1].n"), (circle, "docs[1].inner.again")):
@@ -529,7 +529,7 @@ class Mistakes(unittest.TestCase):
                 with self.assertRaisesRegex(settee.BadRequest, "more than 0 seconds"):
                     client.map([COUNT], [], timeout=timeout)
 
-    def test_a_program_that_ends_without_a_word_prints_none(self):
+    def test_a_program_that_ends_without_closing_prints_no_warning(self):
         script = """if True:
             import sys, settee
             client, unused = settee.Client(sys.argv[1]), settee.Client(sys.argv[1])
@@ -543,7 +543,7 @@ class Mistakes(unittest.TestCase):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):
             client.map([], [], tiemout=1)
 
-    def test_an_address_that_cannot_be_read_is_told_when_the_client_is_made(self):
+    def test_an_invalid_address_is_refused_when_the_client_is_made(self):
         wrong = {
             "localhost:5994": "no scheme",
             "localhost": "no scheme",
@@ -600,7 +600,7 @@ class Retries(unittest.TestCase):
 
         return tries, scripted(serve)
 
-    def test_an_error_that_says_retry_is_tried_again_by_a_client_that_has_time(self):
+    def test_an_error_worth_a_retry_is_retried_by_a_client_that_has_time(self):
         for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"},
                       {"name": "draining", "reason": "it rests"}):
             tries, service = self.refusing(2, error)
@@ -639,13 +639,13 @@ class Retries(unittest.TestCase):
             finally:
                 server.shutdown()
 
-    def test_a_service_that_stops_is_tried_again_over_http_too(self):
+    def test_calls_to_a_stopping_service_are_retried_over_http_too(self):
         with self.refusing_over_http(1, {"error": "shutting_down", "reason": "it ends"}) as (tries, address):
             with settee.Client(address) as client:
                 self.assertEqual(client.map([], []), [])
         self.assertEqual(len(tries), 2)
 
-    def test_a_question_to_a_busy_service_is_tried_again_and_an_order_is_not(self):
+    def test_a_query_to_a_busy_service_is_retried_and_an_order_is_not(self):
         busy = {"error": "too_many_requests", "reason": "no room"}
         with self.refusing_over_http(2, busy) as (tries, address), settee.Client(address, retry_for=DEADLINE) as client:
             self.assertEqual(client.ps(), {"ok": []})
@@ -661,7 +661,7 @@ class Retries(unittest.TestCase):
             self.assertEqual(client.kill("javascript/1", now=True), {"ok": []})
             self.assertEqual(tries[1:], ["/_procs/javascript/1?now=true"])
 
-    def test_a_client_that_does_not_say_so_is_told_at_once(self):
+    def test_without_time_for_retries_an_error_is_reported_at_once(self):
         for options in ({}, {"retry_for": 0}):
             tries, service = self.refusing(2, self.BUSY)
             with self.subTest(options=options), service as address, settee.Client(address, **options) as client:
@@ -669,7 +669,7 @@ class Retries(unittest.TestCase):
                     client.map([], [])
                 self.assertEqual(len(tries), 1)
 
-    def test_the_last_error_is_the_calls_when_the_time_is_up(self):
+    def test_a_call_fails_with_the_last_error_when_the_time_is_up(self):
         for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1000 * DEADLINE}):
             tries, service = self.refusing(10**9, error)
             with self.subTest(error=error), service as address, settee.Client(address, retry_for=0.3) as client:
@@ -677,7 +677,7 @@ class Retries(unittest.TestCase):
                     client.map([], [])
                 self.assertEqual(len(tries) > 1, error == self.BUSY)
 
-    def test_neither_a_mistake_nor_what_may_not_be_asked_twice_is_tried_again(self):
+    def test_neither_mistakes_nor_calls_that_must_not_be_repeated_are_retried(self):
         calls = (
             (settee.BadRequest, {"name": "bad_request", "reason": "no"}, lambda client: client.map([], [])),
             (settee.Busy, self.BUSY, lambda client: client.call("index_docs")),
@@ -691,7 +691,7 @@ class Retries(unittest.TestCase):
 
 
 class Closed(unittest.TestCase):
-    def test_a_closed_client_says_so(self):
+    def test_calls_of_a_closed_client_fail(self):
         for address in ADDRESSES:
             client = settee.Client(address)
             client.map([], [])
@@ -710,7 +710,7 @@ class Closed(unittest.TestCase):
             with self.assertRaises(settee.ClientClosed):
                 proc.prompt(["reset"])
 
-    def test_what_still_waits_when_the_client_is_closed_fails(self):
+    def test_pending_calls_fail_when_the_client_is_closed(self):
         asked, over = threading.Event(), threading.Event()
 
         def serve(lines, reply):
@@ -732,7 +732,7 @@ class Closed(unittest.TestCase):
 
 
 class AsyncClosed(unittest.IsolatedAsyncioTestCase):
-    async def test_a_closed_client_says_so(self):
+    async def test_calls_of_a_closed_client_fail(self):
         for address in ADDRESSES:
             client = settee.AsyncClient(address)
             await client.map([], [])
@@ -740,7 +740,7 @@ class AsyncClosed(unittest.IsolatedAsyncioTestCase):
             with self.subTest(address=address), self.assertRaises(settee.ClientClosed):
                 await client.map([], [])
 
-    async def test_what_still_waits_when_the_client_is_closed_fails(self):
+    async def test_pending_calls_fail_when_the_client_is_closed(self):
         asked = asyncio.Event()
         loop = asyncio.get_running_loop()
 

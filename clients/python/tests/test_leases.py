@@ -44,7 +44,7 @@ class Leases(unittest.TestCase):
             self.assertEqual(raised.exception.fault, "client")
             self.assertTrue(proc.prompt(ADD))
 
-    def test_the_client_is_told_when_its_process_is_taken_away(self):
+    def test_the_client_is_notified_when_its_process_is_revoked(self):
         with settee.Client(UNIX) as client:
             order("PUT", "/_pools/python-tests", b'{"language":"javascript"}')
             proc = client.get_proc(pool="python-tests")
@@ -74,7 +74,7 @@ class Leases(unittest.TestCase):
                 with self.assertRaises(settee.BadRequest):
                     client.kill(name)
 
-    def test_the_health_of_the_service_is_told(self):
+    def test_the_health_of_the_service_is_reported(self):
         for address, options in MANAGED:
             with self.subTest(address=address), settee.Client(address, **options) as client:
                 health = client.health()
@@ -84,7 +84,7 @@ class Leases(unittest.TestCase):
                 self.assertIn(fleet["status"], ("ok", "warning", "critical"))
                 self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
 
-    def test_what_manages_the_service_has_its_names(self):
+    def test_management_calls_have_the_names_of_the_service(self):
         for kind in (settee.Client, settee.AsyncClient):
             self.assertEqual([name for name in dir(kind) if name[0] != "_"], TABLE["methods"])
         for kind in (settee.Proc, settee.AsyncProc):
@@ -98,7 +98,7 @@ class Leases(unittest.TestCase):
                 with self.assertRaisesRegex(settee.ServiceError, "query_parse_error: Unknown states nope"):
                     client.jobs(states="nope")
 
-    def test_whoever_may_not_manage_the_service_is_told(self):
+    def test_a_client_that_may_not_manage_the_service_gets_an_error(self):
         for address, options, kind, reason in (
             (TCP, {}, settee.BadRequest, "take an http:// or https:// address"),
             (HTTP, {}, settee.Forbidden, "ann"),
@@ -130,7 +130,7 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await client.kill(row["name"], now=True))["how"], "killed")
             self.assertIn("problems", await client.health())
 
-    async def test_a_process_that_is_still_at_work_when_its_caller_gives_up_is_not_lent_again(self):
+    async def test_a_busy_process_is_not_lent_again_after_its_caller_gave_up(self):
         # Less time than the service waits for an answer.
         async with settee.AsyncClient(UNIX, call_seconds=2) as client:
             async with client.lease("javascript", db="shop") as proc:
@@ -140,7 +140,7 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
             async with client.lease("javascript", db="shop") as other:
                 self.assertNotEqual(other.os_pid, proc.os_pid)
 
-    async def test_a_process_that_comes_after_its_caller_gave_up_goes_back(self):
+    async def test_a_process_lent_after_its_caller_gave_up_is_returned(self):
         asked, given_up, returned = (asyncio.Event() for _ in range(3))
         loop = asyncio.get_running_loop()
 

@@ -49,14 +49,14 @@ mod tests {
     use super::*;
 
     #[actix_rt::test]
-    async fn work_is_done_on_another_thread_and_its_result_comes_back() {
+    async fn work_runs_on_another_thread_and_its_result_is_returned() {
         let here = thread::current().id();
         let there = run("work", || thread::current().id()).await.unwrap();
         assert_ne!(here, there);
     }
 
     #[actix_rt::test]
-    async fn a_thread_that_cannot_be_had_is_an_error() {
+    async fn a_thread_that_cannot_be_started_is_an_error() {
         // No machine has so much address space for one stack.
         let impossible = thread::Builder::new().stack_size(1 << 60);
         let refused = run_on(impossible, || ()).await.unwrap_err();

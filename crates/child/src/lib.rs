@@ -1,4 +1,4 @@
-//! Children of the operating system: starting, confining, hearing, signalling, killing and reaping them. The
+//! Child processes: starting, confining, reading, signalling, killing and reaping them. The
 //! only crate that talks to the operating system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them. A child is started in its
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_exit_is_told_in_words_and_as_a_shell_status() {
+    async fn an_exit_is_reported_in_words_and_as_a_shell_status() {
         let spawner = Spawner::start().unwrap();
         for (script, status, words) in [
             ("exit 3", 3, "exited with status 3"),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn lines_go_in_and_out_and_the_end_is_told() {
+    async fn lines_go_in_and_out_and_the_end_is_reported() {
         let (mut child, _spawner) =
             talk_to("read a; echo \"<$a>\"; printf rest; echo why >&2; exit 3").await;
         child.send("one\n");

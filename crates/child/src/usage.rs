@@ -15,7 +15,7 @@ use crate::posix;
 /// How many processes of a cell are read at most.
 pub const PROCESSES_READ_MAX: usize = 256;
 
-/// How many processes of a cell at rest are looked at: more than a limit of processes allows, unless there is none.
+/// Most processes of a cell at rest that are checked: more than a limit of processes allows, unless there is none.
 const RESTING_READ_MAX: usize = 4096;
 
 /// How long a tick takes in which `/proc` gives times. A constant of Linux, on every processor that Rust builds for.
@@ -105,7 +105,7 @@ pub fn activity(launcher: u32) -> Option<Activity> {
     })
 }
 
-/// Returns the processes below a launcher, at most so many: the first one of its cell, the command, and the others.
+/// Returns the processes below a launcher, at most that many: the first one of its cell, the command, and the others.
 pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
     let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
         .map(|stat| (launcher, stat))

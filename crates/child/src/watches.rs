@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn used_up_watches_are_named_with_whose_they_are_and_what_to_do() {
+    fn exhausted_watches_are_reported_with_their_user_and_a_remedy() {
         require(WATCHES_MIN).unwrap();
         let told = thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()

@@ -4,7 +4,7 @@
 //!           writes pipes of the client's itself, as it does for `settee attach`.
 //! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
 //!           read from the returned reader. A service that shuts down between two lines of such a client tells
-//!           what the next one needs to go on from there ([`AttachEnd::resume`]).
+//!           what the next one needs to continue from there ([`AttachEnd::resume`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
@@ -71,7 +71,7 @@ pub async fn attach<'a>(
 /// JSON object. No line of a query server's begins so.
 pub const END_MARK: u8 = 0;
 
-/// What became of the process.
+/// The outcome of the process.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
     /// Whether it lived until it went back to its pool.
@@ -128,7 +128,7 @@ pub fn attach_pipes<'a>(
 }
 
 impl AttachedPipes {
-    /// Waits for the end. `None`: the service ended without a word.
+    /// Waits for the end. `None`: the service ended without a report.
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
         // Where the connection breaks, what came before counts.

@@ -1,4 +1,4 @@
-//! Who did what, as `/_audit` tells it: one value for HTTP, the log and tests.
+//! Who did what, as `/_audit` shows it: one value for HTTP, the log and tests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

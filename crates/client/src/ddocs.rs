@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_does_not_know_a_digest_is_sent_the_text_and_an_old_one_no_digest() {
+    async fn a_service_that_does_not_know_a_digest_gets_the_text_and_an_old_one_no_digest() {
         let new = json!({"line_max": 1 << 20, "ddoc_sha256": true});
         let expected = [false, true, true, false, true];
         assert_eq!(digests(new, 4).await, expected);

@@ -1,4 +1,4 @@
-//! What is wrong, as `/_health` tells it, and how far a drain is: one value for the command, HTTP and tests.
+//! The problems, as `/_health` reports them, and the progress of a drain: one value for the command, HTTP and tests.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct Health {
     pub version: String,
     /// What is wrong, the worst first.
     pub problems: Vec<Problem>,
-    /// How many less bad problems of another daemon of a fleet were left out, of which it tells itself.
+    /// Number of less severe problems of another daemon that were left out; that daemon lists them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
     /// The age in seconds of what another daemon of a fleet has reported.

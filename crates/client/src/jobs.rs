@@ -1,4 +1,4 @@
-//! Jobs of replications: which ones, what they are to do, and what came of it.
+//! Jobs of replications: selections, orders and results.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct JobsQuery {
     pub sort: JobsSort,
     /// Counts them by reason instead.
     pub groups: bool,
-    /// How many to pass over.
+    /// How many to skip.
     pub skip: usize,
     /// How many at most.
     pub limit: usize,
@@ -157,14 +157,14 @@ pub struct BulkOrder {
     pub expect: Option<usize>,
 }
 
-/// What came of an order for many jobs.
+/// The result of an order for many jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkAnswer {
     /// How many jobs were selected.
     pub total: usize,
-    /// How many of them did it, or were told to another daemon; none with `dry_run`.
+    /// How many of them did it, or were passed to another daemon; none with `dry_run`.
     pub done: usize,
-    /// How many of these were told to another daemon, which does it.
+    /// How many of these were passed to another daemon.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub told: usize,
     /// How many of them did not.
@@ -180,7 +180,7 @@ pub struct BulkAnswer {
     pub missing: Vec<String>,
     /// The selected jobs, counted by reason; the largest groups first.
     pub groups: Vec<JobGroup>,
-    /// What came of each job, failures first.
+    /// The result of each job, failures first.
     pub results: Vec<JobResult>,
     /// How many results there was no room for.
     pub results_left_out: usize,
@@ -199,16 +199,16 @@ pub struct JobGroup {
     pub example: String,
 }
 
-/// What came of an order for one job.
+/// The result of an order for one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobResult {
     /// The job's id.
     pub id: String,
     /// Its document.
     pub document: Option<String>,
-    /// Whether it was done, or told to another daemon.
+    /// Whether it was done, or passed to another daemon.
     pub ok: bool,
-    /// The address of the daemon that was told to do it.
+    /// The address of the daemon that it was passed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
     /// Why not, for programs.

@@ -247,14 +247,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_managed_beside_the_socket_that_lends_processes() {
+    fn the_management_socket_is_beside_the_one_that_lends_processes() {
         let beside = |socket: &str| operator_socket(Path::new(socket));
         assert_eq!(beside("/run/x.sock"), Path::new("/run/x.http.sock"));
         assert_eq!(beside("/run/x.1"), Path::new("/run/x.1.http.sock"));
     }
 
     #[tokio::test]
-    async fn a_service_that_speaks_first_is_no_http() {
+    async fn a_service_that_sends_first_does_not_speak_http() {
         let (ours, mut theirs) = tokio::io::duplex(1024);
         theirs
             .write_all(b"220 mail.example ESMTP\r\n")
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_its_name_its_reason_and_whether_it_passes() {
+    fn an_error_keeps_its_name_its_reason_and_whether_a_retry_may_help() {
         let of = |status, answer: &str| match refusal(status, answer.as_bytes()) {
             ClientError::Service(error) => (error.to_string(), error.retry),
             other => panic!("{other}"),

@@ -1,4 +1,4 @@
-//! What an order to a pool changes, as the service tells it.
+//! What an order to a pool changes, as the service reports it.
 
 use std::fmt;
 

@@ -151,7 +151,7 @@ pub struct ProcStatus {
     /// Who holds it.
     #[serde(default)]
     pub holder: Option<Holder>,
-    /// The memory that it took when it was last looked at, in bytes; only in pools with a limit.
+    /// The memory that it took when it was last measured, in bytes; only in pools with a limit.
     #[serde(default)]
     pub memory: Option<u64>,
 }
@@ -203,7 +203,7 @@ pub struct ProcRow {
     pub memory: Option<u64>,
 }
 
-/// What became of the order to end a process.
+/// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
     /// What was done: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, nothing, since it

@@ -44,7 +44,7 @@ pub struct ProcDown {
     pub reason: String,
 }
 
-/// What became of a document that was to be imported.
+/// The result of a document's import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// Its id.
@@ -117,7 +117,7 @@ pub(super) fn request(
 }
 
 pub(super) fn no_json(error: serde_json::Error) -> ClientError {
-    ClientError::Protocol(format!("the request is no JSON: {error}"))
+    ClientError::Protocol(format!("the request is not JSON: {error}"))
 }
 
 /// Reads a line that is no reply but a notice.
@@ -140,7 +140,7 @@ pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> 
     }
     let no_reply = |why: String| {
         let excerpt = String::from_utf8_lossy(&line[..line.len().min(EXCERPT_BYTES)]);
-        ClientError::Protocol(format!("'{excerpt}' is no reply: {why}"))
+        ClientError::Protocol(format!("'{excerpt}' is not a reply: {why}"))
     };
     let reply: Reply = serde_json::from_slice(line).map_err(|error| no_reply(error.to_string()))?;
     match (reply.ok, reply.error) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_told_from_a_reply() {
+    fn a_notice_is_distinguished_from_a_reply() {
         let line = br#"{"down":"1.2.3","name":"pool_removed","reason":"gone"}"#;
         let down = notice(line).unwrap();
         assert_eq!(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_told_with_its_beginning() {
+    fn an_invalid_reply_is_reported_with_an_excerpt() {
         for line in [
             "",
             "HTTP/1.1 400 Bad Request",
@@ -225,7 +225,7 @@ mod tests {
             "\u{fffd}",
         ] {
             let error = reply(line.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("is no reply"), "{error}");
+            assert!(error.contains("is not a reply"), "{error}");
         }
     }
 }

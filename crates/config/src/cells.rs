@@ -1,7 +1,7 @@
 //! What the configuration says of cells, for one pool: its own section before `[query_server_config]`.
 //!
 //! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_paths`] and [`Config::own_ports`] are
-//!           what no cell is let at.
+//!           what no cell can access.
 //! PROMISES  A user who is not known is nobody, never the service's own.
 
 use std::collections::BTreeMap;
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pool_sets_wins_key_by_key() {
+    fn the_keys_of_a_pool_override_one_by_one() {
         let mut config = Config::default();
         let all = &mut config.query_server_config.cell;
         all.network = Some(true);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_let_at_the_service_s_own_files_and_ports() {
+    fn no_cell_can_reach_the_service_s_own_files_and_ports() {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],
             ..Config::default()

@@ -1,7 +1,7 @@
-//! What is meant to be the same at all daemons of a fleet, in a form that tells nothing but whether it is.
+//! Digests of what must be equal at all daemons of a fleet; they reveal nothing else.
 //!
-//! PROMISES  No secret is in a digest: values are taken as they are shown, and of commands the names of languages alone,
-//!           for they may hold credentials, and paths that differ.
+//! PROMISES  No secret is in a digest: values are taken as shown, and of commands only the names of languages: commands may
+//!           hold credentials, and paths that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_a_machine_and_what_may_be_secret_is_in_no_digest() {
+    fn digests_leave_out_settings_of_one_machine_and_secrets() {
         let of_machine = differing(|config| {
             config.replicator.max_jobs = 7;
             config.replicator.threads = Some(7);

@@ -81,7 +81,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     if config.users.contains_key(NAME) {
         let origin = config.origin(&format!("users.{NAME}"), "roles");
         let what = format!(
-            "[users.{NAME}] has the name of the administrator who is made where there is none"
+            "[users.{NAME}] has the name of the administrator who is created where there is none"
         );
         let remedy = "name an administrator in [admins], or give the user another name";
         return Err(Problem::new(origin, what, remedy));
@@ -90,7 +90,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let password = kept(&path).map_err(|error| {
         let what =
             format!("cannot keep the password of the administrator {NAME:?} there ({error})");
-        let remedy = "make it possible, or name an administrator in [admins], or set [server] http and \
+        let remedy = "let the service write there, or name an administrator in [admins], or set [server] http and \
                       tcp to \"off\"";
         Problem::new(path.display(), what, remedy)
     })?;
@@ -164,7 +164,7 @@ fn read(path: &Path) -> io::Result<String> {
     let found = file.metadata()?;
     let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     if !found.is_file() {
-        return refuse("what stands there is no file");
+        return refuse("it is not a regular file");
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
         return refuse("the file belongs to another user");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_configuration_counts_and_none_is_made() {
+    fn a_configured_secret_is_used_and_none_is_generated() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
         config.chttpd_auth.secret = "explicit".to_owned();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_made_where_somebody_is_named_or_nobody_logs_in() {
+    fn no_administrator_is_created_where_one_is_configured_or_no_login_is_possible() {
         let folder = tempfile::tempdir().unwrap();
         let hash = || PasswordHash::of_config("secret").unwrap();
         let cases: [fn(&mut Config, PasswordHash); 4] = [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_or_that_leads_elsewhere_is_not_taken() {
+    fn a_file_that_others_can_read_and_a_link_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
         let file = folder.path().join("data").join(FILE);

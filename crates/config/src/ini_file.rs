@@ -4,7 +4,7 @@
 //!           blank inside it), continuation lines that start with a blank.
 //! SOURCE    CouchDB's `config` application. The reader of the `config` crate keeps inline comments
 //!           and loses line numbers, hence our own.
-//! DIFFERS   A line that is neither is an error, where CouchDB drops it without a word.
+//! DIFFERS   A line that is neither is an error, where CouchDB drops it silently.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
                 }
                 Some(section) => layer.entry(section, key, Raw::Text(value.to_owned()), origin),
                 None => {
-                    let what = format!("the key {key:?} stands outside of any section");
+                    let what = format!("the key {key:?} is outside of any section");
                     layer.problem(&origin, what, home_of(key));
                 }
             }

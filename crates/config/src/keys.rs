@@ -257,7 +257,7 @@ pub fn runtime(section: &str, name: &str) -> bool {
 ///
 /// Anyone who reaches the address with an administrator's password must not thereby become the
 /// user that the service runs as: what runs a program, opens or moves a socket, reads a file, lets
-/// somebody in, or sends credentials elsewhere is for who owns the files. Most of it goes by kinds, so
+/// somebody in, or sends credentials elsewhere is for the owner of the files. Most of it goes by kinds, so
 /// that a new key of such a kind is not forgotten.
 ///
 /// # Source

@@ -4,7 +4,7 @@
 //!           canonical names, or into problems.
 //! PROMISES  Every entry is either a value, a problem or a notice. A layer that is wrong is wrong
 //!           even where a later layer overrides it: the mistake would surface at the worst time.
-//! DIFFERS   CouchDB takes unknown sections and keys without a word.
+//! DIFFERS   CouchDB accepts unknown sections and keys silently.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -138,7 +138,7 @@ impl Layer {
         match spelling.insert(place.clone(), now) {
             Some((earlier, first)) if origin.is_ini() && earlier == spelt => self.notice(
                 origin.clone(),
-                format!("[{section}] {spelt} stood before at {first}; this one counts"),
+                format!("[{section}] {spelt} is also set at {first}; this one counts"),
             ),
             Some((earlier, first)) => {
                 let what = format!("[{section}] {spelt} is set already, as {earlier:?} at {first}");

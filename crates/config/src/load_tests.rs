@@ -98,7 +98,7 @@ fn the_reset_config_is_the_one_couchdb_sends() {
 }
 
 #[test]
-fn the_defaults_are_those_of_every_key_that_is_declared() {
+fn the_defaults_are_those_of_the_declared_keys() {
     let settings = Config::default().settings();
     let listed: Vec<_> = settings
         .iter()
@@ -155,7 +155,7 @@ fn later_layers_win_and_every_value_knows_its_origin() {
 }
 
 #[test]
-fn a_value_that_another_one_set_over_http_hides_is_told_with_its_place() {
+fn a_value_hidden_by_one_set_over_http_is_reported_with_its_place() {
     let mut fixture = Fixture::new()
         .file("a.toml", "[couchdb]\nos_process_timeout = 1\n")
         .file(
@@ -241,7 +241,7 @@ fn a_usual_file_that_does_not_exist_is_none() {
 }
 
 #[test]
-fn a_mistake_in_the_usual_file_is_told_with_its_place() {
+fn a_mistake_in_the_usual_file_is_reported_with_its_place() {
     let problems = usual("[log]\nlevel = 7\n").problems();
     assert!(problems[0].starts_with("usual.toml:2: "), "{problems:?}");
 }
@@ -264,7 +264,7 @@ fn languages_are_one_whatever_their_case_and_later_layers_win() {
 }
 
 #[test]
-fn an_empty_value_in_an_ini_goes_back_to_the_default() {
+fn an_empty_value_in_an_ini_restores_the_default() {
     let fixture = Fixture::new()
         .file(
             "a.toml",
@@ -338,7 +338,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
 }
 
 #[test]
-fn the_log_file_of_couchdb_is_no_log_file_of_the_service() {
+fn the_log_file_of_couchdb_is_not_the_services() {
     let text = "[log]\nfile = /var/log/couchdb/couch.log\n";
     let loaded = Fixture::new().file("a.ini", text).load();
     assert_eq!(loaded.config.log.file, None);
@@ -350,14 +350,14 @@ fn the_log_file_of_couchdb_is_no_log_file_of_the_service() {
 }
 
 #[test]
-fn a_key_that_stands_twice_in_an_ini_counts_as_it_stands_last_and_is_listed() {
+fn a_duplicate_key_of_an_ini_takes_the_last_value_and_is_listed() {
     let fixture = Fixture::new().file("a.ini", "[log]\nlevel=off\nlevel=error\n");
     let loaded = fixture.load();
     assert_eq!(loaded.config.log.level, LogLevel::Error);
     assert_eq!(loaded.notices.len(), 1);
     let text = loaded.notices[0].to_string();
     assert!(
-        text.contains("a.ini:3: [log] level stood before at"),
+        text.contains("a.ini:3: [log] level is also set at"),
         "{text}"
     );
 }
@@ -449,7 +449,7 @@ fn names_of_pools_and_services_are_letters_digits_underscores_dashes_and_inner_d
 }
 
 #[test]
-fn the_path_of_the_socket_leaves_room_for_the_longer_name_of_that_of_http() {
+fn the_socket_s_path_leaves_room_for_the_longer_http_path() {
     let with = |length: usize| {
         let text = format!("[server]\nsocket = '/{}'\n", "x".repeat(length - 1));
         Fixture::new().file("a.toml", &text)
@@ -460,7 +460,7 @@ fn the_path_of_the_socket_leaves_room_for_the_longer_name_of_that_of_http() {
 }
 
 #[test]
-fn a_name_with_dots_and_without_quotes_is_told_how_to_write_it() {
+fn an_unquoted_name_with_dots_is_reported_with_its_right_form() {
     let text = "[pools.eu.reports]\nlanguage = 'query'\n";
     let problems = Fixture::new().file("a.toml", text).problems();
     assert!(
@@ -470,7 +470,7 @@ fn a_name_with_dots_and_without_quotes_is_told_how_to_write_it() {
 }
 
 #[test]
-fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_key() {
+fn mistakes_in_the_sections_of_pools_are_reported_with_their_place_and_the_nearest_key() {
     let text = "[pools.a]\nlanguage = 'perl'\n[pools.b]\nmax = 2\n\
                 [pools.c]\nlanguage = 'query'\nmaxx = 1\n[pools.d]\nlanguage = 'query'\n\
                 init_size = 3\nmax = 2\n[pools.javascript]\nlanguage = 'query'\n\
@@ -511,7 +511,7 @@ fn the_pools_of_a_group_speak_one_language() {
         problems,
         [
             "a.toml:6: [pools.b] group = \"g\": the pool \"a\" of this group speaks \"javascript\" and \
-          not \"query\", so they cannot stand in for each other: take another group"
+          not \"query\", but a group has one language: take another group"
         ]
     );
 }
@@ -593,7 +593,7 @@ fn tenants_have_their_sections_by_name_and_by_pattern() {
 }
 
 #[test]
-fn shares_stand_in_a_section_of_their_own_in_toml_too() {
+fn shares_have_a_section_of_their_own_in_toml_too() {
     let toml = "[replicator.shares]\n_replicator = 1\n\"a/_replicator\" = \"1000\"\n";
     let loaded = Fixture::new().file("a.toml", toml).load();
     let shares: Vec<_> = loaded.config.replicator.shares.into_iter().collect();
@@ -642,7 +642,7 @@ fn rules_between_the_replicators_keys_are_kept() {
 }
 
 #[test]
-fn a_bad_url_of_the_store_is_told_with_its_line_and_without_its_password() {
+fn a_bad_store_url_is_reported_with_its_line_and_without_its_password() {
     let text = "[store]\n\nurl = \"postgres://u:secret@host:port/db\"\n";
     let problems = Fixture::new().file("a.toml", text).problems();
     let expected = "a.toml:3: [store] url: what follows a host's colon is no port: it must be text";
@@ -666,7 +666,7 @@ fn the_url_of_the_store_comes_from_the_environment_and_is_shown_without_its_pass
 }
 
 #[test]
-fn a_system_call_that_there_is_not_is_told_with_its_place() {
+fn an_unknown_system_call_is_reported_with_its_place() {
     let names = "[query_server_config]\nsystem_calls_allowed = \"flock, inotify_init1\"\n";
     let wrong = "[pools.python]\nsystem_calls_allowed = [\"flock\", \"floc\"]\n";
     let problems = Fixture::new()

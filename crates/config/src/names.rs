@@ -85,7 +85,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     }
     if ini && slip(section, &sections).is_none() {
         NameVerdict::Notice(format!(
-            "[{shown}] is another part of CouchDB's and was passed over"
+            "[{shown}] belongs to another part of CouchDB and was ignored"
         ))
     } else {
         problem(what, advice(section, &sections, ""))
@@ -104,11 +104,11 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
     match entry.section.as_str() {
         QUERY_SERVERS => language(key),
         SSL if entry.origin.is_ini() => Err(NameVerdict::Notice(format!(
-            "[{SSL}] {} tells where CouchDB listens and was passed over",
+            "[{SSL}] {} is where CouchDB listens and was ignored",
             key.escape_debug()
         ))),
         LOG if key == "file" && entry.origin.is_ini() => Err(NameVerdict::Notice(format!(
-            "[{LOG}] file is where CouchDB logs and was passed over"
+            "[{LOG}] file is where CouchDB logs and was ignored"
         ))),
         NATIVE_QUERY_SERVERS => native_language(entry),
         // A name with a colon could never log in.
@@ -129,7 +129,7 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
 
 fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
     if section == REPLICATOR && KEYS_WITHOUT_MEANING.contains(&key) {
-        let text = format!("[{section}] {key} has no meaning here and was passed over");
+        let text = format!("[{section}] {key} has no meaning here and was ignored");
         return NameVerdict::Notice(text);
     }
     let known = keys::names(section);
@@ -137,7 +137,7 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
         SHARED_SECTIONS.contains(&section) || section == QUERY && FOREIGN_KEYS.contains(&key);
     if ini && is_foreign && slip(key, &known).is_none() {
         let key = key.escape_debug();
-        let text = format!("[{section}] {key} is another part of CouchDB's and was passed over");
+        let text = format!("[{section}] {key} belongs to another part of CouchDB and was ignored");
         return NameVerdict::Notice(text);
     }
     let elsewhere = keys::fixed().find(|(_, other)| other.name == key);

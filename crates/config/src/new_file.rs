@@ -1,4 +1,4 @@
-//! A file that is there whole, or not at all.
+//! A file that is complete, or does not exist.
 //!
 //! SUMMARY   [`NewFile`] is written under another name in the same folder, which ends with `.part`, and gets
 //!           its own name at the end. Only its owner can read it.

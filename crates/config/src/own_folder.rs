@@ -1,4 +1,4 @@
-//! Folders of the service's own, which others do not enter.
+//! Folders of the service that others cannot enter.
 //!
 //! CALLED    By code that keeps secrets in one: the socket, the store, what is generated.
 

@@ -114,7 +114,9 @@ impl PasswordHash {
             HIDDEN => Err("this is how a password is shown, not a password"),
             _ if text.len() > PASSWORD_BYTES_MAX => Err("the password is too long"),
             _ if text.starts_with("-pbkdf2") || text.starts_with("-hashed-") => Self::of_hash(text)
-                .ok_or("it is no hash as CouchDB writes them: -pbkdf2:sha256-KEY,SALT,ITERATIONS"),
+                .ok_or(
+                    "it is not a hash as CouchDB writes them: -pbkdf2:sha256-KEY,SALT,ITERATIONS",
+                ),
             _ => Ok(Self::of_plain(text)),
         }
     }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_password_is_refused_without_showing_it() {
+    fn an_invalid_password_is_refused_without_showing_it() {
         for text in [
             "",
             "***",

@@ -171,7 +171,7 @@ fn unknown(key: &str) -> Fault {
     if COMMANDS.contains(&key.to_lowercase().as_str()) {
         return Fault::new(
             format!("'{shown}': a request cannot bring a command"),
-            "name a 'language': its command stands in [query_servers], which only files and the \
+            "name a 'language': its command is in [query_servers], which only files and the \
              environment set",
         );
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_off_take_a_setting_back() {
+    fn null_and_off_unset_a_setting() {
         let set = json!({"max": 3, "queue_max": 7, "stop_grace": 10, "max_uses": 5});
         let one = patched(set).unwrap();
         assert_eq!(one.stop_grace, Some(Duration::from_millis(10)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_at_the_end_is_one_line() {
+    fn stop_send_is_one_line() {
         let pool = patched(json!({"stop_send": "[\"exit\"]"})).unwrap();
         assert_eq!(pool.stop_send, "[\"exit\"]");
         let back = json!({"stop_send": null});
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_setting_is_told_with_the_nearest_known_one() {
+    fn an_unknown_setting_is_reported_with_the_nearest_known_one() {
         let error = patched(json!({"init_sise": 3})).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Replicator`] and [`Store`], declared key by key.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
 //! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules`, `threads`, `endpoints_allowed`, `endpoints_denied` and
-//!           `redirects_to` are our own. Values that CouchDB would pass over without a word, or bend to its limits, are
+//!           `redirects_to` are our own. Values that CouchDB would ignore silently, or bend to its limits, are
 //!           refused: no workers, a coefficient beyond 1.
 
 use std::collections::BTreeMap;

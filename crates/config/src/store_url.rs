@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_and_not_repeated() {
+    fn an_invalid_url_is_refused_without_quoting_it() {
         for (text, what) in [
             ("/var/lib/settee", "postgres://"),
             ("mysql://u:secret@h/db", "postgres://"),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_a_connection_is_read_apart() {
+    fn sslmode_and_sslrootcert_are_parsed_separately() {
         let url = "postgres://u:pw@h/db?sslmode=verify-full&sslrootcert=/ca.pem&options=-c%20x";
         let url = StoreUrl::parse(url).unwrap();
         assert_eq!(url.ssl_mode(), SslMode::VerifyFull);

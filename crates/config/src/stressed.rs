@@ -1,6 +1,6 @@
-//! Commands that are other ones under stress: `server --timeout ${stress?{10}:{300}}`.
+//! Commands that differ under stress: `server --timeout ${stress?{10}:{300}}`.
 //!
-//! SUMMARY   [`expand`] takes the places of a text that depend on stress away.
+//! SUMMARY   [`expand`] replaces the placeholders of a text that depend on stress.
 //! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, for the one
 //!           name `stress`.
 //! LIMITS    No nesting.
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_one_text_without_stress_and_one_with() {
+    fn a_placeholder_has_one_text_without_stress_and_one_with() {
         assert_eq!(both("${stress?{10}:{300}}"), pair("300", "10"));
         assert_eq!(both("a ${stress?{x y}:{}} b"), pair("a  b", "a x y b"));
         assert_eq!(both("${stress?-q}"), pair("", "-q"));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn several_places_are_each_taken_for_themselves() {
+    fn placeholders_are_replaced_independently() {
         assert_eq!(
             both("${stress?a}{stress}${stress:b}${stress?{1}:{2}}"),
             pair("b2", "ayes1")
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_place_is_left_alone() {
+    fn text_that_only_looks_like_a_placeholder_is_left_alone() {
         for text in [
             "${stress",
             "${stress?{a",

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_stands_where_only_its_user_can_enter() {
+    fn the_socket_is_in_a_directory_that_only_its_user_can_enter() {
         let home = ("HOME", "/home/ann");
         let runtime = ("XDG_RUNTIME_DIR", "/run/user/7");
         assert_eq!(
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_stands_in_the_state_directory() {
+    fn the_store_is_in_the_state_directory() {
         let store = |user_id, variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(n, v)| (n.into(), v.into()));
             let variables = variables.collect();

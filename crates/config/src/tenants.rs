@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_at_the_end_of_a_name_only() {
+    fn a_star_is_allowed_only_at_the_end_of_a_name() {
         for name in ["*", "acme-*", "Shop/eu+(1)", "a.b", &"x".repeat(256)] {
             assert!(is_tenant_name(name), "{name}");
         }

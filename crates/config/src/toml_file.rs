@@ -49,7 +49,7 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
                 layer.problem(&at, what, format!("write it once, as [{shown}]"));
             }
             _ => {
-                let what = format!("the key {name:?} stands outside of any section");
+                let what = format!("the key {name:?} is outside of any section");
                 layer.problem(&at, what, home_of(name));
             }
         }
@@ -82,8 +82,7 @@ fn read_section(
                 read_section(&within, at, inner, origin, layer);
             }
             _ if is_family => {
-                let what =
-                    format!("the key {key:?} stands in [{section}], which has sections only");
+                let what = format!("the key {key:?} is in [{section}], which has sections only");
                 let remedy = format!("put it under a section with a name: [{section}.NAME]");
                 layer.problem(&at, what, remedy);
             }

@@ -183,7 +183,7 @@ impl Rules<'_> {
         if let Some(address) = beyond {
             let what =
                 format!("open = true, but HTTP on {address} can be reached from other machines");
-            let remedy = "leave open out, so that a login is required, or use a loopback address, \
+            let remedy = "remove open, so that a login is required, or use a loopback address, \
                           127.0.0.1 or [::1]";
             section.problem("open", what, remedy);
         } else if let Some(name) = named {
@@ -191,7 +191,7 @@ impl Rules<'_> {
                 "open = true, which makes everybody an administrator, but {name:?} has a password to \
                  log in with"
             );
-            let remedy = "leave open out, so that a login is required, or name nobody in [admins] and \
+            let remedy = "remove open, so that a login is required, or name nobody in [admins] and \
                           [users.NAME]";
             section.problem("open", what, remedy);
         }
@@ -231,7 +231,7 @@ impl Rules<'_> {
             _ => None,
         };
         if let Some((set, missing)) = halves {
-            let what = format!("{set} stands without {missing}");
+            let what = format!("{set} is set without {missing}");
             section.problem(set, what, "name both files, or neither");
         }
         // Nothing here can open an encrypted key: better said now than at the first connection.

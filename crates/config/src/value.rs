@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_couchdb_would_pass_over_or_bend_is_refused() {
+    fn values_that_couchdb_would_ignore_or_bend_are_refused() {
         for wrong in ["-0.1", "1.1", "junk", "", "nan"] {
             assert!(text(Kind::Coefficient, wrong).is_err(), "{wrong}");
         }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn infinity_stands_where_a_limit_may_be_none() {
+    fn infinity_is_allowed_where_a_limit_is_optional() {
         let kind = Kind::OrNone(INFINITY, &TIMEOUT);
         assert_eq!(number(kind, "3"), Some(3000));
         assert_eq!(text(kind, "infinity"), Ok(Value::Null));
@@ -433,7 +433,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_can_be_written(wanted in 0..1u64 << 50) {
+        fn a_value_as_shown_can_be_read_back(wanted in 0..1u64 << 50) {
             let length = json!(std::time::Duration::from_millis(wanted));
             for (kind, value) in [(TIMEOUT, length), (SIZE, wanted.into())] {
                 let shown = display(kind, &value).replace(" bytes", "");

@@ -90,7 +90,7 @@ impl Case {
             ability: member("category")?.replacen("ddoc-", "ddoc.", 1),
             why: member("why")?,
             steps: played,
-            exit: statuses(&value["exit"]).ok_or_else(|| wrong("its exit is none".into()))?,
+            exit: statuses(&value["exit"]).ok_or_else(|| wrong("its exit is invalid".into()))?,
             ordered: value["compare"]["key_order"] == "exact",
             skip_logs: value["compare"]["logs"] == "ignored",
             id: member("id")?,
@@ -142,13 +142,13 @@ fn statuses(exit: &Value) -> Option<Vec<i32>> {
     }
 }
 
-/// Why a value does not stand for anything.
+/// Why a placeholder has no value.
 enum Absent {
     Source,
     Wrong(&'static str),
 }
 
-/// Replaces what stands for something else.
+/// Expands placeholders.
 fn expand(value: &Value, language: &str) -> Result<Value, Absent> {
     let Value::Object(object) = value else {
         return match value {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_case_is_told_with_its_name() {
+    fn a_mistake_in_a_case_is_reported_with_its_name() {
         for (steps, what) in [
             (json!(null), "it has no steps"),
             (json!([{"out": 1}, {"inn": 1}]), "step 2 is none"),

@@ -36,7 +36,7 @@ fn differs(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<String>
     }
 }
 
-/// Returns whether a value fits one that stands for many; `None` for an ordinary one.
+/// Returns whether a value matches a pattern; `None` for an ordinary value.
 fn fits_special(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<bool> {
     let (name, argument) = want
         .as_object()
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_told_with_its_place() {
+    fn the_first_difference_is_reported_with_its_place() {
         for (want, got, told) in [
             (
                 json!([1, {"a": [2]}]),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_told() {
+    fn a_missing_key_is_reported() {
         let told = difference(&json!({"a": 1}), &json!({"b": 1}), false);
         assert_eq!(told.as_deref(), Some("$: the key a is missing"));
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_no_query_server_is_one_error() {
+    fn a_command_that_is_not_a_query_server_is_one_error() {
         let mut report = Report::new(vec!["x".into()], "none", false);
         report.problem = Some("it exited & \"died\"".into());
         let text = junit(&report);

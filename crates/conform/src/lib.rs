@@ -1,7 +1,7 @@
 //! Conformance: does a command answer as a query server of CouchDB should?
 //!
-//! SUMMARY   [`suite`] holds the cases, [`peer`] is what they are played against, [`play`] plays one, [`run`] many,
-//!           [`report`] adds up what came out, by ability; [`junit`] writes that as XML.
+//! SUMMARY   [`suite`] holds the cases, [`peer`] is what they run against, [`play`] plays one, [`run`] many,
+//!           [`report`] adds up the results, by ability; [`junit`] writes that as XML.
 //! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within
 //!           its deadline with a verdict, and leaves no child.
 //! CALLED    By `settee conform` and by tests.

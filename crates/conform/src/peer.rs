@@ -1,4 +1,4 @@
-//! What a case is played against.
+//! What a case runs against.
 //!
 //! SUMMARY   [`Target`] is what is tested; [`Peer`] is one query server of it, prompted line by line. Implementors
 //!           decide how one is started, and which of its lines are errors.

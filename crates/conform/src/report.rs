@@ -1,4 +1,4 @@
-//! What came out of all cases, added up by ability.
+//! The results of all cases, added up by ability.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use child::Spawner;
 /// How many cases are played at a time.
 const WIDTH: usize = 4;
 
-/// After so many cases of an ability in which the command fell silent, the others are not played.
+/// After this many cases of an ability in which the command fell silent, the others are not played.
 const SILENCES_MAX: usize = 3;
 
 /// What is tested, and how patiently.

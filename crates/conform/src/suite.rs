@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_case_is_one_and_has_a_name_of_its_own() {
+    fn every_built_in_case_is_valid_and_has_a_unique_name() {
         for language in LANGUAGES {
             let cases = cases(language).unwrap();
             let names: HashSet<&str> = cases.iter().map(|case| case.id.as_str()).collect();

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-/// How many bytes of a string are looked at together.
+/// How many bytes of a string are checked together.
 const WORD_BYTES: usize = 8;
 
 const ONES: u64 = u64::from_ne_bytes([1; WORD_BYTES]);

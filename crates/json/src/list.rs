@@ -59,7 +59,7 @@ pub struct JsonListBuilder {
 }
 
 impl JsonListBuilder {
-    /// Begins with room for so many bytes of elements, if that is known.
+    /// Begins with room for that many bytes of elements, if that is known.
     pub fn with_room(bytes: usize) -> Self {
         Self {
             array: String::with_capacity(bytes),

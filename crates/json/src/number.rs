@@ -51,7 +51,7 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
     }
 }
 
-/// Replaces a float by the exact decimal text of the double that it stands for.
+/// Replaces a float by the exact decimal text of its double.
 ///
 /// An integer's text is exact already. Below 2^53 the shortest text of a double is between the
 /// same integers as the double itself, and in the order of doubles: that is exact enough.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_float_is_the_double_it_stands_for() {
+    fn a_float_is_the_exact_text_of_its_double() {
         assert_eq!(key("0.1"), key("0.1000000000000000055"));
         assert_eq!(key("9007199254740993.0"), key("9007199254740992"));
         assert!(key("1e23") < key("100000000000000000000000"));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_an_error() {
+    fn only_an_object_is_accepted() {
         for text in ["", "[]", "1", "null", "{", r#"{"a":}"#, r#"{"a":1} 2"#] {
             assert!(RawObject::parse(text).is_err(), "{text}");
         }

@@ -1,7 +1,7 @@
 //! The end of an object whose text comes in pieces.
 //!
 //! SUMMARY   [`ObjectEnd::find`] is asked again whenever more of the text has come.
-//! PROMISES  Each byte is looked at once.
+//! PROMISES  Each byte is read once.
 //! LIMITS    It follows brackets and strings only: whether the object is well formed, the parser says.
 
 /// Looks for the end of an object, and goes on where it stopped when there was too little.

@@ -1,4 +1,4 @@
-//! Texts of others, as people are shown them.
+//! Foreign texts, made safe to show.
 
 /// Says whether a character must not reach a terminal or a page from a text of others: it moves the cursor, ends the
 /// line (also U+2028 and U+2029), or turns the direction of what is around it.
@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_the_cursor_or_turns_the_direction_is_not_shown() {
+    fn control_and_bidi_characters_are_not_shown() {
         for hidden in [
             '\0', '\n', '\u{1b}', '\u{7f}', '\u{80}', '\u{9b}', '\u{9f}', '\u{61c}', '\u{200f}',
             '\u{2028}', '\u{202e}', '\u{2066}', '\u{2069}',

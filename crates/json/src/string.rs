@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// What stands for half a surrogate pair.
+/// The replacement for half a surrogate pair.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
 /// Returns the characters of a string, which is given with its quotation marks.
@@ -75,7 +75,7 @@ pub fn replace_halves(json: &str) -> Cow<'_, str> {
     Cow::Owned(replaced + rest)
 }
 
-/// Reads what comes after `\u`: returns the character, which two escapes may stand for, and what follows. None: no
+/// Reads what comes after `\u`: returns the character, which may take two escapes, and what follows. None: no
 /// digits come.
 fn unicode(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = code_unit(digits)?;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_stand_for_their_characters_and_halves_of_pairs_for_a_replacement() {
+    fn escapes_are_decoded_and_lone_surrogates_replaced() {
         for (quoted, expected) in [
             (r#""""#, ""),
             (
@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_parser_reads_is_read_as_it_reads_it(text in any::<String>()) {
+        fn strings_are_read_as_the_parser_reads_them(text in any::<String>()) {
             let mut quoted = serde_json::json!(text).to_string();
             prop_assert_eq!(unescape(&quoted), text.as_str());
             let escape = |unit: u16| format!("\\u{unit:04X}");

@@ -225,7 +225,7 @@ fn some(quantity: Quantity, scope: &Scope, value: &str) -> Result<bool, MatchErr
     }
 }
 
-/// After so many elements that take too long, the answer is that error.
+/// After this many elements that take too long, the answer is that error.
 const UNDECIDED_MAX: usize = 3;
 
 /// Whether a selector holds of some value. The error of one counts only if it holds of no other.
@@ -274,6 +274,6 @@ fn begins_with(value: &str, prefix: &str) -> bool {
     if !text.starts_with(prefix) {
         return false;
     }
-    // As in Erlang's string:prefix/2, only the prefix's last character is looked at with what follows.
+    // As in Erlang's string:prefix/2, only the prefix's last character is checked with what follows.
     text[last..].graphemes(true).next() == Some(&prefix[last..])
 }

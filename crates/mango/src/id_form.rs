@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn an_invalid_selector_is_refused() {
         for selector in [
             json!({"$and": 1}),
             json!({"$not": []}),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn how_deep_a_selector_may_be_is_frozen_too() {
+    fn the_depth_limit_of_selectors_is_frozen_too() {
         let fits = |depth: usize, around: fn(Value) -> Value| {
             let selector = (0..depth).fold(json!({"a": 1}), |inner, _| around(inner));
             id_form(selector.as_object().unwrap()).is_ok()

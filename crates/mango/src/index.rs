@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_values_of_all_fields_as_they_stand() {
+    fn a_row_has_the_values_of_all_fields_unchanged() {
         let document = r#"{"_id":"x","a":1.0,"b":{"c":[1, "\u0061"]},"d":null}"#;
         for (fields, expected) in [
             (r#"{"a":"asc"}"#, "[[[1.0],null]]"),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_definition_says_why() {
+    fn an_invalid_definition_is_refused_with_a_reason() {
         for (definition, words) in [
             ("[]", "is an object"),
             ("\"function(doc) {}\"", "is an object"),

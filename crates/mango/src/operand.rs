@@ -40,7 +40,7 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Prepares the value that a JSON text stands for.
+    /// Prepares the value of a JSON text.
     pub(crate) fn new(text: &str, order: Order) -> Self {
         let kind = kind_of(text);
         let bytes = match (order, kind) {

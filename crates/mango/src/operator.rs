@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_once_and_the_negation_of_a_negation_is_the_operator() {
+    fn names_are_unique_and_a_double_negation_is_the_operator() {
         for operator in OPERATORS {
             let of_name = OPERATORS.iter().filter(|other| other.name == operator.name);
             assert_eq!(of_name.count(), 1, "{}", operator.name);

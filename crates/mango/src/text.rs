@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scalar_is_there_under_its_escaped_name() {
+    fn every_scalar_has_an_entry_under_its_escaped_name() {
         let document = json!({"_id": "d", "é": {"a b": 1.5}, "t": true, "n": null});
         let expected = json!([
             ["$fieldnames", "$default", []],

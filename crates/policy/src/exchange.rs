@@ -1,7 +1,7 @@
 //! Whether most requests to a pool start a process, because more databases are in use than it has processes.
 //!
-//! SUMMARY   [`ExchangeWatch::look`] takes after each start what a pool has counted so far, and says once in
-//!           a period that it is so.
+//! SUMMARY   [`ExchangeWatch::look`] takes after each start what a pool has counted so far, and reports it once
+//!           in a period.
 //! PROMISES  Pure. Says nothing of fewer than [`REQUESTS_MIN`] requests in a period, nor of starts that fill
 //!           a pool.
 //! CALLED    By the manager, for the pool of each process that starts.
@@ -158,7 +158,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn more_databases_than_processes_are_said_once_a_period_while_it_lasts() {
+    fn more_databases_than_processes_are_reported_once_a_period() {
         // Ten calls a second for three minutes.
         let said = said(30, 20, Reuse::Database, SECOND / 10, 1800);
         let times: Vec<_> = said.iter().map(|(second, _)| *second).collect();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_said_any_more_when_it_is_over() {
+    fn the_report_ends_with_its_cause() {
         let mut watch = ExchangeWatch::default();
         let all = |requests, starts, replaced| Exchanges {
             requests,

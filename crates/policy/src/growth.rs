@@ -1,7 +1,7 @@
-//! Whether something that should keep its size grows.
+//! Detects growth of something that should keep its size.
 //!
-//! SUMMARY   Every look brings how large it is; [`Growth`] remembers what it was within the last [`GROWN_WITHIN`].
-//! PROMISES  It has grown when it is twice as large as it was then at the smallest, and [`GROWN_BY`] larger: so what is small may grow.
+//! SUMMARY   Every sample brings the size; [`Growth`] remembers the sizes of the last [`GROWN_WITHIN`].
+//! PROMISES  It has grown when it is twice as large as its minimum of that time, and [`GROWN_BY`] larger: small sizes may grow.
 //! LIMITS    One size is remembered for each [`REMEMBERED_EVERY`].
 
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ mod tests {
     const MEBIBYTE: u64 = 1 << 20;
 
     #[test]
-    fn what_doubles_within_an_hour_has_grown_until_it_keeps_its_size_for_one() {
+    fn a_size_that_doubles_within_an_hour_has_grown_until_it_is_stable_for_an_hour() {
         let mut growth = Growth::default();
         let mut note = |minute: u64, mebibytes: u64| {
             let at = Timestamp::ZERO + Duration::from_secs(60 * minute);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_may_grow_and_what_shrinks_has_not_grown() {
+    fn small_sizes_may_grow_and_shrinking_is_not_growth() {
         let mut growth = Growth::default();
         let at = |second| Timestamp::ZERO + Duration::from_secs(second);
         assert_eq!(growth.note(at(0), 0), None);

@@ -1,8 +1,8 @@
 //! How much counters went up lately.
 //!
-//! SUMMARY   Every look brings what a counter says; [`Increases`] remembers what it said within the last [`WITHIN`].
-//! PROMISES  A counter that restarts, as that of a pool that was made again, has gone up by what it says.
-//! LIMITS    A counter that is not looked at for [`WITHIN`] is forgotten.
+//! SUMMARY   Every sample brings the value of a counter; [`Increases`] remembers the values of the last [`WITHIN`].
+//! PROMISES  A counter that restarts, as that of a recreated pool, has gone up by its value.
+//! LIMITS    A counter without a sample for [`WITHIN`] is forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Increases {
 
 impl Increases {
     /// Takes what a counter of something says now. Returns by how much it went up within the last [`WITHIN`]; of a
-    /// counter that is looked at for the first time nothing is known.
+    /// counter that is sampled for the first time nothing is known.
     pub fn note(&mut self, now: Timestamp, counter: &'static str, of: &str, count: u64) -> u64 {
         let said = self.said.entry((counter, of.to_owned())).or_default();
         if said.back().is_some_and(|(_, last)| *last > count) {
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_within_the_last_minute_is_told() {
+    fn increases_of_the_last_minute_are_reported() {
         let mut increases = Increases::default();
         let mut note = |second, count| increases.note(at(second), "died", "js", count);
         assert_eq!(note(0, 100), 0, "nobody knows when these were");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_has_gone_up_by_what_it_says() {
+    fn a_counter_that_was_reset_has_grown_by_its_value() {
         let mut increases = Increases::default();
         increases.note(at(0), "died", "js", 100);
         assert_eq!(increases.note(at(2), "died", "js", 4), 4);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_nobody_looks_at_are_forgotten() {
+    fn counters_that_are_not_read_are_forgotten() {
         let mut increases = Increases::default();
         increases.note(at(0), "died", "js", 1);
         increases.note(at(30), "died", "py", 1);

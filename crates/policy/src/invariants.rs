@@ -119,7 +119,7 @@ impl Invariant {
             Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => {
-                "while a pool is throttled, whoever waits there can be served, or has time until the next try"
+                "every waiter of a throttled pool can be served, or has time until the next try"
             }
             Self::Pm23 => {
                 "all processes are counted, and nobody waits for a place that is free or can be made"
@@ -144,7 +144,7 @@ impl Invariant {
             Self::Pm2 => Pool(processes::idle_indexes_are_exact),
             Self::Pm3 => Pools(processes::assignments_are_unique),
             Self::Pm4 => Pools(requests::requests_are_in_one_place),
-            Self::Pm5 => Pool(requests::nobody_waits_in_vain),
+            Self::Pm5 => Pool(requests::no_next_waiter_could_be_served),
             Self::Pm6 => Pool(requests::teaching_is_owned),
             Self::Pm7 => Pool(requests::openings_are_owned),
             Self::Pm8 => Pool(processes::tags_are_respected),
@@ -160,7 +160,7 @@ impl Invariant {
             Self::Pm19 => Pools(requests::roaming_waiters_are_where_they_should_be),
             Self::Pm20 => Pool(pools::removed_is_removed),
             Self::Pm21 => Pool(pools::ages_are_listed),
-            Self::Pm22 => Pool(requests::nobody_hopes_in_vain),
+            Self::Pm22 => Pool(requests::every_throttled_waiter_can_be_served),
             Self::Pm23 => Pools(pools::ceiling_is_kept),
             Self::Pm24 => Pools(processes::tenants_are_apart),
             Self::Pm25 => Pool(requests::uses_are_counted),

@@ -97,7 +97,7 @@ mod tests {
     };
 
     #[test]
-    fn who_shakes_hands_counts_as_a_client() {
+    fn a_handshake_counts_as_a_client() {
         let mut listening = Listening::default();
         assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::Yes);
         assert_eq!(listening.may_accept(4, &BOUNDS), MayAccept::Full);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_are_read_and_what_is_none_says_nothing() {
+    fn gauges_are_read_and_missing_ones_are_ignored() {
         let psi = "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\nfull avg10=99.00 avg60=0.00\n";
         assert_eq!(stalled(psi), Some(12.5));
         for text in [
@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn a_level_moves_by_a_step_with_a_cause_and_rests_between_the_marks(
+        fn a_level_moves_stepwise_with_a_cause_and_rests_between_the_marks(
             readings in prop::collection::vec((prop::option::of(-10.0..120.0_f64), prop::option::of(0.0..100.0_f64)), 0..200)
         ) {
             let mut governor = Governor::default();

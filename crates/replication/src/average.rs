@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A [`FailureAverage`] takes the fraction of each call that was wasted, from 0 to
 //!           1, and says whether the next call is worth making.
-//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] all the same, so that a
+//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] nevertheless, so that a
 //!           changed situation is noticed.
 //! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
 //! DIFFERS   The averages are of the whole replication there and here, but four workers that ask
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long calls are left out before one is tried again.
+/// How long calls are skipped before one is retried.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
 /// An exponential moving average of the fraction of a call that was wasted.
@@ -30,7 +30,7 @@ impl FailureAverage {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: wasted is what has to be read by itself all the same.
+    /// For `_bulk_get`: wasted is what has to be read by itself nevertheless.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }
@@ -50,12 +50,12 @@ impl FailureAverage {
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
 
-    /// Counts a call of which `in_vain` of `all` brought nothing. A call about nothing tells
+    /// Counts a call of which `wasted` of `all` brought nothing. A call about nothing tells
     /// nothing.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
-    pub(crate) fn count(&mut self, in_vain: usize, all: usize, now: Instant) {
+    pub(crate) fn count(&mut self, wasted: usize, all: usize, now: Instant) {
         if all > 0 {
-            let share = in_vain as f64 / all as f64;
+            let share = wasted as f64 / all as f64;
             self.average += self.weight * (share - self.average);
             self.last_call = Some(now);
         }
@@ -66,10 +66,10 @@ impl FailureAverage {
 mod tests {
     use super::*;
 
-    fn settled(in_vain: usize, all: usize) -> f64 {
+    fn settled(wasted: usize, all: usize) -> f64 {
         let mut average = FailureAverage::of_bulk_get();
         let now = Instant::now();
-        (0..100).for_each(|_| average.count(in_vain, all, now));
+        (0..100).for_each(|_| average.count(wasted, all, now));
         average.average
     }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_target_is_soon_not_asked_what_it_misses() {
+    fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
         let now = Instant::now();
         let mut average = FailureAverage::of_revs_diff();
         let mut calls = 0;

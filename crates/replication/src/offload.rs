@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 /// The most bytes that are worked on before other tasks have a turn.
 const LIGHT_BYTES: usize = 512 << 10;
 
-/// Does work on so many bytes.
+/// Does work on that many bytes.
 pub(crate) async fn offload<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

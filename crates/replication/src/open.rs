@@ -1,4 +1,4 @@
-//! Opening databases, and asking about them.
+//! Opens databases, and reads their information.
 //!
 //! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Texts of errors are
 //!           those of couch_replicator_scheduler_job.
@@ -13,7 +13,7 @@ use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_
 use super::filter::param_text;
 use super::seq::Seq;
 
-/// How often the question for the number of changes to come is tried again: little depends on it.
+/// How often the question for the number of changes to come is retried: little depends on it.
 const PENDING_RETRIES: u32 = 3;
 
 /// What a database says about itself.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_says_where_it_stands_and_since_when_it_lives() {
+    async fn a_database_reports_its_sequence_and_its_start_time() {
         let info = opened(200, INFO).await.unwrap();
         assert_eq!(info.update_seq.as_json(), r#""7-abc""#);
         assert_eq!(info.instance_start_time, "123");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_database_is_refused_in_couchdbs_words() {
+    async fn a_missing_database_is_refused_in_couchdbs_words() {
         for (status, body, start) in [
             (
                 401,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_target_is_made_with_its_parameters_whatever_comes_of_it() {
+    async fn a_target_is_created_with_its_parameters_and_most_failures_are_ignored() {
         for status in [200, 201, 202, 400, 405, 412] {
             let server = Server::start(move |request| match request.nth {
                 0 => Answer::new(status, "{}"),

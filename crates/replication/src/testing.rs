@@ -245,7 +245,7 @@ pub(crate) fn logger() -> slog::Logger {
     slog::Logger::root(slog::Discard, slog::o!())
 }
 
-/// Returns an endpoint for a URL, after changes to its settings. Silence is 20 s at most, and nothing is tried again.
+/// Returns an endpoint for a URL, after changes to its settings. Silence is 20 s at most, and nothing is retried.
 pub(crate) fn endpoint(
     url: &str,
     change: impl FnOnce(&mut HttpConfig, &mut HttpSettings),
@@ -264,7 +264,7 @@ pub(crate) fn endpoint_of(
     http.endpoint(spec, settings).unwrap()
 }
 
-/// Silence is 20 s at most, and nothing is tried again.
+/// Silence is 20 s at most, and nothing is retried.
 pub(crate) fn settings() -> HttpSettings {
     HttpSettings {
         connection_timeout: Duration::from_secs(20),

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`DocumentStore`] is the interface of [`RedbStore`](super::redb::RedbStore), a file of one process, and of
 //!           the store in PostgreSQL, which several daemons share. One suite of tests holds for all.
-//! PROMISES  A write that was answered is there, whatever happens to the process afterwards. Writers of one document
-//!           are put in a row: each but the first meets a conflict.
+//! PROMISES  An acknowledged write is durable, whatever happens to the process afterwards. Writers of one document
+//!           are serialized: each but the first meets a conflict.
 //! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
 
 use std::fmt;
@@ -136,7 +136,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()>;
 
     /// Removes deleted documents for good: of those deleted after the update `after`, at most `limit`
-    /// are looked at, and removed if they were deleted before `before`, in seconds since 1970.
+    /// are checked, and removed if they were deleted before `before`, in seconds since 1970.
     fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged>;
 
     /// Gives what is free in the store back to the system, if that is much. Returns how many bytes that

@@ -16,7 +16,7 @@ pub enum StoreError {
     #[error("{0}")]
     Unstorable(String),
     /// The thread has ended: the service ends.
-    #[error("the store is closed, for the service is shutting down")]
+    #[error("the store is closed: the service is shutting down")]
     Closed,
 }
 
@@ -180,8 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_refuses_a_file_is_told_by_its_cause_and_nobody_is_told_to_move_what_is_whole()
-     {
+    fn a_refused_file_is_reported_by_its_cause_and_an_intact_file_is_never_to_be_moved() {
         const EROFS: i32 = 30;
         const ENOSPC: i32 = 28;
         const EFBIG: i32 = 27;

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_read_again() {
+    async fn what_is_written_can_be_read_back() {
         let bytes = written().await;
         let (head, rows) = read(&bytes).unwrap();
         assert_eq!((&*head.uuid, head.seq, head.secrets), ("f00d", 7, true));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_export_with_any_bit_wrong_or_cut_anywhere_or_with_more_behind_it_is_refused() {
+    async fn an_export_that_is_damaged_truncated_or_followed_by_more_is_refused() {
         let whole = written().await;
         for at in 0..whole.len() {
             for bit in 0..8 {

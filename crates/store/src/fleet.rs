@@ -139,7 +139,7 @@ pub struct IdTaken {
     pub by: DocId,
 }
 
-/// What became of replication ids that were to be noted, in the order asked.
+/// The results of noting replication ids, in the order of the request.
 pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 
 /// What daemons share.

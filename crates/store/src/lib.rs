@@ -1,4 +1,4 @@
-//! What outlives the service: replicator documents, the server's uuid, which jobs are paused.
+//! What survives the service: replicator documents, the server's uuid, which jobs are paused.
 //!
 //! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: of a file in [`redb`], or of a
 //!           PostgreSQL database that several services share.

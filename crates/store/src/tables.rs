@@ -23,7 +23,7 @@ pub struct Import {
 pub enum Imported {
     /// There was none of this id.
     Created,
-    /// The same document is there already.
+    /// The same document already exists.
     Unchanged,
     /// Another one is there, and stays.
     Conflict,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whichever
 //!           came first: a new store takes the uuid of the file, and a store without a file writes it.
-//! PROMISES  The file is there whole, and on the disk, or not at all.
+//! PROMISES  The file is complete and on the disk, or does not exist.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_kept_and_what_is_none_counts_for_nothing() {
+    fn a_uuid_is_kept_and_an_invalid_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::File(folder.path().join("deeper/s.redb"));
         let file = beside(&place).unwrap();

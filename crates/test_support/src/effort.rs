@@ -1,4 +1,4 @@
-//! How much the tests do that could go on for ever.
+//! The effort of tests that could run forever.
 
 /// Returns how much a random, load or chaos test does: `short`, or `long` if `SETTEE_TESTS=long` asks for all of it.
 ///

@@ -1,4 +1,4 @@
-//! What is left of children: looks at the system's table of processes.
+//! Leftovers of children in the system's process table.
 //!
 //! LIMITS    Reads `/proc`, so Linux only. A zombie whose parent is not this program is not ours to
 //!           reap and does not count.

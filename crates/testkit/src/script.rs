@@ -38,7 +38,7 @@ pub enum Step {
     CloseOutput,
     /// Closes its standard input.
     CloseInput,
-    /// Starts a child of its own that keeps its output open and lives for ever.
+    /// Starts a child of its own that keeps its output open and lives forever.
     Grandchild,
     /// Leaves a mark, see [`crate::ScriptedChild::reached`].
     Mark(&'static str),

@@ -27,13 +27,13 @@ impl Account {
         Self(RefCell::new(in_flight.share(sender)))
     }
 
-    /// Counts so many bytes; false if there is no room for them.
+    /// Counts that many bytes; false if there is no room for them.
     pub(super) fn set(&self, bytes: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         self.0.borrow_mut().set(counted).is_ok()
     }
 
-    /// Counts so many bytes if they are fewer than before.
+    /// Counts that many bytes if they are fewer than before.
     pub(super) fn set_less(&self, bytes: usize) {
         if self.0.borrow().bytes() > bytes {
             // To count less is never refused.

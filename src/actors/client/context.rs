@@ -38,7 +38,7 @@ pub(crate) struct ClientContext {
     pub(crate) ddocs: Arc<KnownDdocs>,
     /// Whether the daemon is drained.
     pub(crate) drain: Drain,
-    /// Who is let in, where that is asked.
+    /// Who may log in; unused where no login is required.
     pub(crate) authority: Arc<Authority>,
     /// The processes that connections hold.
     pub(crate) held: AllHeld,

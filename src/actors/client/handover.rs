@@ -110,7 +110,7 @@ impl Client {
         // Takes one of each process's end, and of each order to stop.
         let (signals, told) = mpsc::unbounded_channel();
         let relay = pipes
-            .ok_or_else(|| io::Error::other("two descriptors have to come with the line"))
+            .ok_or_else(|| io::Error::other("the line must carry two descriptors"))
             .and_then(|pipes| {
                 let session: Rc<Session> = Rc::clone(&self.session);
                 let down = ctx.address().recipient();

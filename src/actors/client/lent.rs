@@ -32,10 +32,10 @@ pub(crate) struct Lending {
     pub want: Want,
     /// How long it may work on a line; `None` is its own timeout.
     pub prompt_timeout: Option<Duration>,
-    /// How long the client may hold it without asking it anything, or without taking the answers;
-    /// `None` is for ever.
+    /// How long the client may hold it without sending it a prompt, or without taking the answers;
+    /// `None` is forever.
     pub client_timeout: Option<Duration>,
-    /// How long the client may hold it at all; `None` is for ever.
+    /// How long the client may hold it at all; `None` is forever.
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until it has one or is refused.
     pub claim: Option<Claim>,
@@ -86,7 +86,7 @@ impl Drop for EndCount {
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
-/// tables tell what is lent and who waits.
+/// tables tell loans and waiters.
 async fn get_claimed_proc(
     caller: &Caller,
     want: &Want,
@@ -225,7 +225,7 @@ impl Client {
 }
 
 /// It is time to look whether the client asks anything. A message through the mailbox, since whatever
-/// reads from the client is looked at anew after one.
+/// reads from the client is checked anew after one.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LookAtIdleness;
@@ -272,7 +272,7 @@ impl Handler<EndSession> for Client {
 
 fn idle_too_long(limit: Duration) -> ErrorReply {
     let reason = format!(
-        "the connection held a process for {} s without asking it anything",
+        "the connection held a process for {} s without sending it a prompt",
         limit.as_secs_f64()
     );
     ErrorReply::answer("timeout", &reason, Fault::Client)

@@ -1,4 +1,4 @@
-//! The way in for clients on TCP: they say who they are before anything else.
+//! The login of clients on TCP, before anything else.
 //!
 //! SUMMARY   [`take_first`] takes lines of a connection that is not admitted yet, [`log_in`] the call
 //!           `auth` of any.

@@ -50,19 +50,19 @@ use policy::attach::turn_is_over;
 use policy::pool::{Phase, ReturnStatus};
 use policy::time::Timestamp;
 
-/// Lines without an answer beyond which no more are read.
+/// Most unanswered lines; then reading pauses.
 const LINES_UNANSWERED_MAX: usize = 256;
 
 /// The same as a size, in bytes. One line of any size is always taken.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Answers that the client has not taken beyond which nothing more is read, in bytes.
+/// Most unread answers, in bytes; then reading pauses.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How long the client may take to read its last answers when it is not the one who ends.
+/// How long the client may take to read its last answers when the service ends the conversation.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 
-/// The exit status of a process that a signal ended is this and the signal, as a shell shows it.
+/// Added to a signal it makes the exit status, as in a shell.
 const SIGNALLED: i32 = 128;
 
 /// What a relay knows of its client.
@@ -70,13 +70,13 @@ const SIGNALLED: i32 = 128;
 pub(super) struct RelayTerms {
     /// Which processes serve it.
     pub(super) want: Want,
-    /// How long a process is kept that has no line to answer.
+    /// How long an idle process is kept.
     pub(super) idle_max: Duration,
-    /// How long the client waits for an answer, until its `reset` tells.
+    /// How long the client waits for an answer, unless its `reset` says otherwise.
     pub(super) patience: Duration,
 }
 
-/// What an actor sends its relay.
+/// Messages of an actor to its relay.
 pub(super) enum Signal {
     /// A process that it had has ended.
     ProcessDown,
@@ -84,12 +84,12 @@ pub(super) enum Signal {
     Stop,
 }
 
-/// A line of the client's without an answer.
+/// An unanswered line of the client.
 struct Unanswered {
     line: Bytes,
     command: Option<Command>,
     came: Instant,
-    /// None until a process has it.
+    /// `None` until a process has it.
     answer: Option<Answer>,
 }
 
@@ -130,10 +130,10 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Takes the pipes of a client, which may have stood before another service.
+    /// Takes the pipes of a client, which another service may have served before.
     ///
     /// # Errors
-    /// They are none, or the event loop has no room for them; what the client has taught has no room.
+    /// They are not pipes, the event loop has no room for them, or the lessons of the client are too large.
     pub(super) fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
@@ -179,7 +179,7 @@ impl Relay {
 
     /// Serves the client until its input ends, it reads no more, or its process ends by itself.
     pub(super) async fn run(mut self) -> TunnelEnd {
-        // A process is made ready while the client is still busy with its own start.
+        // A process is prepared while the client still starts.
         self.ask();
         loop {
             let event = std::future::poll_fn(|cx| self.poll_event(cx)).await;
@@ -235,10 +235,10 @@ impl Relay {
         });
         match self.loan {
             Loan::None => self.ask(),
-            // It was asked for before this line said how long the client waits.
+            // It was requested before this line set the client's timeout.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
-            // It is sent when the others have had their turn.
+            // It is sent after the others' turn.
             Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
             Loan::Held(_) => self.send(),
         }
@@ -265,7 +265,7 @@ impl Relay {
         }
     }
 
-    /// Sends the process every line that it has not got.
+    /// Sends the process every line that it does not have.
     fn send(&mut self) {
         let Loan::Held(held) = &self.loan else { return };
         for unanswered in self.unanswered.iter_mut().skip(self.sent) {
@@ -288,7 +288,7 @@ impl Relay {
                 self.send();
                 None
             }
-            // Otherwise its manager is started again.
+            // Otherwise its manager restarts.
             Err(CallError::GetProc(GetProcError::ShuttingDown))
                 if self.session.services.is_stopping() =>
             {
@@ -315,7 +315,7 @@ impl Relay {
         }
     }
 
-    /// Says why there is no process, and which limit is in the way.
+    /// Says why there is no process, and which limit was reached.
     fn explain(&self, error: CallError) -> ErrorReply {
         let (
             CallError::GetProc(
@@ -344,7 +344,7 @@ impl Relay {
         ErrorReply::answer(class.name, &reason, class.fault)
     }
 
-    /// Answers the oldest line with an error, and sees to the next one.
+    /// Answers the oldest line with an error, and continues with the next one.
     fn refuse_head(&mut self, error: &ErrorReply) {
         let Some(head) = self.unanswered.pop_front() else {
             return;
@@ -358,7 +358,7 @@ impl Relay {
         }
     }
 
-    /// Lets go of the process; lines that it has not answered are for the next one.
+    /// Releases the process; its unanswered lines are for the next one.
     fn part_with_process(&mut self) {
         self.sent = 0;
         self.unanswered
@@ -408,7 +408,7 @@ impl Relay {
     }
 
     /// The process has ended. Where it did so by itself, the client ends as its process did; where the
-    /// service or the system ended it, another one goes on from where the client is.
+    /// service or the system ended it, another one continues from where the client is.
     fn process_down(&mut self) -> Option<TunnelEnd> {
         let Loan::Held(held) = &self.loan else {
             return None;
@@ -427,7 +427,7 @@ impl Relay {
             return Some(TunnelEnd::over(&gone));
         }
         self.part_with_process();
-        // What was in hand is lost; its progress is unknown.
+        // Work in progress is lost; its state is unknown.
         self.refuse_head(&gone.into());
         None
     }
@@ -440,8 +440,8 @@ impl Relay {
         }
     }
 
-    /// Ends because the service does, and tells what another one needs to go on. After a part of an answer
-    /// nobody can.
+    /// Ends with the service, and returns the state for another one; after a part of an answer there is
+    /// none.
     async fn stop(mut self) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
         let flushed = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
@@ -455,10 +455,10 @@ impl Relay {
     fn too_long(&mut self) -> TunnelEnd {
         let error = ErrorReply::line_too_long(self.session.line_bytes_max());
         self.output.push(&last_line(&error));
-        TunnelEnd::ended("was ended over a line that is too long")
+        TunnelEnd::ended("was ended because of a line that is too long")
     }
 
-    /// Ends with last words, which are written as far as the client takes them.
+    /// Ends with last words, written as far as the client reads them.
     async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
         // In time or not: the client learns how it ended.

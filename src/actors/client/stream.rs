@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[actix_rt::test]
-    async fn the_other_end_of_tcp_is_asked_whether_it_is_still_there() {
+    async fn tcp_keepalive_is_on() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connect = TcpStream::connect(listener.local_addr().unwrap());
         let _client = connect.await.unwrap();

@@ -17,7 +17,7 @@ use crate::messages::proc_manager::Lease;
 use crate::messages::process::{ProcShared, PromptError};
 use policy::pool::{Condition, ReturnStatus};
 
-/// What became of a tunnel's process.
+/// The outcome of a tunnel's process.
 #[derive(Default, Serialize)]
 pub(super) struct TunnelEnd {
     alive: bool,
@@ -64,7 +64,7 @@ impl TunnelEnd {
         }
     }
 
-    /// Lets a client with this patience go on with the conversation at another service.
+    /// Lets a client with this patience continue with the conversation at another service.
     pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
         self.patience_ms = resume.is_some().then_some(patience.as_millis());
         self.resume = resume;

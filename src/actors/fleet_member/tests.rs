@@ -505,7 +505,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
 }
 
 #[actix_rt::test]
-async fn of_two_documents_that_ask_for_the_same_on_two_daemons_one_fails() {
+async fn of_two_documents_with_the_same_replication_on_two_daemons_one_fails() {
     let world = World::of(0).await;
     world.write("a", 1).await;
     world.write("b", 1).await;
@@ -580,7 +580,7 @@ async fn a_member_whose_documents_fail_ends_and_its_leases_with_it() {
 }
 
 #[actix_rt::test]
-async fn of_epochs_whose_answers_are_lost_nothing_is_left_once_one_is_taken() {
+async fn epochs_whose_answers_were_lost_are_removed_once_one_is_taken() {
     let world = World::of(2).await;
     let one = world.start("one");
     // It has asked for nothing yet.

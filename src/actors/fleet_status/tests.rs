@@ -352,7 +352,7 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
 }
 
 #[actix_rt::test]
-async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_who_may() {
+async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_authorized_users() {
     let (fleet, one, two) = two().await;
     let body =
         json!({"source": "http://s.example/x", "target": "http://t.example/x", "continuous": true});
@@ -453,7 +453,7 @@ async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the
 }
 
 #[actix_rt::test]
-async fn while_the_database_does_not_answer_lists_go_on_from_memory_and_say_how_old_they_are() {
+async fn while_the_database_does_not_answer_lists_come_from_memory_and_say_how_old_they_are() {
     let (fleet, one, two) = two().await;
     fleet.set_down(true);
     let grows = async {
@@ -476,7 +476,7 @@ async fn while_the_database_does_not_answer_lists_go_on_from_memory_and_say_how_
 }
 
 #[actix_rt::test]
-async fn a_daemon_that_begins_anew_is_shown_and_counted_once_and_two_of_one_address_are_two() {
+async fn a_restarted_daemon_is_counted_once_and_two_of_one_address_twice() {
     let fleet = FakeFleet::new();
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     let name = DaemonName {
@@ -548,7 +548,7 @@ async fn tells(member: &Member, expected: Value) {
 }
 
 #[actix_rt::test]
-async fn what_is_wrong_at_a_daemon_is_told_by_all_for_as_long_as_it_lives() {
+async fn problems_of_a_daemon_are_reported_by_all_for_as_long_as_it_lives() {
     let fleet = FakeFleet::new();
     let (one, two) = ("one.example:5984", "two.example:5984");
     let first = Member::start(&fleet, one, Epoch(1));
@@ -587,7 +587,7 @@ async fn what_is_wrong_at_a_daemon_is_told_by_all_for_as_long_as_it_lives() {
 }
 
 #[actix_rt::test]
-async fn what_stays_wrong_is_written_again_three_times_a_minute() {
+async fn lasting_problems_are_written_again_three_times_a_minute() {
     let fleet = FakeFleet::new();
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     tokio::time::pause();

@@ -1,12 +1,12 @@
-//! Which replications have a live run, whichever scheduler started it.
+//! Replications with a live run, whichever scheduler started it.
 //!
-//! SUMMARY   A run takes its replication's id in [`LiveRuns`] and has it until nothing is left of it. Who
-//!           wants to start another one waits for that, by a monitor.
+//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until nothing is left of it. A
+//!           later run waits for that, by a monitor.
 //! PROMISES  It outlives schedulers and their supervisors: a run of a scheduler that failed, or one that
 //!           was killed and is not gone, keeps its successor waiting, and nobody else.
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global`, for as long as
 //!           it lives.
-//! DIFFERS   There, who finds the name taken fails with `already_started`.
+//! DIFFERS   There, a job that finds the name taken fails with `already_started`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

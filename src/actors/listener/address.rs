@@ -1,7 +1,7 @@
 //! A TCP address that the service listens on.
 //!
-//! SUMMARY   [`bind_address`] takes the address before anything is started, so that a service that cannot
-//!           have it says so and ends; those who accept on it get a handle each time they are started.
+//! SUMMARY   [`bind_address`] takes the address before anything is started, so that a service whose address
+//!           is unavailable says so and ends; each started listener gets a handle.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_connections_wait_to_be_accepted_as_was_asked_for() {
+    fn the_backlog_has_the_requested_length() {
         let bound = bind_address("[server] http", ([127, 0, 0, 1], 0).into(), 300).unwrap();
         let address = bound.tcp_address().unwrap();
         let waiting: Vec<TcpStream> = (0..250)

@@ -72,7 +72,7 @@ impl InheritedError {
             }
             Self::Twice(_) => "make a socket unit with one ListenStream= for each listener",
             Self::Unusable { .. } => {
-                "pass a stream socket that listens: Unix as 'socket' and 'http-socket', TCP as 'http', 'https', 'tcp' and 'tls'"
+                "pass a listening stream socket: Unix as 'socket' and 'http-socket', TCP as 'http', 'https', 'tcp' and 'tls'"
             }
         }
     }
@@ -132,7 +132,7 @@ impl Inherited {
         let bound = match self.0.borrow_mut().remove(name) {
             None => return Ok(None),
             Some(Passed::Unix(listener)) => Bound::passed_unix(listener, path),
-            Some(Passed::Tcp(_)) => Err(io::Error::other("it is no Unix socket")),
+            Some(Passed::Tcp(_)) => Err(io::Error::other("it is not a Unix socket")),
         };
         bound.map(Some).map_err(InheritedError::unusable(name))
     }
@@ -146,7 +146,7 @@ impl Inherited {
         let bound = match self.0.borrow_mut().remove(name) {
             None => return Ok(None),
             Some(Passed::Tcp(listener)) => Bound::passed_tcp(listener),
-            Some(Passed::Unix(_)) => Err(io::Error::other("it is no TCP socket")),
+            Some(Passed::Unix(_)) => Err(io::Error::other("it is not a TCP socket")),
         };
         bound.map(Some).map_err(InheritedError::unusable(name))
     }
@@ -160,8 +160,8 @@ impl Inherited {
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,
-                "effect" => "whoever connects to it waits",
-                "remedy" => "have the configuration name that listener, or take the socket's unit away");
+                "effect" => "clients that connect to it wait",
+                "remedy" => "configure that listener, or remove the socket's unit");
         }
     }
 }

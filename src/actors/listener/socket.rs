@@ -202,7 +202,7 @@ pub(crate) async fn clear(path: &Path) -> Result<(), SocketError> {
         })
     };
     if !found.file_type().is_socket() {
-        return not_ours("what stands there is no socket, and is left alone");
+        return not_ours("it is not a socket, and is left alone");
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
         return not_ours("the socket there belongs to another user, and is left alone");

@@ -37,7 +37,7 @@ fn tell(process: &mut OsProcess) {
         let now = process.context.clock.now();
         warn_repeating!(process.context.log, process.backend.stopped, now, "query server was stopped";
             "signal" => by,
-            "effect" => "it is not dead and is still counted, but answers nobody",
+            "effect" => "it still counts as a process, but answers nobody",
             "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");
     }
 }

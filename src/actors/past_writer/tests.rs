@@ -159,7 +159,7 @@ async fn a_request_has_five_hundred_pasts_of_one_owner_at_most() {
 }
 
 #[actix_rt::test]
-async fn what_was_not_saved_is_tried_again_unless_there_is_something_later() {
+async fn unsaved_pasts_are_retried_unless_a_later_one_exists() {
     let saves = Saves::default();
     let writer = saves.writer();
     saves.failures.set(2);
@@ -176,7 +176,7 @@ async fn what_was_not_saved_is_tried_again_unless_there_is_something_later() {
 }
 
 #[actix_rt::test]
-async fn so_many_jobs_wait_and_no_more() {
+async fn waiting_pasts_are_bounded() {
     let saves = Saves::default();
     let writer = saves.writer();
     (0..=WAITING_MAX).for_each(|n| note(&writer, &format!("d{n}"), 1, 0));
@@ -186,7 +186,7 @@ async fn so_many_jobs_wait_and_no_more() {
 }
 
 #[actix_rt::test]
-async fn nobody_waits_for_a_writer_whose_store_is_closed() {
+async fn a_closed_store_makes_nobody_wait() {
     tokio::time::pause();
     let save = |_, _| std::future::ready(Err(StoreError::Closed));
     let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));

@@ -1,4 +1,4 @@
-//! Which layers of the pools' cells hold: told once, shown by `status`.
+//! Which layers of the pools' cells are in force: logged once, shown by `status`.
 //!
 //! PROMISES  Each cell is tried once, at the start and when the first pool gets it. What is missing is
 //!           logged once, with what to do; pools without a cell are named.
@@ -69,8 +69,8 @@ impl PoolCells {
                   "pool" => names,
                   "effect" => "their functions may do whatever the service may: read its files and \
                                passwords, end it, use the network",
-                  "remedy" => "take sandbox = \"off\" out of the configuration; what a command needs can \
-                               be named with read_paths, env and network");
+                  "remedy" => "remove sandbox = \"off\"; grant what a command needs with read_paths, env and \
+                               network");
         }
     }
 
@@ -100,7 +100,7 @@ impl PoolCells {
               "pool" => self.names(|other| Arc::ptr_eq(other, cell)),
               "error" => text,
               "effect" => effect,
-              "remedy" => "docs/cells.md tells what each layer takes; with sandbox = \"strict\" no \
+              "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
                            process is started without one");
     }
 }

@@ -1,7 +1,7 @@
 //! What is logged about pools: the first starts one by one, then a summary a minute for each pool; failing
 //! starts, stress, too few processes for the databases; the end of a pool.
 //!
-//! PROMISES  Under any load a pool has so many records of starts and then one a minute. What was counted is logged, at
+//! PROMISES  Under any load a pool has a bounded number of records of starts and then one a minute. What was counted is logged, at
 //!           the latest when the pool is gone or the manager ends. A warning names the command, how it ended, its
 //!           last words, what it means for clients and what to do. One that repeats is given once in 1000 seconds
 //!           for each pool.
@@ -116,8 +116,8 @@ impl Told {
                 warn_repeating!(log, self.stressed, now, "pool is under stress";
                     "pool" => name,
                     "limit" => limit,
-                    "effect" => "processes are started with stress on until 1000 seconds after the \
-                                 last time at the limit",
+                    "effect" => "processes start with stress on until 1000 s after the pool \
+                                 was last at its limit",
                     "remedy" => remedy);
             }
             PoolEvent::SpawnRefused(why) => {

@@ -177,7 +177,7 @@ mod tests {
     use policy::pool::PoolId;
 
     #[test]
-    fn no_state_lasts_longer_than_the_process_has_lived() {
+    fn no_state_is_older_than_its_process() {
         let id = ProcId {
             pool: PoolId(0),
             number: 1,

@@ -20,7 +20,7 @@ use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
 /// What a process has done that did not answer the `reset` after another holder with `true`.
-const RESET_FAILED: &str = "an answer to reset that is not true";
+const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The commands of one message that are not answered yet.
 pub(super) struct UnansweredPrompt {
@@ -178,7 +178,7 @@ impl Unanswered {
         };
         self.count -= 1;
         head.unless_true = false;
-        // Before its holder hears of it, and gives it back.
+        // Before its holder learns of it, and gives it back.
         if self.count == 0 && fence.is_some() {
             self.shared.set_left_reset(fence);
         }

@@ -136,7 +136,7 @@ impl ReplicationJob {
         }
         checkpoints.idle = 0;
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
-            // When the one at hand is made it goes on from there.
+            // When the one at hand is made it continues from there.
             return;
         };
         let through = checkpoints.progress.through().clone();

@@ -1,4 +1,4 @@
-//! How a run begins: both databases are opened, and it is found out where to go on.
+//! How a run begins: it opens both databases, and finds where to resume.
 //!
 //! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
 

@@ -4,7 +4,7 @@
 //!           is notified of each end by the task's own handle, also of a panic.
 //! PROMISES  The job learns of a batch before a worker gets it; a worker reports that it is done
 //!           before it takes another. Only a reader and a manager that say so are at an end: one
-//!           that is gone never looks as if everything were replicated.
+//!           that vanished never looks as if everything were replicated.
 //! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.
 
 use std::cell::{Cell, RefCell};
@@ -171,7 +171,7 @@ impl Drop for Parts {
     }
 }
 
-/// Subscribes to the source's server, if the replication is to hear of changes from there.
+/// Subscribes to the source's server, if the replication is to learn of changes from there.
 fn subscription(
     start: &JobStart,
     ctx: &Context<ReplicationJob>,

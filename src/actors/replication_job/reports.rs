@@ -1,4 +1,4 @@
-//! The reports of a job: that it began, how far it is, that it is over.
+//! The reports of a job: start, progress, end.
 //!
 //! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once a [`PERIOD`].
 //! PROMISES  The last event is [`JobNews::Ended`], exactly once, also when the job is dropped or
@@ -68,7 +68,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let crash = Crash::JobDied("it ended without a word".to_owned());
+        let crash = Crash::JobDied("it ended without a report".to_owned());
         self.tell(JobNews::Ended(JobEnd::Crashed(crash)));
     }
 }

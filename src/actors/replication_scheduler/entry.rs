@@ -27,7 +27,7 @@ pub(super) struct JobEntry {
     pub(super) replication: Arc<Replication>,
     /// What its runs ask before each checkpoint.
     pub(super) guard: CheckpointGuard,
-    /// Whose past is saved; none where nobody would go on with it.
+    /// Whose past is saved; none where nobody would continue with it.
     pub(super) past_of: Option<Arc<PastOf>>,
     /// How far it is, or was when it ran last.
     pub(super) progress: Option<Arc<JobProgress>>,

@@ -130,7 +130,7 @@ impl ReplicationScheduler {
         pasts.has(&of.doc).then(|| (pasts, DocId::clone(&of.doc)))
     }
 
-    /// Notes that other daemons have something to hear of a job.
+    /// Notes that other daemons have something to learn of a job.
     fn note_changed(&self, id: &ReplicationId) {
         let id = job_id(id);
         match self.entries.get(&id).map(JobEntry::own_doc) {

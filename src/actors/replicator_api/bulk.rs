@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is reported and
 //!           stops no other. What was done stays when the caller goes away.
-//! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
+//! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler learns of it.
 //!           An order to a job of another daemon is left for that one. A document without a job is written anew, for
 //!           whichever daemon has it.
 //!           An order waits until all jobs are known, and says how many documents it could not wait for.
@@ -110,7 +110,7 @@ impl ToOrder {
     }
 }
 
-/// What became of an order to one job.
+/// The result of an order for one job.
 type Outcome = Result<Ordered, ReplicatorError>;
 
 /// What is to be done.
@@ -518,7 +518,7 @@ fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
         Ok(Ordered::Done) => (None, String::new()),
         Ok(Ordered::Told(daemon)) => (Some(daemon.to_string()), String::new()),
         Ok(Ordered::Kept) => {
-            let reason = "no daemon has it now: the next one that has it goes by that";
+            let reason = "no daemon has it now: the next owner applies it";
             (None, reason.to_owned())
         }
         Err(error) => (None, error.to_string()),

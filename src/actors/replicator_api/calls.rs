@@ -1,4 +1,4 @@
-//! Calls of `_replicate`: a replication without a document is begun, waited for, cancelled.
+//! Calls of `_replicate`: start, await and cancel a replication without a document.
 //!
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1.
 
@@ -15,7 +15,7 @@ use crate::replicator::document::Person;
 use replication::id::ReplicationId;
 use replication::spec::{CallBody, Replication, UserCtx};
 
-/// What came of a call of `_replicate`.
+/// The result of a call of `_replicate`.
 #[derive(Clone, Debug)]
 pub(crate) enum Replicated {
     /// A one-shot replication has done its work: the members beside `ok`.
@@ -85,7 +85,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// For who did not ask for it, and is no administrator, a job is not there.
+    /// A job is visible to its owner and to administrators only.
     async fn cancel(
         &self,
         id: ReplicationId,

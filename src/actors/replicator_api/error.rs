@@ -1,4 +1,4 @@
-//! Why a request about replications is not answered as it wants.
+//! Errors of requests about replications.
 
 use crate::otp::registered_name::NoProc;
 use replication::crash::Crash;

@@ -1,4 +1,4 @@
-//! What this daemon knows of the others of its fleet: which there are, their problems, and the state of their jobs.
+//! What this daemon knows of the others of its fleet: their addresses, problems and jobs.
 //!
 //! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What they report of
 //!           documents is with [`DocStates`], so that states, counts and pages are right for all.
@@ -99,7 +99,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Finds former epochs of daemons that began anew. Whoever is heard of later has only the same address.
+    /// Finds former epochs of restarted daemons. Of two daemons with one address, the one that reported later is current.
     fn note_superseded(&mut self, own: Option<Epoch>) {
         let there = self.daemons.values().filter(|row| row.is_there);
         let superseded: Vec<Epoch> = there
@@ -231,7 +231,7 @@ impl Fleet {
                 self.memory().has_failed = read.is_err();
             }
         };
-        // The list goes on with what is there, and says how old that is.
+        // The list continues with what is there, and says how old that is.
         drop(timeout(LIST_WAIT, reading).await);
     }
 

@@ -1,7 +1,7 @@
 //! Lists of jobs: which are selected, in which order, and how many have the same reason.
 //!
 //! SUMMARY   [`ReplicatorApi::each_selected`] walks over the jobs; lists and orders are made of it.
-//! PROMISES  Who may not see all jobs sees their own.
+//! PROMISES  A user who may not see all jobs sees their own.
 //! LIMITS    The scheduler is asked for [`JOBS_MAX`] jobs at a time. Of all others than those that are shown, a list
 //!           keeps a name and a time.
 

@@ -1,7 +1,7 @@
-//! Orders to other daemons of a fleet: how they are left, and what becomes of those that were left for this one.
+//! Orders between daemons of a fleet: leaving them for others, and executing those left for this one.
 //!
-//! PROMISES  What an order sets of a document's job is kept before the order is left: an owner that comes later
-//!           goes by it. Rights were checked where the request arrived.
+//! PROMISES  What an order sets of a document's job is kept before the order is left: a later owner applies
+//!           it. Rights were checked where the request arrived.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct OrderBody {
     from: String,
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ordered {
     /// It is carried out.

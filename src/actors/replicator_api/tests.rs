@@ -169,7 +169,7 @@ async fn an_order_says_how_many_documents_it_could_not_wait_for() {
 }
 
 #[actix_rt::test]
-async fn what_the_scheduler_does_not_know_any_more_fails_and_stops_no_other() {
+async fn an_order_for_a_forgotten_job_fails_and_stops_no_other() {
     let api = start(3).await;
     let order = BulkOrder {
         order: BulkOrderName::Delete,

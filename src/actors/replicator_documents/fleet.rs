@@ -40,7 +40,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 /// What there is where the store is shared.
 pub(super) struct FleetPart {
     notes: Rc<JobNotes>,
-    /// Who hears of documents that can be given back.
+    /// Is notified of documents that can be released.
     member: Option<Recipient<DocStopped>>,
     /// How long the job of the document that is being given back may take to stop.
     stop_within: Option<Duration>,
@@ -73,7 +73,7 @@ impl ClaimedReader {
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_told, true) {
                         warn!(self.log, "documents that were claimed cannot be read"; "error" => %error,
-                              "effect" => "it is tried again; their replications begin later");
+                              "effect" => "it is retried; their replications begin later");
                     }
                     actix_rt::time::sleep(STORE_WAIT).await;
                 }

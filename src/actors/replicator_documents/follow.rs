@@ -74,7 +74,7 @@ pub(super) async fn follow(
 }
 
 /// Waits until somebody has opened the store: a service that only lends processes needs none. One
-/// that is there already and could not be opened is tried again.
+/// that already exists and could not be opened is retried.
 async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
     while updates.borrow_and_update().is_none() {
         tokio::select! {

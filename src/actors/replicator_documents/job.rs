@@ -1,4 +1,4 @@
-//! From replications to jobs: finds out an id, hands the jobs to the scheduler.
+//! From replications to jobs: computes an id, and adds the job to the scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_job_has_the_past_of_its_row_unless_the_document_asks_for_something_else() {
+    async fn a_job_has_the_past_of_its_row_unless_the_replication_changed() {
         let log = Logger::root(Discard, o!());
         let http = Http::new(crate::replicator::http_config(&Default::default()), &log)
             .expect("there are no files to read");

@@ -1,6 +1,6 @@
-//! Writes what became of a replication into its document.
+//! Writes the outcome of a replication into its document.
 //!
-//! PROMISES  A document that asks for something else by then, or is no longer owned, is left as it is.
+//! PROMISES  A document that was changed by then, or is no longer owned, is left unchanged.
 //! SOURCE    couch_replicator_docs: update_rep_doc/3.
 
 use std::rc::Rc;
@@ -45,7 +45,7 @@ pub(super) async fn write(
             Err(error) if error != StoreError::Closed => {
                 if wait == WAIT_MIN {
                     error!(log, "the outcome of a replication cannot be written";
-                           "document" => &doc, "error" => %error, "effect" => "it is tried again");
+                           "document" => &doc, "error" => %error, "effect" => "it is retried");
                 }
                 actix_rt::time::sleep(wait).await;
                 wait = (wait * 2).min(WAIT_MAX);

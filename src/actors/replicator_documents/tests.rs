@@ -18,7 +18,7 @@ use test_support::eventually;
 const DOCUMENTS: usize = 600;
 
 #[actix_rt::test]
-async fn a_start_asks_what_is_kept_of_the_jobs_of_many_documents_at_once() {
+async fn a_start_reads_the_kept_state_of_many_jobs_at_once() {
     let log = Logger::root(Discard, o!());
     let states: Arc<DocStates> = Arc::default();
     let watcher = Arc::clone(&states);

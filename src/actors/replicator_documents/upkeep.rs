@@ -53,7 +53,7 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
             Err(StoreError::Closed) => return,
             Err(error) if !std::mem::replace(&mut is_told, true) => {
                 warn!(log, "deleted documents cannot be removed from the store"; "error" => %error,
-                      "effect" => "it is tried again; the file stays larger than it has to be");
+                      "effect" => "it is retried; the file stays larger than necessary");
             }
             done => is_told &= done.is_err(),
         }

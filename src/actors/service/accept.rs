@@ -60,7 +60,7 @@ pub(crate) struct Entrance {
     /// What is reported, and where.
     told: RefCell<ServiceWarnings>,
     pause: RefCell<AcceptPause>,
-    /// Those who were let in and have no process yet.
+    /// Accepted connections that have no process yet.
     pub claims: Claims,
     /// Whether processes are started with stress on now.
     stress: Cell<bool>,

@@ -1,4 +1,4 @@
-//! Those who were let in and have no process yet.
+//! Accepted connections that have no process yet.
 //!
 //! SUMMARY   [`Claims`] counts the [`Claim`]s of one service; a connection drops its claim when it has
 //!           its process, is refused, or ends.

@@ -3,8 +3,8 @@
 //! SUMMARY   A service whose pool has nothing to spare asks for a process like any other client, in
 //!           the name of the connection that it is about to accept: the [`QueuePlace`] is handed to that
 //!           connection.
-//! PROMISES  One that is dropped leaves the queue, and what it was granted goes back at once, as
-//!           it came, unused.
+//! PROMISES  One that is dropped leaves the queue, and its loan is returned at once,
+//!           unused.
 //! CALLED    By [`super::accept`], one at a time for each service.
 //! SOURCE    Postfix master leaves connections in the system's queue; its processes serve this service only.
 //! DIFFERS   Here other clients wait for the same processes, so a service queues with them.

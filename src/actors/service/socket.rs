@@ -110,7 +110,7 @@ impl ServiceSocket {
 
 /// What to do about [`missing_folder`].
 pub(crate) const MAKE_FOLDER: &str =
-    "make the folder, readable by whom the service is for, or correct the path";
+    "create the folder, readable by the service's clients, or correct the path";
 
 /// Returns that the folder of a Unix socket is not there, if so.
 pub(crate) fn missing_folder(path: &Path) -> Option<String> {
@@ -142,7 +142,7 @@ impl From<SocketError> for Failure {
         let (kind, remedy) = match &error {
             SocketError::InUse(_) => (
                 io::ErrorKind::AddrInUse,
-                "stop who answers there, or name another path",
+                "stop the program that answers there, or name another path",
             ),
             _ => (
                 io::ErrorKind::PermissionDenied,

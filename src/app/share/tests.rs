@@ -107,7 +107,7 @@ fn max_jobs(config: &Config) -> u64 {
 }
 
 #[actix_rt::test]
-async fn what_one_daemon_is_told_holds_for_all_also_for_those_that_start_later() {
+async fn a_setting_of_one_daemon_applies_to_all_and_to_later_ones() {
     let fleet = Arc::new(FakeFleet::default());
     let (one, two) = (Daemon::start(&fleet, ""), Daemon::start(&fleet, ""));
     one.set("replicator", "max_jobs", Some("7")).await.unwrap();
@@ -134,7 +134,7 @@ async fn what_one_daemon_is_told_holds_for_all_also_for_those_that_start_later()
 }
 
 #[actix_rt::test]
-async fn of_two_changes_at_once_the_last_one_counts_for_both_daemons() {
+async fn two_concurrent_changes_settle_on_the_last_one_at_both_daemons() {
     let fleet = Arc::new(FakeFleet::default());
     let (one, two) = (Daemon::start(&fleet, ""), Daemon::start(&fleet, ""));
     for number in 0..20 {
@@ -157,7 +157,7 @@ async fn of_two_changes_at_once_the_last_one_counts_for_both_daemons() {
 }
 
 #[actix_rt::test]
-async fn what_is_wrong_is_not_written_and_what_is_a_daemons_own_is_not_shared() {
+async fn invalid_settings_are_not_written_and_local_ones_not_shared() {
     let fleet = Arc::new(FakeFleet::default());
     let one = Daemon::start(&fleet, "");
     one.set("replicator", "max_jobs", Some("many"))
@@ -178,7 +178,7 @@ async fn what_is_wrong_is_not_written_and_what_is_a_daemons_own_is_not_shared() 
 }
 
 #[actix_rt::test]
-async fn a_setting_that_a_daemon_cannot_take_leaves_what_it_has_until_it_can() {
+async fn a_daemon_keeps_its_old_setting_until_it_can_apply_the_new_one() {
     let fleet = Arc::new(FakeFleet::default());
     let (one, two) = (
         Daemon::start(&fleet, "[pools.a]\nlanguage = \"query\"\n"),
@@ -199,7 +199,7 @@ async fn a_setting_that_a_daemon_cannot_take_leaves_what_it_has_until_it_can() {
 }
 
 #[actix_rt::test]
-async fn what_the_database_does_not_take_is_not_applied() {
+async fn a_setting_that_the_database_refuses_is_not_applied() {
     let fleet = Arc::new(FakeFleet::default());
     let one = Daemon::start(&fleet, "");
     let before = max_jobs(&one.config.borrow());

@@ -83,7 +83,7 @@ fn verdict(changes: &[Change]) -> Result<(), CliError> {
         return Ok(());
     }
     let message = format!(
-        "a reload would be refused, for a restart is needed for {}",
+        "a reload would be refused: a restart is needed for {}",
         keys.join(", ")
     );
     Err(CliError::new(

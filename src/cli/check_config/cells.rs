@@ -36,13 +36,13 @@ impl Findings {
         let mut hints = Vec::new();
         if !self.programless.is_empty() {
             hints.push(
-                "a command's program is its whole path, or is found in PATH, and is readable by others, as \
-                 docs/cells.md tells",
+                "give the program by its whole path or in PATH, and make it readable by others \
+                 (docs/cells.md)",
             );
         }
         if !self.lacking.is_empty() {
             hints.push(
-                "make the layers possible as docs/cells.md tells, or set sandbox = \"standard\" for these \
+                "provide the layers (docs/cells.md), or set sandbox = \"standard\" for these \
                  pools",
             );
         }

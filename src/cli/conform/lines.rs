@@ -1,4 +1,4 @@
-//! What `settee conform` tells people: the language, a line a case, and a summary by ability.
+//! The output of `settee conform`: the language, a line a case, and a summary by ability.
 //!
 //! PROMISES  A case is one line, whatever the command printed.
 

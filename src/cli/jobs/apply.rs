@@ -1,4 +1,4 @@
-//! `settee jobs apply`: has the service hold the documents that a file describes.
+//! `settee jobs apply`: makes the service's documents those that a file describes.
 //!
 //! SUMMARY   Reads the file, asks servers for their databases where it says so, compares with what the service has,
 //!           shows the plan, asks, and writes. A second run finds nothing to do; one that was interrupted goes on.
@@ -196,7 +196,7 @@ async fn databases(
         )
     })?;
     let failed = |error: String| {
-        let hint = "see that the server is there and lets this user list its databases";
+        let hint = "check that the server runs and lets this user list its databases";
         CliError::at(Exit::TryAgain, place(), error, hint)
     };
     let log = Logger::root(Discard, o!());
@@ -260,7 +260,7 @@ fn wrong(path: &Path, mistakes: &[Mistake]) -> CliError {
 fn foreign(ids: &[String], mark: &str) -> CliError {
     /// Documents that are named.
     const NAMED_MAX: usize = 10;
-    let line = |id: &String| format!("document {id} is there, and was not made from this file");
+    let line = |id: &String| format!("document {id} exists, and was not made from this file");
     let mut lines: Vec<String> = ids.iter().take(NAMED_MAX).map(line).collect();
     if ids.len() > NAMED_MAX {
         lines.push(format!("and {} more", ids.len() - NAMED_MAX));
@@ -316,7 +316,7 @@ fn all_docs(after: Option<&str>) -> String {
     with_query("/_replicator/_all_docs", query)
 }
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Deserialize)]
 struct Written {
     id: String,

@@ -308,11 +308,13 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
     let age = age
         .map(|age| {
             let age = duration(age * 1000);
-            format!("; other daemons' as they were {age} ago, for the database does not answer")
+            format!(
+                "; those of other daemons as of {age} ago, because the database does not answer"
+            )
         })
         .unwrap_or_default();
     let loading = if answer["loading"] == true {
-        "; more to come: the service still reads its documents after its start"
+        "; incomplete: the service is still loading its documents"
     } else {
         ""
     };
@@ -419,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_when_nobody_knows_which_documents_were_refused() {
+    fn refused_documents_with_forgotten_names_are_reported_as_such() {
         assert_eq!(known_refused(0, 0), "0 documents refused");
         assert_eq!(
             known_refused(25, 20),
@@ -477,7 +479,7 @@ s/c -> t/d  paused    30.0s         -        -        -        -         -  paus
         assert_eq!(summary(&json!({"total_rows": 0}), Some(0)), "0 jobs\n");
         assert_eq!(
             summary(&json!({"total_rows": 1, "loading": true}), Some(1)),
-            "1 job; more to come: the service still reads its documents after its start\n"
+            "1 job; incomplete: the service is still loading its documents\n"
         );
     }
 

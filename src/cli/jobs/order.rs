@@ -123,7 +123,7 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
         return CliError::at(Exit::TryAgain, socket, what, GIVE_AGAIN);
     }
     let what = if answer.missing.is_empty() {
-        "no job fits".to_owned()
+        "no job matches".to_owned()
     } else {
         format!("no such job: {}", printable(&answer.missing.join(", ")))
     };
@@ -140,7 +140,7 @@ fn unknown(answer: &BulkAnswer) -> String {
         0 => "jobs".to_owned(),
         some => format!("the jobs of {}", count(some, "document", "documents")),
     };
-    format!("{jobs} are not known yet, for the service still reads its documents after its start")
+    format!("{jobs} are not known yet: the service is still loading its documents")
 }
 
 /// Asks the user whether all these jobs are meant.
@@ -154,8 +154,8 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         if answer.total == 1 {
             return Ok(true);
         }
-        let message = format!("this would {verb} {jobs}, and nobody is there to be asked");
-        let hint = "say --yes if that is meant; --dry-run shows them by reason";
+        let message = format!("this would {verb} {jobs}, and there is no terminal to ask");
+        let hint = "confirm with --yes; --dry-run shows them by reason";
         return Err(CliError::new(Exit::Usage, message, hint));
     }
     let shown = &answer.groups[..answer.groups.len().min(GROUPS_SHOWN)];
@@ -240,7 +240,7 @@ fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliE
     if !json {
         let told = match answer.told {
             0 => String::new(),
-            told => format!("; {} of them told to other daemons, which do it", told),
+            told => format!("; {} of them passed to other daemons", told),
         };
         text += &format!("{} {done}{told}\n", count(answer.done, "job", "jobs"));
     }

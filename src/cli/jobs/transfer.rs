@@ -1,10 +1,10 @@
 //! `settee jobs export` and `import`: one file of replications, for a backup, a restore, or a move to another store.
 //!
 //! SUMMARY   An export is of one moment, while the service runs. An import reads the whole file and verifies it before
-//!           the first row is written: to the running service, which gets the documents that it has not, or with
-//!           `--replace` in the place of a whole store.
+//!           the first row is written: to the running service, which gets the documents that it lacks, or with `--replace`
+//!           as a whole store.
 //! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file that its owner alone can
-//!           read. A file is there whole and on the disk, or not at all.
+//!           read. A file is complete and on the disk, or does not exist.
 //! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time. What is no plain
 //!           file is held in memory, at most [`INPUT_BYTES_MAX`] bytes.
 
@@ -232,7 +232,7 @@ impl<'a> Input<'a> {
     }
 
     fn wrong(&self, what: &str) -> CliError {
-        let hint = "nothing was imported: name an export that is whole";
+        let hint = "nothing was imported: name a complete export";
         CliError::at(Exit::Data, self.path.display(), what, hint)
     }
 }
@@ -242,7 +242,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     if line.trim().is_empty() {
         return Ok(None);
     }
-    let mut doc = DocMembers::parse(line).map_err(|error| format!("no JSON object: {error}"))?;
+    let mut doc = DocMembers::parse(line).map_err(|error| format!("not a JSON object: {error}"))?;
     let id = doc.text("_id").ok_or("it has no _id")?;
     let job = doc.remove("_job");
     doc.retain(|name, _| !matches!(name, "_id" | "_rev"));
@@ -294,7 +294,7 @@ pub(super) async fn import(
     let head = match head {
         Some(head) if head.secrets => head,
         _ => {
-            let what = "it has not all of a store: credentials, or revisions, are missing";
+            let what = "it is not a full export: credentials, or revisions, are missing";
             let hint = "export with --secrets, or import it without --replace";
             return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
         }
@@ -354,7 +354,7 @@ async fn send(
                 "{refused} of {} were not imported",
                 count(sent, "document", "documents")
             ),
-            "the list says why; `settee jobs apply` changes documents that are there",
+            "the list says why; `settee jobs apply` changes existing documents",
         )),
     }
 }

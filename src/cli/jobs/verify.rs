@@ -149,7 +149,7 @@ async fn documents(
     loop {
         let mut answer: Value = service.get(&query.path()).await?;
         if answer["loading"] == true {
-            let what = "the service still reads its documents after its start";
+            let what = "the service is still loading its documents";
             return Err(CliError::new(
                 Exit::TryAgain,
                 what,
@@ -176,7 +176,7 @@ async fn documents(
     }
     if found.is_empty() {
         let hint = "`settee jobs` lists them";
-        return Err(CliError::new(Exit::NotFound, "no job fits", hint));
+        return Err(CliError::new(Exit::NotFound, "no job matches", hint));
     }
     Ok(found)
 }

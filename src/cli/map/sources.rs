@@ -140,7 +140,11 @@ fn modules(directory: &Path, check: Check, depth: usize) -> Result<Library, CliE
     };
     if depth > MODULE_DEPTH_MAX {
         let what = format!("more than {MODULE_DEPTH_MAX} directories deep");
-        return Err(wrong(directory, what, "look for a link that leads back"));
+        return Err(wrong(
+            directory,
+            what,
+            "look for a symbolic link to a parent directory",
+        ));
     }
     for entry in fs::read_dir(directory).map_err(unlisted)? {
         let path = entry.map_err(unlisted)?.path();

@@ -1,7 +1,7 @@
-//! Who replicates: part of the id under which checkpoints are found again.
+//! The replicator's identity: part of the id under which checkpoints are found.
 //!
 //! SUMMARY   The id is kept in a file beside the store ([`uuid_file`]), so that the command needs no
-//!           service: a replication that either of them ran goes on from its checkpoints with the other.
+//!           service: a replication that either of them ran continues from its checkpoints with the other.
 //! PROMISES  The same user has the same id every time; a file that cannot be written is reported.
 
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
             if let Err(error) = uuid_file::write(&file, &uuid) {
                 warn!(log, "the id of this user cannot be kept";
                     "file" => file.display().to_string(), "error" => %error,
-                    "effect" => "the next run looks at everything again");
+                    "effect" => "the next run compares everything again");
             }
             uuid
         }

@@ -121,7 +121,7 @@ impl Options {
         ] {
             if let Some(text) = text {
                 body[name] = serde_json::from_str(text).map_err(|error| {
-                    let message = format!("--{} is no JSON: {error}", name.replace('_', "-"));
+                    let message = format!("--{} is not JSON: {error}", name.replace('_', "-"));
                     usage(message, "write a JSON object")
                 })?;
             }
@@ -170,7 +170,7 @@ fn ids(text: &str) -> Result<Vec<String>, CliError> {
         return Ok(text.split(',').map(str::to_owned).collect());
     }
     serde_json::from_str(text).map_err(|error| {
-        let message = format!("--doc-ids is no JSON array of texts: {error}");
+        let message = format!("--doc-ids is not a JSON array of texts: {error}");
         usage(message, "write '[\"a\",\"b\"]', or a,b")
     })
 }
@@ -281,7 +281,7 @@ mod tests {
             assert!(
                 error
                     .to_string()
-                    .contains("--doc-ids is no JSON array of texts"),
+                    .contains("--doc-ids is not a JSON array of texts"),
                 "{error}"
             );
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_json_is_checked() {
+    fn json_options_are_validated() {
         for wrong in [["--selector", "{"], ["--source-header", "x"]] {
             assert_eq!(body(&wrong).expect_err("it is wrong").code, Exit::Usage);
         }

@@ -7,8 +7,8 @@ use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::Cause;
 
-pub(super) const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
-pub(super) const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";
+pub(super) const GIVE_PASSWORD: &str = "give the name and password of a user who may do this, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
+pub(super) const CORRECT_FILTER: &str = "check that the source has the filter, its design document and its view, and that its parameters are given";
 
 /// What to correct where a request fails however often it is made.
 pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
@@ -39,19 +39,19 @@ pub(super) fn explain(crash: &Crash) -> CliError {
         }
         crash if crash.code() == Some(404) => (
             Exit::Data,
-            "see that the database is still there; then run this again: it goes on from its checkpoint",
+            "check that the database still exists; then run this again: it continues from its checkpoint",
         ),
         Crash::FilterFailed(_) => (
             Exit::Data,
-            "correct the filter at the source; then run this again: it goes on from its checkpoint",
+            "correct the filter at the source; then run this again: it continues from its checkpoint",
         ),
         Crash::DocWriteFailed { .. } => (
             Exit::Data,
-            "look at the document and the target; then run this again: it goes on from its checkpoint",
+            "look at the document and the target; then run this again: it continues from its checkpoint",
         ),
         crash => crash.cause().and_then(settings_to_correct).unwrap_or((
             Exit::TryAgain,
-            "run this again later: it goes on from its checkpoint",
+            "run this again later: it continues from its checkpoint",
         )),
     };
     CliError::new(code, crash.to_string(), hint)

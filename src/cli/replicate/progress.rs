@@ -1,4 +1,4 @@
-//! How far a replication is, on standard error when that is a terminal.
+//! The progress of a replication, on standard error when that is a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ mod tests {
     use replication::seq::Seq;
 
     #[test]
-    fn what_is_left_is_counted_down_between_the_answers_of_the_source() {
+    fn pending_changes_are_counted_down_between_the_answers_of_the_source() {
         let mut left = Left::default();
         let mut at = |pending, missing_checked| {
             left.after(&JobProgress {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_tells_counts_rates_and_what_is_to_come() {
+    fn the_line_shows_counts_rates_and_pending_changes() {
         let stats = |number| Stats {
             docs_written: number,
             missing_checked: number,

@@ -1,4 +1,4 @@
-//! Documents that the target did not take: in a file, one a line.
+//! Documents that the target refused: in a file, one a line.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

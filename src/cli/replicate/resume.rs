@@ -1,7 +1,7 @@
-//! How far a comparison has come, in a file: `--resume FILE`.
+//! The progress of a comparison, in a file: `--resume FILE`.
 //!
 //! SUMMARY   The first line names what is compared, each further one is a [`Step`]. The file of a comparison that
-//!           was interrupted is read, told again and gone on with; that of a complete one is removed.
+//!           was interrupted is read, reported again and continued; that of a complete one is removed.
 //! PROMISES  A file that is no such file, or of another comparison, is not touched. A last line that was not written
 //!           whole counts as not written: its step is done again.
 
@@ -48,7 +48,7 @@ pub(super) struct Resumed {
 }
 
 impl ResumeFile {
-    /// Opens the file, or makes it. `tell` hears of each step that is in it.
+    /// Opens the file, or makes it. `tell` learns of each step that is in it.
     ///
     /// # Errors
     /// The file cannot be read or written, or is of something else.
@@ -85,7 +85,7 @@ impl ResumeFile {
         }
         // Another program's file without a line end.
         if whole == 0 && !line.is_empty() {
-            return Err(none(path, "is no file of a comparison"));
+            return Err(none(path, "is not a file of a comparison"));
         }
         file.set_len(whole).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -126,7 +126,7 @@ fn require(compared: &Compared, line: &[u8], path: &Path) -> Result<(), CliError
     match serde_json::from_slice::<Compared>(line) {
         Ok(known) if known == *compared => Ok(()),
         Ok(_) => Err(none(path, "is of another comparison")),
-        Err(_) => Err(none(path, "is no file of a comparison")),
+        Err(_) => Err(none(path, "is not a file of a comparison")),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_comparison_goes_on_behind_its_last_whole_line() {
+    fn an_interrupted_comparison_resumes_after_its_last_complete_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let compared = Compared::new("a".to_owned(), false);

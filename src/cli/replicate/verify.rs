@@ -1,4 +1,4 @@
-//! Compares both sides of a replication, and tells what the target lacks.
+//! Compares both sides of a replication, and reports what the target lacks.
 //!
 //! SUMMARY   [`Run::compare`] opens both databases, has them compared by [`Verifier`], prints a line for each
 //!           difference as it is found, and a sum at the end.
@@ -222,7 +222,7 @@ impl<'a> Report<'a> {
                     "the target differs from the source in {}",
                     count(number(total), "place", "places")
                 ),
-                "what is missing comes with a replication without checkpoints: --no-checkpoints",
+                "to copy what is missing, replicate without checkpoints: --no-checkpoints",
             )),
         }
     }

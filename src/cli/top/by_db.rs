@@ -15,7 +15,7 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
     let text =
         std::fs::read_to_string(file).map_err(|error| CliError::io(file.display(), &error))?;
     serde_json::from_str(&text).map_err(|error| {
-        let hint = "it takes what settee top --by-db --json has printed";
+        let hint = "give it the output of settee top --by-db --json";
         CliError::at(Exit::Data, file.display(), error, hint)
     })
 }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_since_a_saved_value_is_the_difference() {
+    fn costs_since_a_saved_value_are_the_difference() {
         let before = page("1", "2", &[("a", 5), ("idle", 7)]);
         let now = page("1", "3", &[("a", 9), ("idle", 7), ("new", 2)]);
         let expected = page("2", "3", &[("a", 4), ("new", 2)]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn where_counting_began_anew_all_is_told_with_its_beginning() {
+    fn costs_are_shown_whole_if_counting_restarted_since_the_saved_value() {
         let before = page("1", "2", &[("a", 5)]);
         let now = page("2.5", "3", &[("a", 1)]);
         assert_eq!(added(now.clone(), &before), now);

@@ -131,10 +131,10 @@ export function stateOfJob(job) {
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
   `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "") +
   (jobs.failed > 0 ? `; ${plural(jobs.failed, "document")} failed for good` : "") +
-  (jobs.loading ? "; more to come: documents are still being loaded" : "");
+  (jobs.loading ? "; incomplete: documents are still being loaded" : "");
 
-// The daemon that has a job; what another one told is some seconds old.
-const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `told ${job.age_s} s ago` }, job.daemon);
+// The daemon that has a job; the report of another one is some seconds old.
+const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `as of ${job.age_s} s ago` }, job.daemon);
 
 // A document without a job has no page.
 const nameCell = (job) => (isJob(job) ? link(to("jobs", job.doc_id ?? job.id), nameOf(job)) : job.doc_id);

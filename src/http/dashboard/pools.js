@@ -111,7 +111,7 @@ function end(proc, again) {
   confirm({
     title: `End ${proc.name}`, verb: "End it", danger: true, done: again,
     text: `The process ${proc.name}${proc.os_pid == null ? "" : ` (PID ${proc.os_pid})`} ` +
-      (works ? `is killed. What it runs${proc.function ? `, ${proc.function}` : ""}, fails.` : "is told to end, and killed if it does not."),
+      (works ? `is killed. What it runs${proc.function ? `, ${proc.function}` : ""}, fails.` : "is asked to end, and killed if it does not."),
     run: () => ask(`/_procs/${proc.name.split("/").map(encodeURIComponent).join("/")}`, "DELETE"),
   });
 }

@@ -63,10 +63,10 @@ function names(subjects) {
   return subjects.length > NAMES_MAX ? `${shown} and ${number(subjects.length - NAMES_MAX)} more` : shown;
 }
 
-// A reason stands before it.
+// A reason precedes it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
-// What is lost for good is told until somebody acknowledges it.
+// Losses are shown until somebody acknowledges them.
 const LOSSES = ["documents_refused", "records_dropped"];
 
 function acknowledge({ kind, subjects, cause }, again) {

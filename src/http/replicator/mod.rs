@@ -165,7 +165,9 @@ fn refuse_copies(call: &Call, body: &Value) -> Result<(), Refusal> {
         body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
     match are_copies {
         true if call.person.is_admin => Err(one_revision()),
-        true => Err(Refusal::forbidden("new_edits=false takes the role admin")),
+        true => Err(Refusal::forbidden(
+            "new_edits=false requires the role admin",
+        )),
         false => Ok(()),
     }
 }
@@ -180,7 +182,7 @@ async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
         owners::check_user(call, document)?;
         let id = document["_id"].as_str().unwrap_or_default();
         if id.starts_with('_') {
-            return Err(Refusal::forbidden(format!("{id} takes the role admin")));
+            return Err(Refusal::forbidden(format!("{id} requires the role admin")));
         }
         owners::check(call, id).await?;
     }
@@ -234,8 +236,8 @@ pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Ans
         Err(Refusal::new(
             StatusCode::NOT_IMPLEMENTED,
             "not_implemented",
-            "who may read and write this database is not a matter of _security: name users and \
-             their roles in [admins] and [users.NAME] of the configuration",
+            "_security does not control access to this database: name users and their roles in [admins] and \
+             [users.NAME] of the configuration",
         ))
     }
 }

@@ -49,7 +49,8 @@ impl Refusal {
     }
 
     fn invalid_call(command: &str) -> Self {
-        let reason = format!("{command} is no command of a Mango query server, or not with these");
+        let reason =
+            format!("{command} is not a command of a Mango query server, or not with these");
         Self::new("invalid_call", reason)
     }
 }

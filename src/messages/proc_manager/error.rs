@@ -79,7 +79,7 @@ pub enum GetProcError {
     NotForCaller(String),
     /// As many wait for the pool as may (`queue_max`). Worth a retry.
     #[error(
-        "the pool '{pool}' is busy: as many requests wait as may (queue_max); try again, raise \
+        "the pool '{pool}' is busy: its queue is full (queue_max); try again, raise \
          queue_max or max, or hold processes for a shorter time"
     )]
     PoolBusy {
@@ -88,8 +88,8 @@ pub enum GetProcError {
     },
     /// The database has as many calls that wait as it may have. Worth a retry.
     #[error(
-        "the database '{tenant}' has as many calls that wait as it may have at a time ({rule}); try again when \
-         some of them have ended, or raise {rule}"
+        "the database '{tenant}' has as many waiting calls as it may have ({rule}); try again when some have ended, or \
+         raise {rule}"
     )]
     TenantBusy {
         /// The database, by what counts of its name (`db_tag`).
@@ -118,7 +118,7 @@ pub enum GetProcError {
         retry_in: Duration,
     },
     /// The daemon is drained. Worth a retry at another daemon, or when it takes work again.
-    #[error("this daemon is drained: it takes no calls until an operator says so")]
+    #[error("this daemon is drained: it takes no calls until an operator ends that")]
     Draining,
     /// The service is shutting down, or its manager is being restarted.
     #[error("the service is shutting down")]
@@ -132,8 +132,8 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Du
     let waited = waited.as_millis();
     match phase {
         Phase::Queue if let Some(retry_in) = retry_in => format!(
-            "no process was lent within {waited} ms: the functions of the database have used the processor time that \
-             they may use; try again in {} s, or raise {raise}",
+            "no process was lent within {waited} ms: the database's functions have used up their share of processor time; \
+             try again in {} s, or raise {raise}",
             retry_in.as_millis().div_ceil(1000)
         ),
         Phase::Queue => format!(

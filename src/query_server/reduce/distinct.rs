@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   HyperLogLog++ with 2^11 registers over the SHA-1 of each key's external term. An
 //!           intermediate result has the registers; [`finalize`] leaves the rounded estimate.
-//! PROMISES  The estimates are CouchDB's, to the unit. Keys are told apart as Erlang's terms are: 1
+//! PROMISES  The estimates are CouchDB's, to the unit. Keys are distinguished as Erlang's terms are: 1
 //!           and 1.0 are two.
 //! SOURCE    couch_query_servers: approx_count_distinct; S. Heule, M. Nunkesser, A. Hall,
 //!           "HyperLogLog in Practice" (2013), with its tables of bias.

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_too_large_is_none() {
+    fn invalid_and_too_large_numbers_are_none() {
         let long = "9".repeat(DIGITS_MAX + 1);
         for text in ["\"1\"", "null", "[1]", "{}", "1e400", "-1e400", &long] {
             assert!(Number::parse(text).is_none(), "{text}");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_float_can_hold_is_none() {
+    fn numbers_beyond_floats_are_none() {
         assert!(number("1e308").add(&number("1e308")).is_none());
         assert!(number("-1e200").square().is_none());
         let huge = number(&format!("1{}", "0".repeat(400)));

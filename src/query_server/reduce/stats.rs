@@ -163,7 +163,7 @@ fn too_large(value: &str) -> InvalidValue {
     ))
 }
 
-/// Where a value stands among the others: the reference's errors tell.
+/// The position of a value among the others, for the reference's errors.
 #[derive(Clone, Copy)]
 enum ValuePosition {
     First,
@@ -206,7 +206,7 @@ impl Total {
             });
             return done.ok_or_else(|| too_large(value));
         }
-        // The first value was not nested too deeply, and this one is looked at no deeper.
+        // The first value was not nested too deeply, and this one is checked no deeper.
         match elements(value, 0)? {
             Some(elements) if elements.len() == many.len() => many
                 .iter_mut()

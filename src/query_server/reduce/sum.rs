@@ -36,7 +36,7 @@ const ERROR: &str = "error";
 /// How deep objects are merged in each other.
 const DEPTH_MAX: usize = 128;
 
-/// Makes the value that stands for a sum that went wrong.
+/// Makes the value that represents a failed sum.
 pub(super) fn error_object(reason: &str, cause: Option<&str>) -> Box<RawValue> {
     let reason = Value::from(reason);
     let cause = cause.map_or_else(String::new, |cause| format!(",\"caused_by\":{cause}"));
@@ -112,7 +112,7 @@ impl Fold for SumTotal {
     }
 }
 
-/// What came of adding in place, as most values can be: numbers, and arrays of nothing else.
+/// The result of adding in place, as most values can be: numbers, and arrays of nothing else.
 enum Added {
     Done,
     /// No float can hold the sum.

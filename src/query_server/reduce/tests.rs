@@ -95,7 +95,7 @@ fn sum_adds_numbers_arrays_and_objects() {
 }
 
 #[test]
-fn a_value_that_cannot_be_added_is_told_in_the_result() {
+fn a_value_that_cannot_be_added_is_reported_in_the_result() {
     let nested = |depth: usize| format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
     let deep = nested(1000);
     for (values, cause) in [
@@ -291,7 +291,7 @@ fn stats_of_stats_are_the_stats_of_all() {
 }
 
 #[test]
-fn stats_refuse_what_is_no_number() {
+fn stats_refuse_values_that_are_not_numbers() {
     let error = |values: &[&str]| stats(values).unwrap_err();
     for (values, expected) in [
         (&["\"x\""][..], "non-numeric _stats input: \"x\""),
@@ -395,7 +395,7 @@ fn a_key_is_one_however_it_is_written_but_not_an_integer_and_a_float() {
 }
 
 #[test]
-fn what_is_no_count_of_distinct_keys_is_refused() {
+fn an_invalid_count_of_distinct_keys_is_refused() {
     let full = format!(r#"{{"precision":11,"registers":"{}"}}"#, "A".repeat(2048));
     assert!(rereduce("_approx_count_distinct", &[&full]).is_ok());
     for value in [
@@ -488,7 +488,7 @@ fn ids_are_ordered_by_their_bytes() {
 }
 
 #[test]
-fn what_is_passed_on_is_not_changed() {
+fn passed_on_values_are_unchanged() {
     let value = r#"{"n": 123456789012345678901234567890.0, "half": "\ud800"}"#;
     for name in ["_sum", "_first", "_last"] {
         let reduced = reduce(name, &[value], &ReduceContext::NONE);
@@ -555,7 +555,7 @@ impl slog::Drain for Records {
 }
 
 #[test]
-fn a_sum_that_is_too_long_is_told_once_in_a_while() {
+fn a_sum_that_is_too_long_is_logged_now_and_then() {
     let records = Records::default();
     let log = OverflowLog::new(slog::Logger::root(records.clone(), slog::o!()));
     let values = members(40);

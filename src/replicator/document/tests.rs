@@ -27,7 +27,7 @@ fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError
 }
 
 #[test]
-fn what_is_no_replication_is_forbidden_and_other_documents_are_free() {
+fn invalid_replications_are_forbidden_and_other_documents_are_free() {
     let ann = person("ann", true);
     for body in [
         json!({}),
@@ -56,7 +56,7 @@ fn foreign_and_bogus_state_members_are_kept() {
 }
 
 #[test]
-fn a_document_belongs_to_who_wrote_it_first() {
+fn a_document_belongs_to_its_first_writer() {
     let body = json!({"source": "http://h/a", "target": "http://h/b"});
     let owner = |value: Result<Value, DocumentError>| value.map(|value| value["owner"].clone());
     let (ann, bob) = (person("ann", true), person("bob", false));

@@ -1,4 +1,4 @@
-//! Documents that other daemons of a fleet own, and what this one has to tell them of its own.
+//! Documents that other daemons of a fleet own, and reports about this daemon's own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_daemon_told_counts_until_this_one_knows_better() {
+    fn another_daemons_report_counts_until_this_one_knows_better() {
         let mut states = DocTable::default();
         states.opened(vec![("a".to_owned(), 0), ("b".to_owned(), 0)]);
         states.set_other("a", status("a", Some(DocState::Running)));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_once_in_the_order_of_its_first_change_and_only_in_a_fleet() {
+    fn changes_are_reported_once_in_the_order_of_the_first_and_only_in_a_fleet() {
         let mut states = DocTable::default();
         let doc = |id: &str| StatusOf::Document(id.into());
         states.set_row("a", Some(RowState::Error));

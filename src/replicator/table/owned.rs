@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_given_back_when_nothing_is_under_way_for_it() {
+    fn a_document_is_released_when_no_work_for_it_is_left() {
         let mut docs = owned_doc();
         assert_eq!(docs.settle("d"), None, "it was not read yet");
         assert!(docs.see("d", 1));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_was_not_read_yet_is_given_back_at_once() {
+    fn an_unread_document_is_released_at_once() {
         let mut docs = owned_doc();
         assert!(docs.give_back("d", Request(1)) && !docs.give_back("d", Request(1)));
         assert_eq!(docs.settle("d"), Some(work(1)));

@@ -187,7 +187,7 @@ impl RowTurn<'_> {
         actions
     }
 
-    /// Whoever writes a document that cannot start yet wants it to be tried now.
+    /// A write to a document that cannot start yet asks for a try now.
     fn written(&mut self, doc: String) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {

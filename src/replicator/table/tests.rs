@@ -137,7 +137,7 @@ fn a_document_is_in_the_state_of_its_job_of_its_row_or_of_its_body() {
 }
 
 #[test]
-fn the_offset_counts_what_stands_before_the_page_and_is_no_more_than_there_is() {
+fn the_offset_is_the_number_of_rows_before_the_page() {
     let states = DocStates::default();
     let documents = (0..10).map(|n| (format!("d{n}"), 0));
     states.opened(documents.collect());
@@ -167,7 +167,7 @@ fn the_offset_counts_what_stands_before_the_page_and_is_no_more_than_there_is() 
 }
 
 #[test]
-fn lists_are_loading_until_of_each_document_it_is_known_how_far_it_is() {
+fn lists_are_loading_until_the_state_of_each_document_is_known() {
     let states = DocStates::default();
     let class = |id, body: &str| states.class(id, body);
     assert_eq!(
@@ -467,7 +467,7 @@ fn name(at: usize) -> String {
 }
 
 #[test]
-fn whatever_happens_the_table_says_what_a_plain_model_of_each_document_says() {
+fn the_table_agrees_with_a_plain_model_of_each_document() {
     let mut random = TestRandom::for_test("whatever_happens_the_table_says");
     for _ in 0..200 {
         let mut pair = Pair {

@@ -22,7 +22,7 @@ fn ask(stream: UnixStream) -> String {
 }
 
 #[test]
-fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
+fn a_client_that_connects_while_no_service_runs_is_served_by_the_next_one() {
     let mut place = directory();
     let path = socket_of(place.path());
     make_private_folder(path.parent().unwrap());
@@ -46,7 +46,7 @@ fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
 }
 
 #[test]
-fn http_is_served_on_a_socket_that_was_passed_and_not_where_the_configuration_says() {
+fn http_is_served_on_a_passed_socket_and_not_at_the_configured_address() {
     let place = directory();
     let config = configure(place.path(), "[server]\nopen = true\n");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -67,7 +67,7 @@ fn http_is_served_on_a_socket_that_was_passed_and_not_where_the_configuration_sa
 }
 
 #[test]
-fn a_service_is_lent_from_on_a_socket_that_was_passed_also_after_a_reload() {
+fn a_service_lends_on_a_passed_socket_also_after_a_reload() {
     let place = directory();
     let path = place.path().join("own.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -101,7 +101,7 @@ fn line_of(connection: &mut BufReader<fs::File>) -> String {
 }
 
 #[test]
-fn who_waits_for_a_service_when_the_program_ends_is_served_by_the_next_one() {
+fn a_client_that_waits_for_a_service_when_the_program_ends_is_served_by_the_next_one() {
     let place = directory();
     let path = place.path().join("own.sock");
     let unix = UnixListener::bind(&path).unwrap();
@@ -157,7 +157,7 @@ fn who_waits_for_a_service_when_the_program_ends_is_served_by_the_next_one() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
+fn an_unusable_socket_ends_the_service_with_a_remedy() {
     let place = directory();
     let config = configure(place.path(), "");
     let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
@@ -166,7 +166,7 @@ fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
         (tcp(), "sofa", "no listener has that name"),
         (tcp(), "", "LISTEN_FDNAMES"),
         (tcp(), "http:tcp", "LISTEN_FDNAMES"),
-        (tcp(), "socket", "it is no Unix socket"),
+        (tcp(), "socket", "it is not a Unix socket"),
         (file(), "http", "cannot be listened on"),
     ] {
         let mut command = pass(serve_command(&config), [(name, socket)]);
@@ -178,7 +178,7 @@ fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
 }
 
 #[test]
-fn a_socket_that_nothing_listens_on_is_warned_of() {
+fn a_socket_without_a_listener_is_a_warning() {
     let place = directory();
     let config = configure(place.path(), "");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -52,7 +52,7 @@ fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
 }
 
 #[test]
-fn a_replication_says_which_side_is_wrong_and_not_what_stands_there() {
+fn a_replication_names_the_wrong_side_without_its_url() {
     let good = "http://localhost:1/db";
     for (sides, says) in [
         (["x:secret@y", good], "SOURCE: endpoint has an invalid url"),
@@ -76,7 +76,7 @@ fn completions_name_the_subcommands_in_every_shell() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_no_error() {
     let mut child = program(&["check-config"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

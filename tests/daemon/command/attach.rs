@@ -74,7 +74,7 @@ fn conversations() -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_conversation_has_the_same_bytes_as_with_a_couchjs_of_ones_own() {
+fn a_conversation_has_the_same_bytes_as_with_couchjs_itself() {
     let service = Service::start("");
     let conversations = conversations();
     assert!(conversations.len() > 300, "{}", conversations.len());
@@ -88,7 +88,7 @@ fn a_conversation_has_the_same_bytes_as_with_a_couchjs_of_ones_own() {
         let through = run(&mut service.client(&["attach"]), text.as_bytes());
         let direct = couchjs.stdout;
         // One's own that ends over its last command is a process that ended by itself; one that
-        // reports a fatal error is ended by whoever reads it.
+        // reports a fatal error is ended by its reader.
         let is_fatal = direct
             .split(|byte| *byte == b'\n')
             .any(|line| line.starts_with(b"[\"fatal\""));
@@ -214,7 +214,7 @@ fn an_empty_line_is_the_end_of_a_couchjs() {
 }
 
 #[test]
-fn a_process_that_ends_over_the_last_command_ends_it_with_255_too() {
+fn a_process_that_dies_of_the_last_command_ends_it_with_255_too() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach"]),
@@ -230,7 +230,7 @@ fn a_process_that_ends_over_the_last_command_ends_it_with_255_too() {
 }
 
 #[test]
-fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
+fn a_process_killed_by_a_refused_system_call_names_it() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach", "--language", "python"]),
@@ -244,7 +244,7 @@ fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
 }
 
 #[test]
-fn the_end_is_told_to_who_asks_for_it_only() {
+fn the_end_is_reported_only_on_request() {
     let service = Service::start("");
     for (member, told) in [
         (", \"end\": true", true),
@@ -311,7 +311,7 @@ fn killed_in_the_middle_of_a_list_the_process_is_replaced() {
 }
 
 #[test]
-fn what_one_leaves_behind_the_next_does_not_see() {
+fn the_next_client_sees_nothing_of_the_previous_one() {
     let service = Service::start(
         "os_process_limit = 1\n"
             .replace("os_", "[query_server_config]\nos_")
@@ -330,7 +330,7 @@ fn what_one_leaves_behind_the_next_does_not_see() {
 }
 
 #[test]
-fn fifty_at_once_over_a_limit_of_four_are_all_served() {
+fn fifty_clients_at_a_limit_of_four_are_all_served() {
     let configuration =
         "[query_server_config]\nos_process_limit = 4\n[couchdb]\nos_process_timeout = 30000\n";
     let service = Service::start(configuration);
@@ -351,7 +351,7 @@ fn fifty_at_once_over_a_limit_of_four_are_all_served() {
 }
 
 #[test]
-fn a_service_that_dies_is_told_with_255() {
+fn a_dead_service_is_exit_code_255() {
     let mut service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     input.write_all(RESET.as_bytes()).unwrap();
@@ -361,7 +361,7 @@ fn a_service_that_dies_is_told_with_255() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_no_error() {
     let service = Service::start("");
     let (mut child, mut input, output) = attached(&service);
     drop(output);
@@ -400,7 +400,7 @@ fn a_language_whose_command_is_missing_ends_with_78_and_names_it() {
 }
 
 #[test]
-fn a_language_that_is_not_there_ends_with_78() {
+fn an_unknown_language_ends_with_78() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach", "--language", "klingon"]),

@@ -112,7 +112,7 @@ fn four_restarts_under_twelve_clients_cost_no_error() {
 }
 
 #[test]
-fn what_was_taught_before_a_restart_is_known_after_it() {
+fn lessons_survive_a_restart() {
     let configuration = configuration(2, 3_600_000, 60_000);
     let mut service = Service::start(&configuration);
     let mut couch = attached(&service);
@@ -192,7 +192,7 @@ fn begin_list(couch: &mut Couch) {
 }
 
 #[test]
-fn a_list_that_is_open_when_the_service_is_told_to_end_goes_on_to_its_end() {
+fn a_list_that_is_open_when_the_service_is_told_to_stop_is_completed() {
     let configuration = configuration(1, 50, 60_000);
     let service = Service::start(&configuration);
     let mut couch = attached(&service);
@@ -238,7 +238,7 @@ fn hand_over(connection: &UnixStream, pipes: [impl AsFd; 2]) -> bool {
 }
 
 #[test]
-fn pipes_that_come_after_the_order_to_stop_come_back_with_what_the_next_service_needs() {
+fn pipes_handed_over_during_a_stop_return_with_what_the_next_service_needs() {
     let attach =
         json!({"id": 1, "call": "attach", "lang": "javascript", "end": true, "descriptors": true});
     in_time("attach", |_| {

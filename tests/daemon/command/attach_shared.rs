@@ -191,7 +191,7 @@ fn design_documents_of_many_databases_start_no_more_processes_than_the_limit() {
 }
 
 #[test]
-fn a_process_goes_back_when_its_client_is_idle_and_the_next_line_is_answered_as_if_it_had_not() {
+fn an_idle_client_returns_its_process_and_its_next_line_is_answered_as_if_it_had_not() {
     let service = Service::start(&configuration(1, 50, 20_000));
     let mut couch = Couch::start(&service);
     couch.teach(json!(["reset"]));
@@ -215,7 +215,7 @@ fn a_process_goes_back_when_its_client_is_idle_and_the_next_line_is_answered_as_
 }
 
 #[test]
-fn who_is_idle_gives_its_process_to_who_waits_at_once() {
+fn an_idle_client_yields_its_process_to_a_waiter_at_once() {
     // Nothing goes back for an hour by itself.
     let service = Service::start(&configuration(1, 3_600_000, 20_000));
     let (mut one, mut two) = (Couch::start(&service), Couch::start(&service));
@@ -273,7 +273,7 @@ fn a_list_is_never_interrupted() {
     assert_eq!(couch.ask(open.clone())[0], "start");
     let mut other = Couch::start(&service);
     for key in ["a", "b"] {
-        // Whoever waits does so in vain, until its own time is over.
+        // A waiter waits until its own timeout.
         let answer = other.ask(json!(["reset", {"timeout": 300}]));
         assert_eq!(
             (&answer[0], &answer[1]),
@@ -295,7 +295,7 @@ fn a_list_is_never_interrupted() {
 }
 
 #[test]
-fn a_process_is_kept_after_a_command_that_nobody_knows_until_the_next_reset() {
+fn a_process_is_kept_after_an_unknown_command_until_the_next_reset() {
     let service = Service::start(&configuration(1, 0, 20_000));
     let mut couch = Couch::start_command(&mut service.client(&["attach", "--language", "python"]));
     couch.teach(json!(["reset"]));
@@ -365,7 +365,7 @@ fn a_pool_that_is_removed_and_added_again_serves_on() {
 }
 
 #[test]
-fn killed_it_lets_go_of_its_process_and_of_its_place_in_the_queue() {
+fn when_killed_it_releases_its_process_and_its_place_in_the_queue() {
     let service = Service::start(&configuration(1, 3_600_000, 20_000));
     let mut holds = Couch::start_command(&mut service.client(&["attach", "--language", "python"]));
     holds.teach(json!(["reset"]));
@@ -445,7 +445,7 @@ fn lines_that_are_sent_together_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_service_that_is_stopped_for_good_ends_it_with_255_after_what_is_in_hand() {
+fn a_permanently_stopped_service_ends_it_with_255_after_the_current_work() {
     let service = Service::start(&configuration(2, 3_600_000, 20_000));
     // No service comes in its place, and nobody waits for one.
     let impatient = ["attach", "--timeout", "0"];
@@ -467,7 +467,7 @@ fn a_service_that_is_stopped_for_good_ends_it_with_255_after_what_is_in_hand() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
+fn a_line_that_is_too_long_is_reported_after_the_answers_before_it() {
     let service = Service::start("[server]\nline_max = 4096\n");
     let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
     couch.send(&json!(["reset"]));
@@ -483,7 +483,7 @@ fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
 }
 
 #[test]
-fn memory_that_runs_out_has_the_name_that_couchdb_expects() {
+fn out_of_memory_has_the_name_that_couchdb_expects() {
     let service = Service::start("[sandbox]\njavascript_memory_max = 8388608\n");
     let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
     couch.teach(json!(["reset", {"timeout": 20_000}]));
@@ -544,7 +544,7 @@ fn files_are_copied_and_pipes_keep_their_flags() {
 }
 
 #[test]
-fn a_client_that_hands_over_no_pipes_is_told_so() {
+fn a_client_that_hands_over_no_pipes_gets_an_error() {
     let service = Service::start("");
     let mut client = service.connect();
     let call =

@@ -202,7 +202,7 @@ fn durations_and_sizes_may_have_units() {
 }
 
 #[test]
-fn what_it_prints_can_be_read_back() {
+fn its_output_can_be_read_back() {
     let text = "[query_servers]\n\"my.lang\" = 'run \"me\" \\now'\n[query_server_config]\n\
                 reduce_limit = \"log\"\nreduce_limit_ratio = 3\nos_process_idle_limit=\"1500ms\"\n";
     let values = |printed: &str| {
@@ -246,13 +246,13 @@ fn a_hard_limit_of_zero_is_fine_and_lowers_the_default_soft_limit() {
 }
 
 #[test]
-fn other_parts_of_couchdb_are_passed_over_and_listed() {
+fn other_parts_of_couchdb_are_ignored_and_listed() {
     let text = "[couchdb]\nuuid = 1234\nos_process_timeout = 6000\n[chttpd]\nport = 5984\n\
                 [vendor]\nname = x\n[query_server_config]\ncommit_freq = 5\n[ioq.bypass]\n\
                 os_process = true\n[log]\nwriter = stderr\nlevel = notice\n\
                 [native_query_servers]\nenable_erlang_query_server = false\n";
     let printed = Fixture::ini(text).accepted();
-    for passed_over in [
+    for ignored in [
         "c.ini:2: [couchdb] uuid",
         "c.ini:4: [chttpd]",
         "c.ini:6: [vendor]",
@@ -262,8 +262,8 @@ fn other_parts_of_couchdb_are_passed_over_and_listed() {
         "c.ini:16: [native_query_servers] enable_erlang_query_server",
     ] {
         assert!(
-            printed.contains(&format!("# {passed_over} ")),
-            "{passed_over} in {printed}"
+            printed.contains(&format!("# {ignored} ")),
+            "{ignored} in {printed}"
         );
     }
     assert!(printed.contains("os_process_timeout = 6000 "), "{printed}");
@@ -333,7 +333,7 @@ fn javascript_is_built_in_unless_a_command_says_otherwise() {
 }
 
 #[test]
-fn an_ini_that_does_not_name_it_is_told_that_certificates_are_verified_here() {
+fn an_ini_without_the_key_gets_a_note_that_certificates_are_verified_here() {
     let told = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
     let silent = Fixture::ini("[replicator]\nmax_jobs = 3\n").run().stdout;
     assert!(silent.contains(told), "{silent}");

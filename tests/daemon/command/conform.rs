@@ -112,7 +112,7 @@ fn a_failure_says_what_was_expected_and_what_came() {
 }
 
 #[test]
-fn what_is_no_query_server_is_told_in_one_line() {
+fn a_command_that_is_not_a_query_server_is_reported_in_one_line() {
     for (command, why) in [
         (&["/no/such/program"][..], "was not found"),
         (&["/etc/passwd"], "cannot be executed"),
@@ -264,7 +264,7 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
 }
 
 #[test]
-fn a_name_that_no_case_has_is_a_failure_that_says_so() {
+fn a_name_that_no_case_has_is_reported_as_a_failure() {
     let output = conform(&["-k", "nonsense", "--", SETTEE, "couchjs"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no case for 'javascript' has 'nonsense'"));
@@ -299,7 +299,7 @@ fn a_wrong_command_line_ends_with_64() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn a_closed_output_ends_it_quietly() {
     let mut child = Command::new(SETTEE)
         .args(["conform", "-k", "map", "--", SETTEE, "couchjs"])
         .stdout(Stdio::piped())

@@ -78,7 +78,7 @@ fn help_and_version_go_to_the_output() {
 }
 
 #[test]
-fn scripts_and_unknown_options_are_passed_over() {
+fn scripts_and_unknown_options_are_ignored() {
     let output = settee(
         &["--eval", "-S", "67108864", "--what", "/no/main.js"],
         "[\"reset\"]\n",

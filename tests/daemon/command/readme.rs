@@ -27,7 +27,7 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 }
 
 #[test]
-fn the_first_example_of_the_readme_gives_what_stands_there() {
+fn the_first_example_of_the_readme_prints_what_it_shows() {
     let example = blocks("README.md", "js").remove(0);
     let mut lines = example.lines().filter(|line| !line.is_empty());
     let function = lines.next().unwrap();
@@ -71,7 +71,7 @@ fn the_configurations_of_the_page_on_couchdb_are_accepted() {
 }
 
 #[test]
-fn a_script_in_the_place_of_couchdbs_own_program_is_a_query_server() {
+fn a_script_that_replaces_couchdbs_own_program_is_a_query_server() {
     let page = blocks("docs/couchdb.md", "sh").concat();
     let script = page.lines().find_map(|line| line.strip_prefix("printf '"));
     let (script, _) = script.unwrap().split_once("' >").unwrap();

@@ -252,7 +252,7 @@ fn another_process_of_its_user_cannot_look_into_it_or_trace_it() {
 }
 
 #[test]
-fn a_service_reads_its_own_numbers_whoever_its_user_is() {
+fn a_service_of_any_user_reads_its_own_numbers() {
     for user in [NOBODY, rustix::process::geteuid().as_raw()] {
         let (directory, mut command) = command_of(user);
         command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");

@@ -30,7 +30,7 @@ fn the_socket_is_its_owners_alone_and_gone_at_the_end() {
 }
 
 #[test]
-fn a_second_service_on_the_same_socket_is_told_so_and_the_first_goes_on() {
+fn a_second_service_on_the_same_socket_is_refused_and_the_first_continues() {
     let service = Service::start("");
     let config = service.path("settee.toml");
     let (status, complaint) = refused(&config);
@@ -128,7 +128,7 @@ fn a_socket_that_an_earlier_run_left_is_replaced() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn a_foreign_file_at_the_socket_path_is_left_alone() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let socket = socket_of(directory.path());
@@ -137,7 +137,7 @@ fn what_is_not_ours_is_left_alone() {
     fs::write(&socket, "precious").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
-    assert!(complaint.contains("is no socket"), "{complaint}");
+    assert!(complaint.contains("is not a socket"), "{complaint}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
     fs::remove_file(&socket).unwrap();
     fs::create_dir(&socket).unwrap();
@@ -199,7 +199,7 @@ fn a_store_whose_directory_others_can_enter_is_refused_before_anything_is_kept_t
 fn an_administrators_password_that_cannot_be_kept_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[server]\ntcp = \"127.0.0.1:0\"");
-    // The folder that it is to stand in is a file.
+    // Its folder is a file.
     fs::write(directory.path().join("run"), "").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
@@ -225,7 +225,7 @@ fn a_socket_that_was_taken_over_meanwhile_is_not_removed() {
 }
 
 #[test]
-fn calls_in_hand_are_let_finish_and_waiters_are_refused() {
+fn running_calls_may_finish_and_waiters_are_refused() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1");
     let gate = service.path("gate");
     let mut busy = service.connect();
@@ -255,7 +255,7 @@ fn calls_in_hand_are_let_finish_and_waiters_are_refused() {
 }
 
 #[test]
-fn who_holds_processes_is_told_of_each_when_the_service_ends() {
+fn a_holder_is_notified_of_each_process_when_the_service_ends() {
     let service = Service::start("");
     let mut holder = service.connect();
     let mut held = vec![holder.get_proc("python"), holder.get_proc("python")];
@@ -309,7 +309,7 @@ fn a_second_signal_stops_it_now() {
 }
 
 #[test]
-fn children_that_do_not_listen_are_ended_too() {
+fn children_that_ignore_signals_are_killed_too() {
     let stubborn = "trap '' TERM INT HUP; read line; echo true; while :; do sleep 600; done";
     let service = Service::start(&format!(
         "[query_servers]\nstubborn = \"sh -c {}\"\n[server]\nstop_grace = \"100ms\"",
@@ -348,7 +348,7 @@ fn changes(value: &Value) -> Vec<(String, Option<String>, Option<String>)> {
 }
 
 #[test]
-fn a_reload_answers_what_it_changed_and_it_holds_from_then_on() {
+fn a_reload_reports_its_changes_and_they_take_effect() {
     let service = Service::start("");
     let mut client = service.connect();
     let changed = client.operator.reload_config();
@@ -449,7 +449,7 @@ fn a_changed_command_replaces_the_processes() {
 }
 
 #[test]
-fn more_clients_than_there_may_be_wait_to_be_accepted() {
+fn clients_beyond_the_limit_wait_to_be_accepted() {
     let service = Service::start("[server]\nmax_connections = 2");
     let (mut one, _two) = (service.connect(), service.connect());
     one.ok(&call_at_once(1));
@@ -485,7 +485,7 @@ fn a_service_that_is_killed_leaves_no_child_in_an_endless_loop() {
     }
     service.signal("KILL");
     for pid in pids {
-        // Whoever inherits it may take its time to reap it.
+        // Its new parent may reap it late.
         wait_until("the child is gone", || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
@@ -494,7 +494,7 @@ fn a_service_that_is_killed_leaves_no_child_in_an_endless_loop() {
 }
 
 #[test]
-fn a_service_with_few_descriptors_keeps_some_and_ends_idle_clients_for_new_ones() {
+fn a_service_with_few_descriptors_reserves_some_and_closes_idle_clients_for_new_ones() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut command = std::process::Command::new("sh");
@@ -511,7 +511,7 @@ fn a_service_with_few_descriptors_keeps_some_and_ends_idle_clients_for_new_ones(
 }
 
 #[test]
-fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+fn the_service_manager_is_notified_of_readiness_and_of_the_stop() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let path = directory.path().join("notify");
@@ -537,7 +537,7 @@ fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
 }
 
 #[test]
-fn a_watchdog_hears_beats_as_long_as_the_service_works() {
+fn the_watchdog_gets_heartbeats_as_long_as_the_service_works() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let path = directory.path().join("notify");

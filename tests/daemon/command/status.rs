@@ -155,7 +155,7 @@ fn watching_goes_on_until_nobody_reads() {
 }
 
 #[test]
-fn a_service_that_ends_is_told_while_watching() {
+fn the_end_of_the_service_is_reported_while_watching() {
     let mut service = Service::start("");
     let mut child = service
         .client(&["status", "--watch"])
@@ -180,7 +180,7 @@ fn without_a_service_it_ends_with_69() {
 }
 
 #[test]
-fn a_check_says_what_is_wrong_and_its_exit_code_how_bad_that_is() {
+fn a_check_lists_the_problems_and_its_exit_code_is_the_severity() {
     let broken = "[query_servers]\nbroken = \"sh -c 'exit 7'\"\n[pools.broken]\ninit_size = 1\n";
     let service = Service::start(&format!(
         "[query_server_config]\nsandbox = \"off\"\n{broken}"
@@ -248,7 +248,7 @@ fn a_check_warns_of_a_pool_whose_processes_end_by_themselves_again_and_again() {
 }
 
 #[test]
-fn another_program_behind_the_socket_is_no_service() {
+fn another_program_behind_the_socket_is_not_taken_for_the_service() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let managing = directory.path().join("s.http.sock");

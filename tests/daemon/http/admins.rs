@@ -79,7 +79,7 @@ const CLOSED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn everything_but_the_welcome_and_the_way_in_takes_a_login() {
+fn everything_but_the_welcome_and_the_login_requires_a_login() {
     let web = Web::start(ADMINS);
     for path in OPEN {
         assert_eq!(web.get(path).status, 200, "{path}");
@@ -191,7 +191,7 @@ fn a_session_that_was_logged_out_is_refused_afterwards() {
 }
 
 #[test]
-fn a_new_session_takes_the_place_of_the_one_that_the_request_came_with() {
+fn a_new_session_replaces_the_one_of_the_request() {
     let web = Web::start(&format!("{ADMINS}[chttpd_auth]\ntimeout = 10\n"));
     let begun = log_in(&web, "bob", "password");
     let set = begun.header("set-cookie").unwrap();
@@ -228,7 +228,7 @@ fn a_new_session_takes_the_place_of_the_one_that_the_request_came_with() {
 }
 
 #[test]
-fn a_session_that_is_worn_is_issued_anew() {
+fn an_old_session_is_reissued() {
     let web = Web::start(&format!("{ADMINS}[chttpd_auth]\ntimeout = 10\n"));
     let begun = log_in(&web, "bob", "password");
     let set = begun.header("set-cookie").unwrap();
@@ -246,7 +246,7 @@ fn a_session_that_is_worn_is_issued_anew() {
 }
 
 #[test]
-fn a_service_that_was_told_of_nobody_makes_an_administrator_and_says_where_the_password_is() {
+fn a_service_without_users_creates_an_administrator_and_says_where_the_password_is() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut service = Service::start_command(directory, closed_command(&config));
@@ -288,7 +288,7 @@ fn a_service_that_was_told_of_nobody_makes_an_administrator_and_says_where_the_p
 }
 
 #[test]
-fn a_restart_logs_nobody_out() {
+fn sessions_survive_a_restart() {
     let with = |web: &Web, cookie: &str| ask(web, "GET", "/_session", &[("Cookie", cookie)], "");
     for (admins, name) in [("", "admin"), (ADMINS, "ann")] {
         let mut directory = directory();
@@ -313,7 +313,7 @@ fn a_restart_logs_nobody_out() {
 }
 
 #[test]
-fn where_it_is_open_everybody_here_is_an_administrator_and_the_log_says_so() {
+fn with_open_every_local_user_is_an_administrator_and_the_log_says_so() {
     let web = Web::start("[server]\nopen = true\n");
     let who = web.get("/_session").ok();
     assert_eq!(who["userCtx"], json!({"name": null, "roles": ["_admin"]}));

@@ -40,7 +40,7 @@ fn next(web: &Web, known: &mut usize, wanted: &Value) -> Value {
 }
 
 #[test]
-fn an_order_for_a_pool_is_one_record_with_who_from_what_count_and_before() {
+fn an_order_for_a_pool_is_one_record_with_user_origin_action_count_and_old_value() {
     let web = Web::start(&format!("{USERS}{POOL}"));
     let operator = web.service.connect().operator;
     let mut known = 0;
@@ -206,7 +206,7 @@ fn an_order_for_jobs_is_one_record_with_the_states_before() {
 }
 
 #[test]
-fn a_change_of_documents_is_one_record_without_what_they_ask_for() {
+fn a_change_of_documents_is_one_record_without_their_contents() {
     let web = Web::start(USERS);
     let mut known = 0;
     let doc = replication();

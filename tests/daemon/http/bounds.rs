@@ -76,7 +76,7 @@ fn a_login_takes_no_more_of_its_body_than_a_login_needs() {
 }
 
 #[test]
-fn every_head_of_a_connection_has_to_come_in_time() {
+fn every_request_head_of_a_connection_has_a_deadline() {
     let web = Web::start("");
     let mut connection = web.connect();
     assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
@@ -98,7 +98,7 @@ fn a_second_head_that_trickles_ends_its_connection() {
 }
 
 #[test]
-fn a_body_is_asked_for_once_its_sender_may_send_it() {
+fn a_body_is_requested_once_its_sender_may_send_it() {
     let web = Web::start("[admins]\nann = \"open sesame\"\n");
     let announced = |credentials: &str| {
         let mut connection = web.connect();
@@ -263,7 +263,7 @@ fn crowd(
 }
 
 #[test]
-fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
+fn idle_connections_keep_nobody_out() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
         Resource::Nofile,
@@ -360,7 +360,7 @@ fn replications_and_a_store_that_lack_watches_of_epoll_say_so_and_blame_no_disk(
 }
 
 #[test]
-fn a_lack_of_watches_of_epoll_is_told_in_the_log_and_clients_of_the_socket_wait_for_it_to_end() {
+fn a_lack_of_epoll_watches_is_logged_and_clients_of_the_socket_wait_for_it_to_end() {
     // More than a start takes.
     const DESCRIPTORS: u64 = 200;
     let directory = directory();
@@ -391,7 +391,7 @@ fn a_lack_of_watches_of_epoll_is_told_in_the_log_and_clients_of_the_socket_wait_
 }
 
 #[test]
-fn a_body_that_grows_when_it_is_parsed_counts_for_what_it_becomes() {
+fn a_body_counts_with_its_size_after_parsing() {
     let web = Web::start("[server]\nin_flight_max = 10485760\n");
     let lists = format!("[{}[]]", "[],".repeat(2_000_000));
     let refused = web.send("POST", "/_replicator/_bulk_docs", &lists);

@@ -42,7 +42,7 @@ fn cost_of(web: &Web, db: &str) -> Value {
 }
 
 #[test]
-fn what_a_database_has_cost_is_counted_over_restarts_and_told_as_what_was_added() {
+fn costs_of_a_database_are_counted_over_restarts_and_shown_as_differences() {
     let directory = directory();
     let folder = directory.path().to_owned();
     let costs = folder.join("costs");
@@ -112,7 +112,7 @@ fn costs_that_cannot_be_read_are_left_alone() {
 }
 
 #[test]
-fn what_functions_cost_is_told_by_database_design_document_and_function() {
+fn costs_are_shown_by_database_design_document_and_function() {
     let web = Web::start("");
     for function in ["quick", "quick", "slow", "wrong"] {
         call(&web, function);
@@ -177,7 +177,7 @@ fn a_call_that_ended_its_process_is_counted_as_a_kill() {
 }
 
 #[test]
-fn another_period_or_order_is_refused_with_those_there_are() {
+fn an_unknown_period_or_order_is_refused_with_the_known_ones() {
     let web = Web::start("");
     let reason = web
         .get("/_functions?period=day")
@@ -316,7 +316,7 @@ fn looping() -> Value {
 type Leave = fn(&Web);
 
 #[test]
-fn a_call_whose_client_goes_away_is_recorded_whichever_way_it_is_dropped() {
+fn a_call_whose_client_disconnects_is_recorded_however_it_is_dropped() {
     let logged = Logged::start("slow_log_timeout = \"1ms\"\n");
     let ways: [(&str, Leave); 5] = [
         ("a request of HTTP", |web| {

@@ -45,7 +45,7 @@ const PLAIN_MAX: usize = 76_800;
 const SENT_MAX: usize = 29_200;
 
 #[test]
-fn every_file_that_a_file_of_the_page_names_is_there_and_all_are_small() {
+fn every_file_that_the_page_references_exists_and_is_small() {
     let web = Web::start("");
     let (mut asked, mut bytes) = (vec!["/_dashboard".to_owned()], 0);
     let mut at = 0;
@@ -96,7 +96,7 @@ fn unpacked(gzip: &[u8]) -> String {
 }
 
 #[test]
-fn who_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
+fn a_client_that_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
     let web = Web::start("");
     for path in ["/_dashboard", "/_dashboard/page.js", "/_dashboard/page.css"] {
         let plain = web.get(path);

@@ -87,7 +87,7 @@ fn requests_are_answered_and_a_session_that_was_begun_there_is_sent_by_no_other_
 }
 
 #[test]
-fn who_does_not_speak_tls_is_turned_away() {
+fn a_client_without_tls_is_refused() {
     let (web, https) = start();
     let mut stream = TcpStream::connect(https).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -135,7 +135,7 @@ fn a_certificate_that_cannot_be_used_replaces_none() {
 }
 
 #[test]
-fn versions_that_are_not_spoken_are_refused_from_the_next_reload_on() {
+fn disabled_tls_versions_are_refused_from_the_next_reload_on() {
     let (web, https) = start();
     connect(&web, https, &TLS12).unwrap();
     let file = web.service.path("settee.toml");
@@ -195,7 +195,7 @@ fn the_name_in_a_certificate_is_the_user_unless_another_login_comes_with_the_req
     bob.get_mut().write_all(head.as_bytes()).unwrap();
     let (_, body) = answer(&mut bob);
     assert!(body.contains("\"ann\""), "{body}");
-    // A client hears of it with its first answer at the latest.
+    // A client learns of it with its first answer at the latest.
     let signed_by_another = connect_as(place, https, stranger.sign("ann"));
     let is_refused = signed_by_another.map_or(true, |mut client| {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";

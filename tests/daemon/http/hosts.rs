@@ -9,7 +9,7 @@ fn ask(web: &Web, method: &str, path: &str, headers: &[(&str, &str)], body: &str
 }
 
 #[test]
-fn a_name_that_is_not_this_machines_is_refused_whoever_is_admin() {
+fn a_host_name_of_another_machine_is_refused_for_admins_too() {
     for extra in ["", "[admins]\nann = \"open sesame\"\n"] {
         let web = Web::start(extra);
         for host in [
@@ -49,7 +49,7 @@ fn a_name_that_is_not_this_machines_is_refused_whoever_is_admin() {
 }
 
 #[test]
-fn further_names_are_taken_when_the_configuration_has_them() {
+fn configured_host_names_are_accepted() {
     let web = Web::start("[server]\nhosts = [\"settee.example\", \"Other.example\"]\n");
     for host in ["settee.example", "SETTEE.example:443", "other.example."] {
         assert_eq!(
@@ -87,7 +87,7 @@ fn a_request_has_one_host_and_its_target_agrees_with_it() {
 }
 
 #[test]
-fn a_page_from_elsewhere_changes_nothing() {
+fn a_cross_origin_page_changes_nothing() {
     let web = Web::start("");
     let put = |headers: &[(&str, &str)]| ask(&web, "PUT", CONFIG, headers, "\"debug\"");
     let here = format!("http://{}", web.address);

@@ -100,7 +100,7 @@ fn many_documents_are_answered_in_order() {
 }
 
 #[test]
-fn what_is_wrong_at_the_start_has_its_code() {
+fn an_error_at_the_start_has_its_status_code() {
     let web = Web::start("");
     let headers = [("Content-Type", NDJSON)];
     let ask = |body: &str| web.connect().request("POST", "/_query/map", &headers, body);
@@ -158,7 +158,7 @@ fn an_error_in_the_middle_is_the_last_line() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_gives_its_processes_back() {
+fn a_client_that_disconnects_in_the_middle_returns_its_processes() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
     for document in ["{\"_id\": \"b\", \"loop\": 1}\n", ""] {
         let mut stream = begin(&web, TWICE);
@@ -179,7 +179,7 @@ fn a_client_that_goes_away_in_the_middle_gives_its_processes_back() {
 }
 
 #[test]
-fn who_does_not_read_is_not_read_from() {
+fn a_client_that_does_not_read_is_not_read_from() {
     let web = Web::start("");
     let big = "x".repeat(1000);
     let first = format!("{{\"funs\": [\"function(d) {{ emit('{big}{big}', d); }}\"]}}\n");
@@ -251,7 +251,7 @@ fn a_list_that_has_enough_ends_the_answer() {
 }
 
 #[test]
-fn what_is_wrong_with_a_list_or_its_rows_is_told_where_it_shows() {
+fn errors_of_a_list_or_its_rows_are_reported_where_they_occur() {
     let web = Web::start("[couchdb]\nos_process_timeout = 3000\n");
     let headers = [("Content-Type", NDJSON)];
     let ask = |body: &str| {
@@ -274,7 +274,7 @@ fn what_is_wrong_with_a_list_or_its_rows_is_told_where_it_shows() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_of_a_list_gives_its_process_back() {
+fn a_client_that_disconnects_in_the_middle_of_a_list_returns_its_process() {
     let web = Web::start("");
     let mut stream = begin_at(&web, "/_query/list", &list());
     stream.send_chunk("{\"key\": 1}\n");

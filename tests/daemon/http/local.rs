@@ -19,7 +19,7 @@ fn a_service_without_an_http_address_is_managed_by_its_own_user_without_a_login(
 }
 
 #[test]
-fn what_a_proxy_forwards_is_refused_on_the_unix_socket() {
+fn proxied_requests_are_refused_on_the_unix_socket() {
     let service = Service::start("");
     let socket = service.socket().with_extension("http.sock");
     for name in ["Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"] {
@@ -32,7 +32,7 @@ fn what_a_proxy_forwards_is_refused_on_the_unix_socket() {
 }
 
 #[test]
-fn what_only_the_machine_may_ask_is_answered_on_the_unix_socket_alone() {
+fn local_operations_are_answered_on_the_unix_socket_only() {
     let web = Web::start("[users.root]\npassword = \"secret\"\nroles = [\"admin\"]\n");
     let credentials = basic("root", "secret");
     let is_local = |route: &&Route| matches!(route.who(), Who::Local(_));
@@ -43,7 +43,7 @@ fn what_only_the_machine_may_ask_is_answered_on_the_unix_socket_alone() {
         let headers = [("Authorization", &*credentials)];
         let answer = ask(&web, method.as_str(), route.path(), &headers, "");
         let reason = answer.reason(403, "forbidden");
-        assert!(reason.contains("Unix socket alone"), "{route:?}: {reason}");
+        assert!(reason.contains("Unix socket only"), "{route:?}: {reason}");
         let mut connection = Connection::local(&web.service.socket().with_extension("http.sock"));
         let answer = connection.request(method.as_str(), route.path(), &[], "");
         assert_ne!(answer.status, 403, "{route:?}: {answer:?}");

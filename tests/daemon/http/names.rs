@@ -25,7 +25,7 @@ const PAGE_BYTES_MAX: usize = 512 << 10;
 /// Most bytes of a path that the server reads.
 const PATH_BYTES: usize = 100_000;
 
-/// Where names stand in requests: members of the request, and of a member.
+/// Where requests have names: members of the request, and of a member.
 const PLACES: &[(&str, &str)] = &[
     ("", "id"),
     ("", "call"),
@@ -217,7 +217,7 @@ fn names_of_a_megabyte_in_any_call_or_path_stay_neither_in_memory_nor_in_the_log
 }
 
 #[test]
-fn a_name_may_have_so_many_bytes_and_the_refusal_of_a_longer_one_says_so() {
+fn the_refusal_of_a_name_that_is_too_long_says_the_limit() {
     let web = Web::start("");
     let mut client = web.service.connect();
     for (bytes, is_taken) in [(NAME_BYTES_MAX, true), (NAME_BYTES_MAX + 1, false)] {
@@ -243,11 +243,11 @@ fn a_name_may_have_so_many_bytes_and_the_refusal_of_a_longer_one_says_so() {
             let reason = reply["error"]["reason"].as_str().unwrap();
             assert_eq!(
                 reason,
-                "'db' has 1025 bytes, and may have 1024: take a shorter one"
+                "'db' has 1025 bytes, the limit is 1024: use a shorter one"
             );
         }
     }
-    // What is told of a long name is its beginning.
+    // Of a long name the beginning is shown.
     let functions = web.get("/_functions").ok();
     let db = functions["functions"][0]["db"].as_str().unwrap().to_owned();
     assert!(

@@ -30,7 +30,7 @@ fn show(name: &str) -> String {
 }
 
 #[test]
-fn the_service_says_who_and_how_it_is() {
+fn the_service_reports_its_name_version_and_health() {
     let web = Web::start("");
     let mut connection = web.connect();
     let mut get = |path: &str| connection.request("GET", path, &[], "").ok();
@@ -55,7 +55,7 @@ fn the_service_says_who_and_how_it_is() {
 }
 
 #[test]
-fn what_is_not_there_or_not_so_is_told_as_couchdb_tells_it() {
+fn missing_resources_and_wrong_methods_are_answered_as_in_couchdb() {
     let web = Web::start("");
     for path in [
         "/x",
@@ -156,7 +156,7 @@ fn every_call_of_the_socket_is_answered_the_same_over_http() {
 }
 
 #[test]
-fn a_request_that_makes_no_sense_is_told_why() {
+fn a_malformed_request_is_refused_with_a_reason() {
     let web = Web::start("[server]\nbody_max = 2000\nline_max = 2000\n");
     let ask = |body: &str| web.send("POST", "/_query/ddoc", body);
     for body in ["", "{", "[]", "7", "{}", "{\"db\": 1}"] {
@@ -185,7 +185,7 @@ fn a_request_that_makes_no_sense_is_told_why() {
 }
 
 #[test]
-fn what_is_no_http_or_too_much_of_it_ends_its_connection_only() {
+fn invalid_or_excessive_http_ends_only_its_connection() {
     let web = Web::start("");
     let mut other = web.connect();
     assert_eq!(other.request("GET", "/_up", &[], "").status, 200);
@@ -208,7 +208,7 @@ fn what_is_no_http_or_too_much_of_it_ends_its_connection_only() {
 }
 
 #[test]
-fn a_client_that_does_not_finish_its_head_is_told_and_closed() {
+fn a_client_that_does_not_finish_its_head_gets_an_error_and_is_closed() {
     let web = Web::start("");
     let mut connection = web.connect();
     connection.write("GET /_up HT");
@@ -245,7 +245,7 @@ fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
 }
 
 #[test]
-fn a_client_that_goes_away_gives_its_process_back() {
+fn a_client_that_disconnects_returns_its_process() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
     // One that is long is performed elsewhere.
     for length in [0, 1 << 20] {
@@ -286,7 +286,7 @@ fn many_connections_are_served_side_by_side() {
 }
 
 #[test]
-fn query_servers_are_reloaded_by_whoever_sends_no_form() {
+fn query_servers_are_reloaded_by_any_request_but_a_form() {
     let web = Web::start("");
     let body = validate(&json!({"ok": true}));
     web.send("POST", "/_query/ddoc", &body).ok();
@@ -338,7 +338,7 @@ fn a_second_signal_cuts_what_is_in_hand() {
     web.service.signal("TERM");
     web.service.wait_for_log("\"stopped listening\"");
     web.service.signal("TERM");
-    // It is cut off, or hears of the end while it lasts.
+    // It is cut off, or learns of the end while it lasts.
     let answer = connection.closed();
     assert!(
         answer.is_empty() || answer.starts_with("HTTP/1.1 50"),
@@ -348,7 +348,7 @@ fn a_second_signal_cuts_what_is_in_hand() {
 }
 
 #[test]
-fn an_address_in_use_is_told_with_its_key_and_a_remedy() {
+fn an_address_in_use_is_reported_with_its_key_and_a_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let directory = directory();
     let config = configure(directory.path(), "");
@@ -371,7 +371,7 @@ fn an_address_in_use_is_told_with_its_key_and_a_remedy() {
 }
 
 #[test]
-fn what_was_counted_is_shown_in_both_forms() {
+fn metrics_are_shown_in_both_forms() {
     let web = Web::start("");
     let body = validate(&json!({"ok": true}));
     web.send("POST", "/_query/ddoc", &body).ok();

@@ -31,7 +31,7 @@ fn by(web: &Web, name: &str, method: &str, path: &str, body: &str) -> Response {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn each_role_may_what_it_is_for_and_nothing_else() {
+fn each_role_has_exactly_its_rights() {
     let web = Web::start(&users());
     let all = ["root", "olga", "rita", "vera", "Carol", "nils"];
     let look = &["root", "olga", "vera", "nils"][..];
@@ -106,7 +106,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
     ] {
         for name in all {
             let response = by(&web, name, method, path, body);
-            let refused = response.status == 403 && response.body.contains("takes the role");
+            let refused = response.status == 403 && response.body.contains("requires the role");
             let refused = refused || response.status == 401;
             assert_eq!(
                 !refused,

@@ -95,7 +95,7 @@ fn the_log_of_a_database_has_what_its_functions_log_and_their_errors_and_nobody_
 }
 
 #[test]
-fn who_follows_gets_lines_as_they_come_until_the_service_ends() {
+fn a_follower_gets_lines_as_they_come_until_the_service_ends() {
     let web = Web::start("");
     let mut feed = web.connect();
     feed.send("GET", "/_tenants/shop/log?follow", &[], "");
@@ -128,7 +128,7 @@ fn who_follows_gets_lines_as_they_come_until_the_service_ends() {
 }
 
 #[test]
-fn a_slow_reader_loses_lines_and_is_told_how_many() {
+fn a_slow_reader_loses_lines_and_learns_how_many() {
     let web = Web::start("");
     let mut feed = web.connect();
     feed.send("GET", "/_tenants/shop/log?follow", &[], "");

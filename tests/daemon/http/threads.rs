@@ -37,7 +37,7 @@ fn address_space(web: &Web) -> u64 {
 }
 
 #[test]
-fn a_thread_that_cannot_be_had_is_an_error_of_the_request_that_needs_it() {
+fn a_thread_that_cannot_be_started_is_an_error_of_the_request_that_needs_it() {
     let directory = directory();
     let mut command = command(&configure(directory.path(), ADMINS));
     // The trial of a cell leaves the stack of its thread behind, which another thread takes over.

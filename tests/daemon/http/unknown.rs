@@ -16,7 +16,7 @@ fn order(service: &Service, method: &str, path: &str, body: &str) -> Response {
 }
 
 #[test]
-fn every_order_refuses_what_nobody_reads_but_for_couchdbs_own() {
+fn every_order_refuses_unknown_parameters_except_couchdbs_own() {
     let service = Service::start("");
     let orders = Route::VARIANTS
         .iter()

@@ -1,4 +1,4 @@
-//! The engine that maps documents, for whoever uses it as a library: functions, order, bounds, ends.
+//! The engine that maps documents, used as a library: functions, order, bounds, ends.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -194,7 +194,7 @@ async fn the_library_is_given_first_and_only_when_there_is_one() {
 }
 
 #[actix_rt::test]
-async fn documents_are_handed_on_in_their_order_whoever_is_quicker() {
+async fn documents_are_passed_on_in_order_whichever_process_is_quicker() {
     tokio::time::pause();
     let fake = mapping(|prompt| {
         let number: u64 = prompt.split('"').nth(5).unwrap().parse().unwrap();
@@ -219,7 +219,7 @@ async fn documents_are_handed_on_in_their_order_whoever_is_quicker() {
 }
 
 #[actix_rt::test]
-async fn where_fewer_processes_can_be_had_those_do_the_work() {
+async fn fewer_available_processes_do_all_the_work() {
     tokio::time::pause();
     let slow = || FakeAnswer::After(Duration::from_millis(900), "[[[1,1]]]".into());
     let fake = mapping(move |_| slow());
@@ -308,7 +308,7 @@ async fn a_function_that_is_refused_is_named() {
 }
 
 #[actix_rt::test]
-async fn giving_up_in_the_middle_gives_everything_back() {
+async fn giving_up_in_the_middle_returns_everything() {
     tokio::time::pause();
     let fake = mapping(|_| FakeAnswer::Never);
     let pool = TestPool::builder().language("x", fake).start();
@@ -327,7 +327,7 @@ async fn giving_up_in_the_middle_gives_everything_back() {
 }
 
 #[actix_rt::test]
-async fn a_sink_that_has_enough_ends_the_work() {
+async fn a_sink_that_stops_reading_ends_the_work() {
     tokio::time::pause();
     let fake = mapping(|_| FakeAnswer::Now("[[]]".into()));
     let pool = TestPool::builder().language("x", fake).start();

@@ -103,7 +103,7 @@ fn a_function_that_fails_for_every_document_ends_with_65() {
 }
 
 #[test]
-fn a_mistake_in_javascript_is_told_with_file_and_line() {
+fn a_mistake_in_javascript_is_reported_with_file_and_line() {
     let work = Work::new();
     let broken = "// Orders\nfunction(doc) {\n  emit(doc. ;\n}\n";
     fails(&mut work.map(broken, &[]), "", 65, &["map.js:3:"]);
@@ -150,7 +150,7 @@ fn a_reduce_function_that_fails_ends_with_65() {
 }
 
 #[test]
-fn a_reducer_that_is_not_there_ends_with_64() {
+fn an_unknown_reducer_ends_with_64() {
     let work = Work::new();
     fails(
         &mut work.map(ONE, &["--reduce", "_sumxyz"]),
@@ -242,7 +242,7 @@ fn a_full_device_ends_with_74() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_no_error() {
     let work = Work::new();
     let values: Vec<Value> = (0..50_000).map(|number| json!(number)).collect();
     let input = work.file("in.ndjson", documents(&values));
@@ -266,7 +266,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_function_that_never_ends_is_told_with_its_document() {
+fn a_function_that_never_ends_is_reported_with_its_document() {
     let work = Work::new();
     let config = work.file("c.toml", "[couchdb]\nos_process_timeout = 3000\n");
     let function = "function(doc) { emit(doc.v); if (doc.v === 7) for (;;); }";
@@ -317,7 +317,7 @@ fn a_document_whose_process_died_gets_one_more_try() {
 }
 
 #[test]
-fn a_document_that_ends_two_processes_is_told() {
+fn a_document_that_kills_two_processes_is_reported() {
     let work = Work::new();
     let config = mortal_child(&work, 2, "exit 3");
     let values = [json!("a"), json!("b"), json!("die"), json!("c")];
@@ -331,7 +331,7 @@ fn a_document_that_ends_two_processes_is_told() {
 }
 
 #[test]
-fn the_system_call_that_a_function_was_refused_is_told_with_its_document() {
+fn a_refused_system_call_is_reported_with_the_document() {
     let work = Work::new();
     let death = "echo refused system call ptrace >&2; kill -SYS $$";
     let config = mortal_child(&work, 2, death);
@@ -345,7 +345,7 @@ fn the_system_call_that_a_function_was_refused_is_told_with_its_document() {
 }
 
 #[test]
-fn a_query_server_that_answers_nonsense_is_told() {
+fn a_query_server_that_breaks_the_protocol_is_reported() {
     let work = Work::new();
     let child = work.file("child.sh", "while read -r line; do case $line in *map_doc*) echo '{\"x\":1}';; *) echo true;; esac; done");
     let config = work.file(
@@ -362,7 +362,7 @@ fn a_query_server_that_answers_nonsense_is_told() {
 }
 
 #[test]
-fn a_language_that_cannot_be_had_ends_with_78() {
+fn an_unavailable_language_ends_with_78() {
     let work = Work::new();
     let config = work.file(
         "c.toml",

@@ -32,7 +32,7 @@ fn a_document_without_an_id_gets_the_number_of_its_line() {
 }
 
 #[test]
-fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_told() {
+fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_reported() {
     let work = Work::new();
     let bad = "{\"v\":1}\nx\n{\"v\":2}\n7\n{\"_id\":3}\n{\"v\":\n{\"v\":3}\n";
     let selector = work.file("s.json", "{}");
@@ -63,7 +63,7 @@ fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_told() {
 }
 
 #[test]
-fn a_mark_of_utf_8_is_no_part_of_the_first_document() {
+fn a_byte_order_mark_is_not_part_of_the_first_document() {
     let work = Work::new();
     let input = format!("\u{feff}{ORDERS}");
     let rows = lines(&run(&mut work.map(EMIT, &[]), input.as_bytes()));
@@ -85,7 +85,7 @@ fn follow(refused: &Output, file: &str, work: &Work) -> Option<Output> {
 }
 
 #[test]
-fn what_is_no_lines_of_json_is_refused_by_name_with_a_command_that_converts_it() {
+fn other_formats_are_refused_by_name_with_a_command_that_converts_them() {
     let work = Work::new();
     let plain = work.file("plain", ORDERS);
     let gzip = Command::new("gzip").args(["-c", &plain]).output().unwrap();
@@ -135,7 +135,7 @@ fn what_is_no_lines_of_json_is_refused_by_name_with_a_command_that_converts_it()
 }
 
 #[test]
-fn an_interrupt_ends_it_with_how_far_it_came() {
+fn an_interrupt_ends_it_with_its_progress() {
     let work = Work::new();
     for (arguments, printed) in [(&["--unsorted"][..], 1), (&[], 0)] {
         let mut command = work.map(ONE, arguments);

@@ -281,7 +281,7 @@ fn a_built_in_reducer_keeps_no_rows() {
 }
 
 #[test]
-fn a_sum_that_does_not_shrink_is_refused_told_or_let_through_as_configured() {
+fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
     let work = Work::new();
     // Each name is longer than the row around it.
     let map = "function(doc) { var o = {}; o[doc._id + 'x'.repeat(60)] = 1; emit(null, o) }";
@@ -312,7 +312,7 @@ fn a_sum_that_does_not_shrink_is_refused_told_or_let_through_as_configured() {
 }
 
 #[test]
-fn a_bad_value_is_told_in_the_sum_and_ends_stats() {
+fn a_bad_value_is_an_error_in_the_sum_and_ends_stats() {
     let work = Work::new();
     let input = documents(&[json!(1), json!("two"), json!(3)]);
     let map = "function(doc) { emit(1, doc.v) }";

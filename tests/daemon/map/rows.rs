@@ -122,7 +122,7 @@ fn rows_are_in_the_order_of_couchdbs_views() {
 }
 
 #[test]
-fn a_function_that_names_what_it_reads_gets_the_rows_it_would_get_of_whole_documents() {
+fn a_function_that_reads_named_members_gets_the_rows_of_whole_documents() {
     let work = Work::new();
     let input = [
         r#"{"_id":"a","v":1,"w":[{"v":2}],"x":"y"}"#,
@@ -142,7 +142,7 @@ fn a_function_that_names_what_it_reads_gets_the_rows_it_would_get_of_whole_docum
 }
 
 #[test]
-fn what_a_function_does_not_read_is_not_sent_to_its_process() {
+fn members_that_a_function_does_not_read_are_not_sent() {
     let work = Work::new();
     // More levels than the engine can parse.
     let deep = 300_000;
@@ -397,7 +397,7 @@ fn modules_of_the_library_can_be_required() {
 }
 
 #[test]
-fn nothing_comes_of_nothing() {
+fn an_empty_input_has_no_rows() {
     let work = Work::new();
     for input in ["", "\n\n  \n"] {
         let output = run(&mut work.map(EMIT, &[]), input.as_bytes());
@@ -416,7 +416,7 @@ fn nothing_comes_of_nothing() {
 }
 
 #[test]
-fn a_document_over_which_the_function_throws_has_no_rows_and_is_told() {
+fn a_document_over_which_the_function_throws_has_no_rows_and_is_reported() {
     let work = Work::new();
     let function = "function(doc) { emit(1); if (doc.v % 2) throw new Error('odd'); }";
     let values: Vec<Value> = (0..20).map(|number| json!(number)).collect();
@@ -434,7 +434,7 @@ fn a_document_over_which_the_function_throws_has_no_rows_and_is_told() {
 }
 
 #[test]
-fn a_function_that_emits_nothing_or_returns_its_rows_is_told() {
+fn a_function_that_emits_nothing_or_returns_its_rows_is_reported() {
     let work = Work::new();
     let values: Vec<Value> = (0..20).map(|number| json!(number)).collect();
     let said = |function: &str, arguments: &[&str]| {
@@ -459,7 +459,7 @@ fn a_function_that_emits_nothing_or_returns_its_rows_is_told() {
 }
 
 #[test]
-fn a_running_service_tells_errors_and_logs_as_a_pool_of_ones_own() {
+fn a_running_service_reports_errors_and_logs_as_the_commands_own_pool_does() {
     let service = Service::start("");
     let socket = service.socket();
     let work = Work::new();
@@ -519,7 +519,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn no_document_is_mapped_again_behind_answers_of_a_running_service_that_may_be_anothers() {
+fn no_document_is_remapped_after_answers_that_may_belong_to_another() {
     let work = Work::new();
     let server = work.file("forger.py", FORGER);
     let service = Service::start(&format!(

@@ -73,7 +73,7 @@ fn an_index_definition_is_a_map_function_in_mango() {
 }
 
 #[test]
-fn what_is_wrong_with_a_selector_is_told_with_its_place() {
+fn a_mistake_in_a_selector_is_reported_with_its_place() {
     let work = Work::new();
     for (text, words) in [
         (
@@ -106,7 +106,7 @@ fn what_is_wrong_with_a_selector_is_told_with_its_place() {
 }
 
 #[test]
-fn what_is_wrong_with_a_document_is_told_with_its_line_after_those_before_it() {
+fn a_bad_document_is_reported_with_its_line_after_those_before_it() {
     let work = Work::new();
     let selector = work.file("s.json", r#"{"v": {"$regex": "^(a|a?)+\\1$"}}"#);
     let bad = json!({"_id": "y", "v": format!("{}!", "a".repeat(2000))}).to_string();

@@ -173,7 +173,7 @@ async fn every_call_counter_moves_by_one_for_its_kind_of_prompt_and_no_other() {
 }
 
 #[actix_rt::test]
-async fn an_answer_of_a_validation_that_is_no_yes_is_a_reject_and_an_error_is_none() {
+async fn a_validation_without_a_yes_counts_as_a_reject_and_an_error_does_not() {
     let pool = TestPool::builder()
         .language("javascript", couchjs())
         .start();
@@ -249,7 +249,7 @@ async fn end_of(steps: &[Step], reason: &str, ends: &[(&str, u64)], timeout: Opt
 }
 
 #[actix_rt::test]
-async fn each_way_in_which_a_process_ends_over_a_prompt_is_counted_as_what_it_is() {
+async fn each_kind_of_end_during_a_prompt_has_its_own_count() {
     end_of(&[Step::Exit(0)], "exit", &[("process_exits", 1)], None).await;
     end_of(
         &[Step::Exit(3)],
@@ -328,7 +328,7 @@ async fn bytes_are_those_of_the_lines() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_does_not_end_when_it_is_told_to_is_a_kill() {
+async fn a_process_that_ignores_the_order_to_end_counts_as_a_kill() {
     let script = Script::echo()
         .at_start([Step::IgnoreTerm])
         .at_end_of_input([Step::Hang]);
@@ -458,7 +458,7 @@ async fn an_opening_that_fails_is_counted_by_whose_fault_it_is() {
 }
 
 #[actix_rt::test]
-async fn gauges_are_what_is_there_now() {
+async fn gauges_show_the_current_state() {
     let (pool, client, _child) = scripted(Script::echo()).await;
     let mut waiter = pool.client("2");
     assert!(waiter.asks(pool.any()).is_waiting().await);
@@ -482,7 +482,7 @@ async fn gauges_are_what_is_there_now() {
 }
 
 #[test]
-fn what_two_services_of_one_program_count_is_apart() {
+fn two_services_in_one_program_count_separately() {
     let (one, two) = (Metrics::new(), Metrics::new());
     one.pool("p").acquired(Duration::ZERO);
     let wait = "settee_pool_wait_seconds";

@@ -48,7 +48,7 @@ fn number(web: &Web, path: &str) -> u64 {
 }
 
 #[test]
-fn what_is_documented_is_served_and_nothing_else() {
+fn exactly_the_documented_metrics_are_served() {
     let web = Web::start(
         "[query_server_config]\nsandbox = \"standard\"\n[services.js]\nlisten = \"localhost:0\"\nlanguage = \"javascript\"\n",
     );
@@ -95,7 +95,7 @@ fn what_is_documented_is_served_and_nothing_else() {
 }
 
 #[test]
-fn what_a_client_does_is_counted_and_its_connection_while_it_lasts() {
+fn calls_of_a_client_are_counted_and_its_connection_while_it_lasts() {
     let web = Web::start("");
     assert_eq!(number(&web, "/settee/clients"), 0);
     let mut client = web.service.connect();

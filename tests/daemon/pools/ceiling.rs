@@ -43,7 +43,7 @@ fn a_pool_with_a_waiter_gets_the_place_of_an_idle_process_of_another() {
 }
 
 #[test]
-fn a_process_that_comes_back_makes_way_for_a_pool_that_has_none() {
+fn a_returned_process_makes_way_for_a_pool_that_has_none() {
     let service = Service::start(POOLS);
     let mut client = service.connect();
     let held = [take(&mut client, "a"), take(&mut client, "a")];
@@ -63,7 +63,7 @@ fn a_process_that_comes_back_makes_way_for_a_pool_that_has_none() {
 }
 
 #[test]
-fn sizes_beyond_the_ceiling_are_refused_with_what_to_do() {
+fn sizes_beyond_the_ceiling_are_refused_with_a_remedy() {
     let service = Service::start(POOLS);
     let mut client = service.connect();
     for key in ["max", "init_size", "min_free"] {
@@ -109,7 +109,7 @@ fn a_reload_moves_the_ceiling() {
 }
 
 #[test]
-fn no_more_pools_are_added_than_may_be_and_the_refusal_names_the_key() {
+fn pools_beyond_the_limit_are_refused_with_its_key() {
     let web = Web::start("[server]\npools_max = 8\n");
     let there = web.get("/_pools").ok()["pools"].as_array().unwrap().len();
     let add = |number: usize| {

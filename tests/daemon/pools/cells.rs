@@ -101,7 +101,7 @@ fn pools_without_a_cell_are_named_in_the_log() {
 }
 
 #[test]
-fn a_command_in_a_cell_that_closes_a_pipe_and_lives_on_is_told_at_once() {
+fn a_command_in_a_cell_that_closes_a_pipe_and_runs_on_is_noticed_at_once() {
     for (closes, end) in [("<&-", "end of its input"), (">&-", "end of its output")] {
         let directory = directory();
         let script = directory.path().join("closes.sh");
@@ -216,7 +216,7 @@ fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_s
 }
 
 #[test]
-fn who_is_too_slow_because_a_cell_holds_back_processor_time_is_told_so_with_the_key() {
+fn a_timeout_caused_by_a_throttled_cell_names_the_key() {
     let directory = directory();
     let script = directory.path().join("child.sh");
     let text = "while read -r line; do case $line in *map_doc*) while :; do :; done;; esac; echo true; done";
@@ -245,7 +245,7 @@ fn who_is_too_slow_because_a_cell_holds_back_processor_time_is_told_so_with_the_
         let reason = error["reason"].as_str().unwrap();
         assert_eq!(error["name"], "timeout", "{error}");
         assert_eq!(
-            reason.contains("its pool's cpu_max has held back"),
+            reason.contains("its pool's cpu_max has throttled"),
             is_told,
             "{error}"
         );
@@ -254,7 +254,7 @@ fn who_is_too_slow_because_a_cell_holds_back_processor_time_is_told_so_with_the_
 }
 
 #[test]
-fn who_needs_more_than_a_cell_may_have_is_told_so_with_the_key() {
+fn a_function_that_exceeds_a_limit_of_its_cell_gets_an_error_with_the_key() {
     let directory = directory();
     let script = directory.path().join("child.sh");
     let text = "while read -r line; do case $line in \

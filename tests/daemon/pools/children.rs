@@ -106,7 +106,7 @@ fn one_that_exits_with_1_at_once_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_no_program_throttles_its_pool() {
+fn one_that_is_not_a_program_throttles_its_pool() {
     let directory = directory();
     let command = program(directory.path(), "junk", b"\x7fELF but not really\n", 0o755);
     assert_throttles(directory, &command, &["/junk"]);
@@ -120,7 +120,7 @@ fn one_that_may_not_be_run_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_not_there_throttles_its_pool() {
+fn one_that_does_not_exist_throttles_its_pool() {
     assert_throttles(
         directory(),
         "/nonexistent/query-server",
@@ -141,7 +141,7 @@ fn one_that_is_killed_at_once_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_killed_once_at_its_start_closes_its_pool_to_nobody() {
+fn one_that_is_killed_once_at_its_start_does_not_throttle_its_pool() {
     let directory = directory();
     let script = format!(
         "#!/bin/sh\nmkdir {} 2>/dev/null && kill -9 $$\nexec {}\n",
@@ -178,7 +178,7 @@ fn one_that_ends_after_its_first_answer_throttles_its_pool() {
 }
 
 #[test]
-fn of_one_that_ends_after_its_first_answer_a_pool_without_a_throttle_warns() {
+fn one_that_ends_after_its_first_answer_is_a_warning_without_a_throttle() {
     let directory = directory();
     let command = program(directory.path(), "leaves", LEAVES, 0o755);
     let service = service_with(directory, &command, "throttle_delay = 0");
@@ -238,7 +238,7 @@ fn one_that_closes_its_output_and_lives_on_throttles_its_pool() {
 }
 
 #[test]
-fn who_waits_for_one_that_hangs_at_its_start_is_told_within_start_timeout() {
+fn a_waiter_for_one_that_hangs_at_its_start_gets_an_error_within_start_timeout() {
     let directory = directory();
     let command = program(
         directory.path(),
@@ -431,7 +431,7 @@ fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
 }
 
 #[test]
-fn a_throttled_pool_goes_on_with_the_processes_that_it_has() {
+fn a_throttled_pool_keeps_serving_with_its_processes() {
     let directory = directory();
     // The first one works, the others fail.
     let script = format!(
@@ -499,7 +499,7 @@ fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_command_that_was_mended_is_tried_by_a_reload_and_by_what_the_problem_says_without_a_call() {
+fn a_fixed_command_is_retried_by_a_reload_and_by_the_problems_remedy_without_a_call() {
     let directory = directory();
     let command = directory.path().join("server");
     let good = "#!/bin/sh\nwhile read -r line; do echo true; done\n";
@@ -646,7 +646,7 @@ fn hog(limit: &str) -> Service {
 }
 
 #[test]
-fn one_that_takes_too_much_memory_is_replaced_when_it_comes_back() {
+fn one_that_takes_too_much_memory_is_replaced_on_return() {
     let service = hog("max_memory = \"100MiB\"");
     let mut client = service.connect();
     let lent = take(&mut client, "bad-1");
@@ -663,7 +663,7 @@ fn one_that_takes_too_much_memory_is_replaced_when_it_comes_back() {
 }
 
 #[test]
-fn one_that_takes_far_too_much_memory_is_stopped_under_its_client_who_is_told() {
+fn one_that_takes_far_too_much_memory_is_stopped_and_its_holder_notified() {
     let service = hog("max_memory_hard = \"100MiB\"");
     let mut client = service.connect();
     let lent = take(&mut client, "bad-1");

@@ -83,7 +83,7 @@ fn json_is_what_the_service_sends_on_one_line() {
 }
 
 #[test]
-fn mistakes_end_with_64_and_what_is_not_there_with_66() {
+fn mistakes_end_with_64_and_missing_pools_with_66() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\n");
     for (arguments, says) in [
         (
@@ -127,7 +127,7 @@ fn mistakes_end_with_64_and_what_is_not_there_with_66() {
 }
 
 #[test]
-fn attach_takes_a_process_of_the_pool_or_the_group_that_it_is_told() {
+fn attach_takes_a_process_of_the_named_pool_or_group() {
     let service = Service::start("");
     let mut client = service.connect();
     for (name, group) in [("p", "g"), ("q", "h")] {

@@ -109,7 +109,7 @@ fn the_record_of_a_pool_that_comes_or_goes_has_what_was_set_alone() {
 }
 
 #[test]
-fn what_was_changed_at_run_time_stays_until_its_section_changes() {
+fn run_time_changes_stay_until_the_section_changes() {
     let service = Service::start(TWO);
     let mut client = service.connect();
     add(&mut client, "r", &json!({"max": 1}));
@@ -155,7 +155,7 @@ fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_go
 }
 
 #[test]
-fn the_pool_of_a_language_that_is_configured_no_more_goes_with_it() {
+fn the_pool_of_a_language_is_removed_with_it() {
     let server = "[query_servers]\nscripted = \"cat\"\n";
     let service = Service::start(server);
     let mut client = service.connect();

@@ -16,7 +16,7 @@ fn kinds(web: &Web) -> Vec<Value> {
 }
 
 #[test]
-fn a_drained_daemon_refuses_calls_and_lets_those_end_that_it_has_taken() {
+fn a_drained_daemon_refuses_new_calls_and_finishes_accepted_ones() {
     let web = Web::start("[pools.python]\nmax = 1\n");
     let mut holder = web.service.connect();
     let lent = take(&mut holder, "python");
@@ -77,7 +77,7 @@ fn a_drained_daemon_refuses_calls_and_lets_those_end_that_it_has_taken() {
 }
 
 #[test]
-fn each_order_to_drain_is_audited_with_how_it_was_before() {
+fn each_order_to_drain_is_audited_with_the_previous_state() {
     let web = Web::start("");
     web.send("PUT", "/_drain", "").ok();
     prints(&web.service, &["drain", "--wait", "60"]);

@@ -41,13 +41,13 @@ fn calls_of_many_databases_start_no_process_beyond_the_limit() {
 }
 
 #[test]
-fn no_process_forgets_where_each_is_to_serve_one_database() {
+fn no_process_forgets_with_one_database_per_process() {
     let (started, forgot) = started_and_forgot("database");
     assert!(started >= 27, "{started}");
     assert_eq!(forgot, 0);
 }
 
-/// Calls of every kind that a report is told of, some of which fail.
+/// Calls of every kind that can have a report, some of which fail.
 fn calls_of_every_kind() -> Vec<Value> {
     let ddoc = json!({"_id": "_design/d",
         "views": {"lib": {"m": "exports.n = 1;"}, "v": {"map": "function(doc) { emit(doc.n, 1); }"}},

@@ -1,4 +1,4 @@
-//! Pools that stand in for each other.
+//! Pools of a group.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn a_group_lends_from_a_random_pool_that_has_a_free_process() {
 }
 
 #[test]
-fn a_group_falls_back_to_who_may_open_and_then_to_the_shortest_queue() {
+fn a_group_falls_back_to_a_pool_that_may_open_and_then_to_the_shortest_queue() {
     let service = Service::start("");
     let mut client = service.connect();
     add(
@@ -70,7 +70,7 @@ fn a_group_falls_back_to_who_may_open_and_then_to_the_shortest_queue() {
 }
 
 #[test]
-fn a_pool_that_joins_a_group_helps_those_who_wait_there() {
+fn a_pool_that_joins_a_group_serves_its_waiters() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "a", &json!({"group": "g", "max": 1}));
@@ -103,7 +103,7 @@ fn the_pools_of_a_group_speak_one_language() {
 }
 
 #[test]
-fn any_pool_of_a_language_serves_who_says_so() {
+fn any_pool_of_a_language_serves_a_request_for_the_language() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));

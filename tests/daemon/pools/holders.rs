@@ -1,4 +1,4 @@
-//! Whoever is lent a process finds nothing in it of who had it before, whatever either of them sends.
+//! A borrower finds nothing of the previous holder in a process, whatever either of them sends.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use crate::support::daemon::{Client, Service, directory, wait_until};
 use crate::support::program::run;
 
 /// A query server that answers with all that it has heard since the last `reset` that it took, and of design
-/// documents for ever, and says it on standard error too. After `sulk` it takes no `reset`; after `later` it prints a
+/// documents forever, and says it on standard error too. After `sulk` it takes no `reset`; after `later` it prints a
 /// line that nobody asked for once there is a file.
 /// It takes a `reset` without a configuration, or with an object.
 const HOARD: &str = r#"
@@ -106,7 +106,7 @@ fn after_another(first: &[Value], then: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_reset_that_is_refused_does_not_take_the_place_of_that_between_two_holders() {
+fn a_refused_reset_does_not_replace_the_one_between_two_holders() {
     let map = json!(["map_doc", {"_id": "tok_b_1"}]);
     for refused in [
         json!(["reset", 7]),
@@ -125,7 +125,7 @@ fn a_reset_that_is_refused_does_not_take_the_place_of_that_between_two_holders()
 }
 
 #[test]
-fn a_process_that_ends_does_not_say_what_it_said_while_another_holder_had_it() {
+fn last_words_of_an_earlier_loan_are_not_shown() {
     let mapped = json!(["map_doc", {"_id": "tok_a_1"}]);
     let own = json!(["map_doc", {"_id": "tok_b_1"}]);
     let answers = after_another(&[mapped], &[own, json!(["exit"])]);
@@ -138,7 +138,7 @@ fn a_process_that_ends_does_not_say_what_it_said_while_another_holder_had_it() {
 }
 
 #[test]
-fn what_is_printed_for_an_earlier_holder_is_not_quoted_to_the_next_one() {
+fn output_for_an_earlier_holder_is_not_quoted_to_the_next_one() {
     let service = start(HOARD, "any", 1);
     let (mut a, mut b) = (service.connect(), service.connect());
     let proc = take(&mut a, "a");
@@ -176,7 +176,7 @@ fn a_process_that_knows_a_design_document_serves_another_database_only_where_com
 }
 
 #[test]
-fn a_timeout_that_a_holder_has_set_ends_with_the_loan() {
+fn a_timeout_set_by_a_holder_ends_with_the_loan() {
     let service = Service::start("[pools.python]\nmax = 1\n");
     let (mut a, mut b) = (service.connect(), service.connect());
     let proc = a.get_proc("python");

@@ -75,7 +75,7 @@ fn a_pool_is_removed_at_once_where_the_query_says_so() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_changes_nothing() {
+fn mistakes_are_reported_and_change_nothing() {
     let web = Web::start("");
     let wrong = [
         json!({"max": 2}),

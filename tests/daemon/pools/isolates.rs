@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::daemon::{Client, Service};
 
-/// How many answers are looked at; with `SETTEE_LONG` ten times as many.
+/// How many answers are checked; with `SETTEE_LONG` ten times as many.
 const ANSWERS: usize = 100_000;
 
 /// The documents of a call.

@@ -8,7 +8,7 @@ use settee::client::{
 use crate::support::daemon::{DEADLINE, Service};
 
 #[tokio::test]
-async fn pools_are_shaped_and_used_and_a_process_that_is_taken_away_is_told() {
+async fn pools_are_managed_and_used_and_a_revoked_process_is_reported() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     let operator = Operator::at(service.socket());

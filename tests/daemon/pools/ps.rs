@@ -64,7 +64,7 @@ fn send_show(service: &Service, client: &mut Client, source: &str) {
 }
 
 #[test]
-fn ps_tells_for_whom_each_process_runs_what_and_what_it_has_taken() {
+fn ps_shows_the_holder_function_and_cost_of_each_process() {
     let (directory, config) = endless();
     let config = config + "[pools.python]\ninit_size = 1\n";
     let service = Service::start_in(directory, &config);
@@ -185,7 +185,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
 }
 
 #[test]
-fn who_holds_a_process_that_is_killed_is_told_and_asks_for_another() {
+fn the_holder_of_a_killed_process_is_notified_and_requests_another() {
     let service = Service::start("");
     let mut client = service.connect();
     let held = take(&mut client, "python");
@@ -226,7 +226,7 @@ fn who_holds_a_process_that_is_killed_is_told_and_asks_for_another() {
 const STAYS: &str = "trap '' TERM\nwhile read -r line; do echo true; done\nmkfifo \"$0.never\"\nread -r line <> \"$0.never\"\n";
 
 #[test]
-fn one_that_does_not_end_when_it_is_told_to_is_killed_at_once_with_now() {
+fn one_that_ignores_the_order_to_end_is_killed_at_once_with_now() {
     let directory = directory();
     let script = directory.path().join("stays.sh");
     fs::write(&script, STAYS).unwrap();
@@ -263,7 +263,7 @@ fn one_that_does_not_end_when_it_is_told_to_is_killed_at_once_with_now() {
 }
 
 #[test]
-fn who_waits_for_a_process_to_learn_is_told_that_it_was_killed() {
+fn a_waiter_for_a_learning_process_is_notified_of_its_kill() {
     let (directory, config) = endless();
     let service = Service::start_in(directory, &config);
     let mut client = service.connect();
@@ -304,7 +304,7 @@ fn a_process_that_is_being_started_is_listed_and_cannot_be_killed_yet() {
 }
 
 #[test]
-fn attach_goes_on_with_another_process_after_the_line_that_was_lost() {
+fn attach_continues_with_another_process_after_a_lost_line() {
     let service = Service::start("");
     let mut attach = service
         .client(&["attach", "--pool", "python"])
@@ -337,7 +337,7 @@ fn attach_goes_on_with_another_process_after_the_line_that_was_lost() {
 }
 
 #[test]
-fn the_connection_of_a_service_ends_with_a_line_that_says_who_killed_its_process() {
+fn the_connection_of_a_service_ends_with_a_line_that_names_who_killed_its_process() {
     let directory = directory();
     let socket = directory.path().join("p.sock");
     let extra = format!(

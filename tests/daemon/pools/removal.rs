@@ -8,7 +8,7 @@ use super::support::{
 use crate::support::daemon::{Service, call_at_once, pid_exists, wait_until};
 
 #[test]
-fn a_pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
+fn a_gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2, "init_size": 2}));
@@ -31,7 +31,7 @@ fn a_pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
 }
 
 #[test]
-fn waiters_of_a_pool_that_is_removed_are_told() {
+fn waiters_of_a_removed_pool_get_an_error() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
@@ -49,7 +49,7 @@ fn waiters_of_a_pool_that_is_removed_are_told() {
 }
 
 #[test]
-fn holders_in_a_pool_that_is_removed_at_once_are_told_and_nobody_else_is() {
+fn only_holders_in_a_pool_that_is_removed_at_once_are_notified() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2}));
@@ -104,7 +104,7 @@ fn a_prompt_in_a_pool_that_is_removed_at_once_is_answered_with_an_error() {
 }
 
 #[test]
-fn a_name_can_be_given_again_while_the_old_pool_is_going_and_going_can_be_hastened() {
+fn a_name_can_be_reused_during_a_removal_and_the_removal_made_immediate() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));

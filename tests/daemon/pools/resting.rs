@@ -102,7 +102,7 @@ fn leave_behind(client: &mut Client, what: &str) -> Lent {
 }
 
 #[test]
-fn nothing_in_a_cell_runs_between_loans_and_all_goes_on_with_the_next() {
+fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
     let Some((service, mut client)) = service("") else {
         return;
     };
@@ -131,7 +131,7 @@ fn nothing_in_a_cell_runs_between_loans_and_all_goes_on_with_the_next() {
     wait_until("their processor time", || cpu_us() > before + 200_000);
     assert!(give_back(&mut client, &again, "ok"));
     wait_until("rest", || rests(warm));
-    // Whoever ends a process of the cell from outside ends it at once.
+    // A kill of a process of the cell from outside takes effect at once.
     let spinning = *of_cell(warm).last().unwrap();
     crate::support::daemon::signal(u32::try_from(spinning).unwrap(), "KILL");
     wait_until("the end of one that rests", || state(spinning) != Some('T'));
@@ -229,7 +229,7 @@ for line in sys.stdin:
 const KILLED_AT_REST: &str = "a query server ran while nobody held it, and is killed";
 
 #[test]
-fn what_a_function_left_behind_cannot_let_itself_go_on_at_rest() {
+fn a_leftover_process_cannot_resume_itself_at_rest() {
     let Some((service, mut client)) = service_of("/usr/bin/python3", STORM, "") else {
         return;
     };

@@ -8,7 +8,7 @@ use super::support::{
 use crate::support::daemon::{Order, Service, wait_until};
 
 #[test]
-fn a_pool_starts_init_size_processes_and_lends_first_what_came_back_last() {
+fn a_pool_starts_init_size_processes_and_lends_the_last_returned_first() {
     let service = Service::start("");
     let mut client = service.connect();
     let changes = add(&mut client, "p", &json!({"init_size": 2, "max": 5}));
@@ -75,7 +75,7 @@ fn beyond_queue_max_waiters_are_refused_at_once() {
 }
 
 #[test]
-fn a_process_that_is_given_back_as_broken_is_replaced_by_a_fresh_one() {
+fn a_process_returned_as_broken_is_replaced_by_a_new_one() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2}));
@@ -158,7 +158,7 @@ fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_ne
 }
 
 #[test]
-fn a_client_may_hold_several_processes_and_each_comes_back_once() {
+fn a_client_may_hold_several_processes_and_each_is_returned_once() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 3}));
@@ -180,7 +180,7 @@ fn a_client_may_hold_several_processes_and_each_comes_back_once() {
 }
 
 #[test]
-fn a_process_goes_after_max_uses_when_it_comes_back() {
+fn a_process_stops_on_return_after_max_uses() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1, "max_uses": 2}));
@@ -198,7 +198,7 @@ fn a_process_goes_after_max_uses_when_it_comes_back() {
 }
 
 #[test]
-fn a_process_goes_when_it_is_old_and_idle() {
+fn a_process_stops_when_it_is_old_and_idle() {
     let service = Service::start("");
     let mut client = service.connect();
     add(
@@ -296,7 +296,7 @@ fn settings_that_are_wrong_anywhere_change_nothing() {
 }
 
 #[test]
-fn what_cannot_be_added_is_told_and_nothing_is_added() {
+fn a_pool_that_cannot_be_added_is_refused_with_a_reason() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({}));
@@ -501,7 +501,7 @@ fn interactive_work_finds_capacity_that_bulk_work_leaves_to_it() {
 }
 
 #[test]
-fn who_waits_too_long_is_told_the_limit_that_is_in_the_way() {
+fn a_request_that_times_out_names_the_limit() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));

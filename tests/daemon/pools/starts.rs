@@ -7,7 +7,7 @@ use crate::support::daemon::{Client, Service};
 
 /// Calls for databases in turn until the log has the text; returns how many calls that took.
 fn call_until(service: &Service, client: &mut Client, databases: usize, text: &str) -> usize {
-    // Far more than it takes: the period begins anew on a machine that is slower than a call a second.
+    // Far more than it takes: the period starts over on a machine that is slower than a call a second.
     const CALLS_MAX: usize = 2000;
     for call in 0..CALLS_MAX {
         if service.log().contains(text) {

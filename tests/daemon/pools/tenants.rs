@@ -169,7 +169,7 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
             ),
         );
         let (mut a, mut b) = (service.connect(), service.connect());
-        // Where processes are shared, whoever comes next; otherwise others of the same database.
+        // Where processes are shared, any next borrower; otherwise others of the same database.
         let next = if reuse == "any" { "b" } else { "a" };
         let turn = |client: &mut Client, db: &str, lines: &[Value]| {
             let proc = take(client, "notes", Some(db));
@@ -253,7 +253,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
     );
     let reason = error["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the database 'big' has as many calls that wait as it may")
+        reason.starts_with("the database 'big' has as many waiting calls as it may have")
             && reason.contains("[tenants.\"bi*\"] queue_max"),
         "{reason}"
     );
@@ -347,7 +347,7 @@ fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_othe
     );
     let reason = error["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the database 'big' has as many calls that wait as it may")
+        reason.starts_with("the database 'big' has as many waiting calls as it may have")
             && reason.contains("[tenants.\"big\"] queue_max"),
         "{reason}"
     );
@@ -409,7 +409,7 @@ fn a_loop_of_short_calls_is_held_to_its_share_of_processor_time_and_others_are_s
 }
 
 #[test]
-fn an_endless_loop_costs_its_database_what_it_had_used_when_it_was_ended() {
+fn an_endless_loop_is_charged_the_time_until_it_was_killed() {
     // Six hundredths of a second, and then a thousandth of each.
     let config = "[pools.javascript]\nmax = 2\n[tenants.endless]\ncpu_share = 0.001\n";
     let web = Web::start(config);
@@ -442,7 +442,7 @@ fn an_endless_loop_costs_its_database_what_it_had_used_when_it_was_ended() {
 }
 
 #[test]
-fn a_function_of_a_database_has_no_more_time_than_its_bound_and_is_told_the_key() {
+fn a_function_is_bounded_by_its_databases_timeout_and_the_error_names_the_key() {
     let web = Web::start("[tenants.\"*\"]\ntimeout = 60000\n[tenants.\"big*\"]\ntimeout = 250\n");
     let mut client = web.service.connect();
     let endless = "function(doc) { while (true) {} }";

@@ -23,7 +23,7 @@ async fn state(
 }
 
 #[actix_rt::test]
-async fn who_watches_a_pool_is_told_of_every_change_and_of_its_end() {
+async fn a_watcher_of_a_pool_gets_every_change_and_its_end() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder().script("echo", &child).start();
     let manager = pool.manager();

@@ -51,7 +51,7 @@ async fn of_200_connections_against_a_limit_of_3_every_one_is_answered_and_3_are
 }
 
 #[actix_rt::test]
-async fn a_limit_that_is_raised_lets_those_in_who_wait() {
+async fn a_raised_limit_lets_waiting_clients_in() {
     let daemon = Daemon::start(&config(1, 16)).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
@@ -77,7 +77,7 @@ async fn a_process_that_ends_makes_room_for_the_next_connection() {
 }
 
 #[actix_rt::test]
-async fn who_takes_processes_elsewhere_keeps_the_service_from_accepting() {
+async fn loans_outside_the_service_keep_it_from_accepting() {
     let daemon = Daemon::start(&config(1, 16)).await;
     let mut taker = crate::services::harness::SocketClient::connect(&daemon).await;
     let proc = taker.get_proc("py").await;

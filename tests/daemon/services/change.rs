@@ -61,7 +61,7 @@ async fn a_reload_adds_and_removes_services() {
 }
 
 #[actix_rt::test]
-async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_nothing_any_more() {
+async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_no_more() {
     let both = format!("{POOL}{}{}", service("a", "a.sock"), service("b", "b.sock"));
     let daemon = Daemon::start(&both.replace("max = 2", "max = 3")).await;
     let mut idle = daemon.connect("a.sock").await;
@@ -130,7 +130,7 @@ async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_gr
 }
 
 #[actix_rt::test]
-async fn settings_change_without_losing_a_connection_or_who_waits() {
+async fn settings_change_without_losing_a_connection_or_a_waiter() {
     let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
     let daemon = Daemon::start(&text).await;
     let mut first = daemon.connect("a.sock").await;
@@ -165,7 +165,7 @@ async fn a_service_moves_to_another_pool() {
 }
 
 #[actix_rt::test]
-async fn a_socket_that_cannot_be_had_refuses_the_whole_reload() {
+async fn a_socket_that_cannot_be_opened_refuses_the_whole_reload() {
     let daemon = Daemon::start(POOL).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -218,7 +218,7 @@ async fn a_unix_socket_is_its_users_only_unless_it_is_for_others() {
 }
 
 #[actix_rt::test]
-async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listens_now() {
+async fn a_client_at_a_former_address_of_a_service_learns_where_it_listens_now() {
     let old = format!("{POOL}{}", service("a", "old.sock"));
     let daemon = Daemon::start(&old).await;
     let mut busy = daemon.connect("old.sock").await;
@@ -252,7 +252,7 @@ async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listen
 }
 
 #[actix_rt::test]
-async fn who_waits_to_be_accepted_is_told_when_the_program_ends() {
+async fn a_client_that_waits_to_be_accepted_gets_an_error_when_the_program_ends() {
     let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
     let daemon = Daemon::start(&text).await;
     let mut first = daemon.connect("a.sock").await;

@@ -68,7 +68,7 @@ async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection() {
+async fn the_end_of_a_process_is_an_error_line_and_ends_the_connection() {
     let daemon = Daemon::start(ONE).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
@@ -99,7 +99,7 @@ async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection()
 }
 
 #[actix_rt::test]
-async fn a_broken_protocol_is_told_in_an_error_line_and_ends_the_connection() {
+async fn a_broken_protocol_is_an_error_line_and_ends_the_connection() {
     let daemon = Daemon::start(ONE).await;
     let mut client = daemon.connect("py.sock").await;
     client.send("[\"raw\",\"no json\\n\"]").await;
@@ -112,7 +112,7 @@ async fn a_broken_protocol_is_told_in_an_error_line_and_ends_the_connection() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_does_not_answer_in_time_is_told_in_an_error_line() {
+async fn a_process_that_does_not_answer_in_time_is_an_error_line() {
     let daemon = Daemon::start(&format!("{ONE}prompt_timeout = \"200ms\"\n")).await;
     let mut client = daemon.connect("py.sock").await;
     client.send("[\"never\"]").await;
@@ -125,7 +125,7 @@ async fn a_process_that_does_not_answer_in_time_is_told_in_an_error_line() {
 }
 
 #[actix_rt::test]
-async fn a_client_that_holds_a_process_and_asks_nothing_has_to_go() {
+async fn a_client_that_holds_a_process_without_a_prompt_is_disconnected() {
     let daemon = Daemon::start(&format!("{ONE}client_timeout = \"100ms\"\n")).await;
     let mut client = daemon.connect("py.sock").await;
     let pid = client.pid().await;
@@ -139,7 +139,7 @@ async fn a_client_that_holds_a_process_and_asks_nothing_has_to_go() {
 }
 
 #[actix_rt::test]
-async fn a_line_that_is_too_long_is_told_in_an_error_line() {
+async fn a_line_that_is_too_long_is_an_error_line() {
     let text = ONE.replace("[query_servers]", "line_max = 1024\n[query_servers]");
     let daemon = Daemon::start(&text).await;
     let mut client = daemon.connect("py.sock").await;

@@ -18,7 +18,7 @@ fn quick(settings: &str) -> String {
     config_of("echo", settings)
 }
 
-/// One process, so that whoever holds it keeps all others away.
+/// One process, so that its holder keeps all others away.
 fn config_of(language: &str, settings: &str) -> String {
     format!(
         "[query_servers]\npython = \"SCRIPTED\"\n[native_query_servers]\necho = true\n\
@@ -54,7 +54,7 @@ async fn flood(client: &mut Client) {
 }
 
 #[actix_rt::test]
-async fn a_client_that_sends_without_reading_has_to_go() {
+async fn a_client_that_sends_without_reading_is_disconnected() {
     let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = daemon.connect("py.sock").await;
     flood(&mut client).await;
@@ -64,7 +64,7 @@ async fn a_client_that_sends_without_reading_has_to_go() {
 }
 
 #[actix_rt::test]
-async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
+async fn a_client_that_reads_a_byte_now_and_then_is_disconnected() {
     let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = daemon.connect("py.sock").await;
     flood(&mut client).await;
@@ -86,7 +86,7 @@ async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
 }
 
 #[actix_rt::test]
-async fn a_client_that_has_ended_its_side_and_does_not_read_has_to_go() {
+async fn a_half_closed_client_that_does_not_read_is_disconnected() {
     let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = daemon.connect("py.sock").await;
     let line = long_line();
@@ -101,7 +101,7 @@ async fn a_client_that_has_ended_its_side_and_does_not_read_has_to_go() {
 }
 
 #[actix_rt::test]
-async fn a_client_that_sends_bytes_but_never_a_line_has_to_go() {
+async fn a_client_that_sends_bytes_but_never_a_line_is_disconnected() {
     let daemon = Daemon::start(&config("client_timeout = \"500ms\"")).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
@@ -116,7 +116,7 @@ async fn a_client_that_sends_bytes_but_never_a_line_has_to_go() {
 }
 
 #[actix_rt::test]
-async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
+async fn a_client_that_reads_its_answers_stays_however_long_they_are() {
     let daemon = Daemon::start(&quick("client_timeout = \"5s\"")).await;
     let mut client = daemon.connect("py.sock").await;
     let line = long_line();
@@ -140,7 +140,7 @@ async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
 }
 
 #[actix_rt::test]
-async fn a_session_lasts_as_long_as_it_may_also_where_its_client_is_busy() {
+async fn a_session_ends_at_its_limit_even_if_its_client_is_busy() {
     let daemon = Daemon::start(&config("session_timeout = \"500ms\"")).await;
     let mut client = daemon.connect("py.sock").await;
     let last = loop {
@@ -170,7 +170,7 @@ async fn a_session_that_is_over_waits_for_one_answer_at_most() {
 }
 
 #[actix_rt::test]
-async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_has_to_go_too() {
+async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_is_disconnected_too() {
     let daemon = Daemon::start(&format!("request_timeout = 1\n{}", config(""))).await;
     let mut slow = SocketClient::connect(&daemon).await;
     let proc = slow.get_proc("py").await;

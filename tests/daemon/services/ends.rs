@@ -29,7 +29,7 @@ impl Lending {
         Client::connect(&self.service.path("own.sock"))
     }
 
-    /// Returns a member of what is told of the service; `None` once the service has ended.
+    /// Returns a member of the service's status; `None` once the service has ended.
     fn told(&self, member: &str) -> Option<Value> {
         let socket = self.service.socket().with_extension("http.sock");
         let mut stream = UnixStream::connect(socket).ok()?;
@@ -62,7 +62,7 @@ fn last(line: &str) -> String {
 }
 
 #[test]
-fn who_was_let_in_and_has_said_nothing_is_answered_what_it_asks_first() {
+fn an_accepted_idle_client_still_gets_its_first_answer() {
     in_time("command", |_| {
         let lending = Lending::start();
         let mut quiet = lending.connect();
@@ -106,7 +106,7 @@ fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process
 }
 
 #[test]
-fn who_loses_an_answer_while_the_program_ends_is_told_so() {
+fn a_client_that_loses_an_answer_while_the_program_ends_gets_an_error() {
     let lending = Lending::start();
     let mut client = lending.connect();
     client.send(&json!(["pid"]));

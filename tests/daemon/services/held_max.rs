@@ -77,7 +77,7 @@ async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
 }
 
 #[actix_rt::test]
-async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
+async fn a_changed_limit_applies_to_later_loans() {
     let daemon = Daemon::start(TWO_OF_FOUR).await;
     let mut user = SocketClient::connect(&daemon).await;
     user.get_proc("py").await;

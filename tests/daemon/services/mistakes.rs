@@ -19,7 +19,7 @@ fn mistakes(text: &str) -> String {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn every_mistake_in_a_service_is_told_with_what_to_do() {
+fn every_mistake_in_a_service_is_reported_with_a_remedy() {
     let cases = [
         (
             "pool = \"p\"",
@@ -101,7 +101,7 @@ fn every_mistake_in_a_service_is_told_with_what_to_do() {
 }
 
 #[test]
-fn what_is_shown_of_a_service_can_be_written() {
+fn a_service_as_shown_can_be_read_back() {
     let keys = "listen = \"localhost:0\"\nlanguage = \"javascript\"\nstress = true\n\
                 client_timeout_stress = \"2min\"\nprompt_timeout = 5\n\
                 throttle_delay = 30\nlocal_only = true\n";
@@ -133,7 +133,7 @@ fn what_is_shown_of_a_service_can_be_written() {
 }
 
 #[test]
-fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
+fn a_service_for_other_machines_must_set_open() {
     let read = |text: &str| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("c.toml");
@@ -172,7 +172,7 @@ async fn the_folder_of_a_services_socket_is_not_made() {
     for word in [
         "[services.a] listen",
         "mistyped is not there",
-        "make the folder",
+        "create the folder",
     ] {
         assert!(told.contains(word), "{word} in {told}");
     }

@@ -66,12 +66,12 @@ async fn four_busy_users_of_the_socket_do_not_starve_a_service() {
 }
 
 #[actix_rt::test]
-async fn a_service_has_its_turn_also_where_databases_are_served_in_turn() {
+async fn a_service_gets_its_turn_also_with_per_database_fairness() {
     a_service_is_served_among_busy_users("fairness = \"per_db\"").await;
 }
 
 #[actix_rt::test]
-async fn a_service_whose_pool_is_taken_stands_in_its_queue_once() {
+async fn a_service_whose_pool_is_in_use_queues_once() {
     let daemon = Daemon::start(&config("")).await;
     let mut user = SocketClient::connect(&daemon).await;
     let procs = [user.get_proc("py").await, user.get_proc("py").await];
@@ -89,7 +89,7 @@ async fn a_service_whose_pool_is_taken_stands_in_its_queue_once() {
     let mut first = clients.next().unwrap();
     assert_eq!(first.ask("[\"hello\"]").await, "[\"hello\"]");
     assert_eq!(daemon.accepted("py"), 1);
-    // The next one stands in line after it.
+    // The next one queues behind it.
     daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;
@@ -108,7 +108,7 @@ async fn a_service_whose_pool_is_taken_stands_in_its_queue_once() {
 }
 
 #[actix_rt::test]
-async fn a_service_that_goes_leaves_the_queue_and_costs_no_process() {
+async fn a_removed_service_leaves_the_queue_and_costs_no_process() {
     let text = config("on_client_crash = \"replace\"");
     let daemon = Daemon::start(&text).await;
     let mut user = SocketClient::connect(&daemon).await;

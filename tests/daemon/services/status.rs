@@ -37,7 +37,7 @@ async fn printed(daemon: &Daemon, arguments: &[&str]) -> String {
 }
 
 #[actix_rt::test]
-async fn status_tells_where_a_service_listens_and_why_it_does_not() {
+async fn status_shows_where_a_service_listens_or_why_it_does_not() {
     let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
         door(&daemon, "py").await.listening
@@ -92,7 +92,7 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
 }
 
 #[actix_rt::test]
-async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
+async fn status_and_metrics_show_why_and_until_when_a_service_is_throttled() {
     let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
         door(&daemon, "bad").await.listening
@@ -131,7 +131,7 @@ async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
 }
 
 #[actix_rt::test]
-async fn a_service_that_is_taken_out_is_not_shown_any_more() {
+async fn a_removed_service_is_no_longer_shown() {
     let daemon = Daemon::start(CONFIG).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;

@@ -81,7 +81,7 @@ async fn idle_processes_are_replaced_when_stress_begins() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_comes_back_under_stress_serves_on_without_it() {
+async fn a_process_that_returns_under_stress_serves_on_without_it() {
     let daemon = Daemon::start(&config("stress = \"yes\"\n")).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
@@ -95,7 +95,7 @@ async fn a_process_that_comes_back_under_stress_serves_on_without_it() {
 }
 
 #[actix_rt::test]
-async fn who_is_accepted_under_stress_may_hold_a_process_without_a_line_for_a_shorter_time() {
+async fn a_client_accepted_under_stress_may_hold_a_process_idle_for_a_shorter_time() {
     let more = "stress = \"yes\"\nclient_timeout = \"1h\"\nclient_timeout_stress = \"100ms\"\n";
     let daemon = Daemon::start(&config(more)).await;
     let mut first = daemon.connect("py.sock").await;
@@ -130,7 +130,7 @@ async fn a_local_service_is_exempt_from_stress_and_limit_warnings_unless_told_ot
 }
 
 #[actix_rt::test]
-async fn a_service_for_others_that_reaches_its_limit_is_told_once_in_1000_s_with_a_remedy() {
+async fn a_public_service_at_its_limit_is_logged_once_in_1000_s_with_a_remedy() {
     let daemon = Daemon::start(&config("local_only = false\nstress = \"no\"\n")).await;
     let label = ["service=\"py\""];
     for round in 1..=3 {

@@ -67,7 +67,7 @@ async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&st
 }
 
 #[actix_rt::test]
-async fn a_child_that_exits_at_once_is_throttled_and_told_with_its_last_words() {
+async fn a_child_that_exits_at_once_is_throttled_and_its_last_words_reported() {
     let command = "echo out of order >&2; exit 1";
     let words = ["exited with status 1", "out of order"];
     fails_and_is_throttled(&format!("sh -c '{command}'"), &words).await;
@@ -91,7 +91,7 @@ async fn a_command_that_may_not_be_executed_is_throttled() {
 }
 
 #[actix_rt::test]
-async fn a_file_that_is_no_program_is_throttled() {
+async fn a_file_that_is_not_a_program_is_throttled() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("no-program");
@@ -105,7 +105,7 @@ async fn a_file_that_is_no_program_is_throttled() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
+async fn a_child_that_dies_after_an_answer_is_not_a_failed_start() {
     let text = config("SCRIPTED", "1h").replace("'''", "\"");
     let daemon = Daemon::start(&text).await;
     let mut first = daemon.connect("bad.sock").await;
@@ -119,7 +119,7 @@ async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
 }
 
 #[actix_rt::test]
-async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anything() {
+async fn a_line_that_kills_a_child_is_an_error_of_its_client_only() {
     let command =
         "sh -c 'for n in 1 2; do read line; echo true; done; read line; echo no more >&2; exit 3'";
     let daemon = Daemon::start(&config(command, "1h")).await;
@@ -136,7 +136,7 @@ async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anyt
 }
 
 #[actix_rt::test]
-async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_told() {
+async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_gets_an_error() {
     let text = config("sleep 1000", "1h").replace("max = 3", "max = 3\nstart_timeout = \"300ms\"");
     let daemon = Daemon::start(&text).await;
     for _ in 0..FAILURES_MIN {
@@ -200,7 +200,7 @@ async fn the_throttle_is_lifted_by_an_operator() {
 }
 
 #[actix_rt::test]
-async fn while_throttled_processes_that_are_there_go_on_serving() {
+async fn while_throttled_existing_processes_keep_serving() {
     // The first process is a good one, the others fail.
     let mark = "mkdir DIR/first && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
@@ -236,7 +236,7 @@ fn state_of(pid: u32) -> Option<char> {
 }
 
 #[actix_rt::test]
-async fn a_child_that_is_stopped_is_not_dead_and_is_still_counted() {
+async fn a_stopped_child_is_not_dead_and_still_counts() {
     let text = config("SCRIPTED", "1h")
         .replace("'''", "\"")
         .replace("max = 3", "max = 1");

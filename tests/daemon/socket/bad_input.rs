@@ -17,7 +17,7 @@ fn assert_unharmed(client: &mut Client) {
 }
 
 #[test]
-fn a_line_that_is_no_request_is_an_error_and_the_connection_goes_on() {
+fn a_line_that_is_not_a_request_is_an_error_and_the_connection_continues() {
     let service = Service::start("");
     let mut client = service.connect();
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
@@ -200,7 +200,7 @@ fn missing_and_wrong_arguments_are_named() {
 }
 
 #[test]
-fn names_that_nobody_knows_are_not_found() {
+fn unknown_names_are_not_found() {
     let service = Service::start("");
     let mut client = service.connect();
     let error = client.error(&json!({"id": 1, "call": "get_proc", "lang": "klingon"}));
@@ -229,7 +229,7 @@ fn names_that_nobody_knows_are_not_found() {
 }
 
 #[test]
-fn a_line_over_the_bound_is_told_and_ends_the_connection_and_no_other() {
+fn a_line_over_the_bound_is_an_error_and_ends_only_its_connection() {
     let service = Service::start("[server]\nline_max = 65536");
     let mut other = service.connect();
     let mut client = service.connect();
@@ -254,7 +254,7 @@ fn a_line_over_the_bound_is_told_and_ends_the_connection_and_no_other() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_line_is_not_read_for_ever() {
+fn a_client_that_never_ends_its_line_is_cut_off() {
     let service = Service::start("[server]\nline_max = 65536");
     let mut client = service.connect();
     let endless = vec![b'['; 1 << 16];
@@ -273,7 +273,7 @@ fn a_client_that_never_ends_its_line_is_not_read_for_ever() {
 }
 
 #[test]
-fn a_token_that_is_foreign_stale_or_none_is_refused_and_changes_nothing() {
+fn a_foreign_stale_or_invalid_token_is_refused_and_changes_nothing() {
     let service = Service::start("");
     let mut holder = service.connect();
     let foreign = holder.get_proc("python");
@@ -322,7 +322,7 @@ fn a_token_that_is_foreign_stale_or_none_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_command_that_does_not_work_costs_its_users_an_error_and_nobody_else() {
+fn a_broken_command_is_an_error_of_its_users_only() {
     let service = Service::start(
         r#"
 [query_servers]
@@ -439,7 +439,7 @@ fn a_query_server_that_breaks_the_protocol_never_answers_for_another() {
 }
 
 #[test]
-fn noise_from_many_clients_at_once_harms_nobody() {
+fn noise_from_many_clients_harms_no_other() {
     let service = Service::start("");
     // The seed is printed when the test fails; put it here to replay.
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;

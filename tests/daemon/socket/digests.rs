@@ -55,7 +55,7 @@ const CALLS: [(&str, &str, &str); 8] = [
 ];
 
 #[test]
-fn every_call_takes_the_digest_of_a_design_document_that_was_sent_before_in_its_place() {
+fn every_call_accepts_the_digest_of_a_design_document_that_was_sent_before() {
     let web = Web::start("");
     let mut client = web.service.connect();
     let limits = client.ok(&json!({"id": 1, "call": "limits"}));
@@ -145,7 +145,7 @@ fn a_digest_that_was_not_sent_for_this_database_and_id_is_unknown_until_the_text
 }
 
 #[test]
-fn the_texts_that_were_used_least_recently_are_forgotten_when_others_need_their_room() {
+fn least_recently_used_texts_are_evicted_when_others_need_their_room() {
     let web = Web::start("");
     let mut client = web.service.connect();
     // Kept when it is read: no process is needed.

@@ -65,7 +65,7 @@ async fn a_process_is_borrowed_prompted_and_given_back() {
 }
 
 #[tokio::test]
-async fn errors_tell_name_fault_and_whether_to_retry() {
+async fn errors_have_a_name_a_fault_and_whether_to_retry() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     let Err(ClientError::Service(error)) = client.get_proc("klingon", None).await else {

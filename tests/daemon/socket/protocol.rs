@@ -61,7 +61,7 @@ fn a_reply_carries_the_id_of_its_request_whatever_it_is() {
 }
 
 #[test]
-fn a_call_that_its_client_cancels_frees_its_process_and_no_other_call_is_touched() {
+fn a_cancelled_call_frees_its_process_and_affects_no_other() {
     let service = Service::start("[pools.javascript]\nmax = 1\n");
     let mut client = service.connect();
     let mut other = service.connect();
@@ -273,7 +273,7 @@ fn a_process_that_died_meanwhile_is_returned_with_true() {
 }
 
 #[test]
-fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
+fn a_process_killed_by_a_refused_system_call_names_it() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -440,7 +440,7 @@ fn a_half_closed_connection_gets_its_replies_and_then_the_end() {
 }
 
 #[test]
-fn what_a_client_held_comes_back_when_it_closes() {
+fn loans_of_a_client_return_when_it_closes() {
     let service = Service::start("[query_server_config]\nos_process_limit = 2");
     let mut observer = service.connect();
     let mut client = service.connect();
@@ -562,7 +562,7 @@ fn too_many_waiting_requests_of_one_connection_are_refused() {
 }
 
 #[test]
-fn a_client_that_does_not_read_has_to_wait_and_nobody_else_does() {
+fn a_client_that_does_not_read_delays_only_itself() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");

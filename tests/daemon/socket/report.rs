@@ -59,7 +59,7 @@ fn a_reply_is_the_same_without_a_report() {
 }
 
 #[test]
-fn a_report_tells_log_errors_and_cost() {
+fn a_report_has_log_errors_and_cost() {
     let service = Service::start("");
     let mut client = service.connect();
     let reply = client.call(&map(json!({"report": true})));
@@ -103,7 +103,7 @@ fn a_report_tells_log_errors_and_cost() {
 }
 
 #[test]
-fn the_console_writes_what_log_writes_whatever_the_tenant_before_made_of_it() {
+fn the_console_logs_whatever_the_previous_tenant_did_to_it() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
     let mut client = service.connect();
     let call = |db: &str, body: &str| {
@@ -253,7 +253,7 @@ fn an_error_is_reported_with_the_place_in_the_design_document() {
 }
 
 #[test]
-fn errors_that_no_process_tells_are_reported_too() {
+fn errors_outside_of_a_process_are_reported_too() {
     let service = Service::start("");
     let mut client = service.connect();
     let reduce = |funs: Value, rows: Value| json!({"id": 1, "call": "reduce", "lang": "javascript", "funs": funs, "rows": rows, "report": true});
@@ -297,7 +297,7 @@ fn errors_that_no_process_tells_are_reported_too() {
 }
 
 #[test]
-fn what_a_function_logs_has_a_bound_and_the_rest_is_counted() {
+fn log_lines_of_a_function_are_bounded_and_the_rest_is_counted() {
     let service = Service::start("");
     let mut client = service.connect();
     let logs = |times: u32, text: &str| {
@@ -373,7 +373,7 @@ fn a_request_has_its_name_in_the_answer_and_in_the_log_down_to_the_process() {
 }
 
 #[test]
-fn a_prompt_to_a_held_process_tells_what_was_told_before_its_answer() {
+fn a_prompt_to_a_held_process_reports_the_log_lines_before_its_answer() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("javascript");
@@ -595,8 +595,8 @@ fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
     let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
                       "docs": [{"_id": "a"}], "report": true});
     let reply = client.call(&call);
-    let message = "the cell refused the system call unshare: none is needed if it works without; its \
-                   pool's system_calls_allowed lets functions make it";
+    let message = "the cell refused the system call unshare: ignore this if it works without, else allow \
+                   the call in its pool's system_calls_allowed";
     assert_eq!(
         reply["logs"],
         json!([{"level": "warning", "message": message}]),
@@ -646,7 +646,7 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     web.service.stop();
 }
 
-/// Works for a while over a document, and then ends or goes on without end.
+/// Works for a while over a document, and then ends or runs forever.
 const ENDS: &str = "while read -r line; do case $line in \
     *map_doc*) i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; \
         case $line in *exits*) exit 3;; *) while :; do :; done;; esac;; \

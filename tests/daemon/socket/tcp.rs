@@ -47,7 +47,7 @@ impl Client {
 }
 
 #[test]
-fn who_has_logged_in_is_served_as_on_the_unix_socket() {
+fn a_logged_in_client_is_served_as_on_the_unix_socket() {
     let (service, address) = start("");
     let mut client = Client::connect(address);
     assert_eq!(
@@ -81,7 +81,7 @@ fn requests_may_follow_a_login_at_once() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_and_closed() {
+fn a_client_with_a_failed_login_gets_an_error_and_is_closed() {
     let (service, address) = start("");
     let long = format!("{{\"call\":\"auth\",\"name\":\"{}\"}}\n", "x".repeat(5000));
     for (text, name) in [
@@ -117,7 +117,7 @@ fn who_is_not_let_in_is_told_and_closed() {
 }
 
 #[test]
-fn who_says_nothing_is_closed_after_a_while() {
+fn a_silent_client_is_closed_after_a_while() {
     let (service, address) = start("");
     let mut client = Client::connect(address);
     let reply = client.reply();
@@ -138,7 +138,7 @@ fn a_login_on_the_unix_socket_is_checked_and_changes_nothing() {
 }
 
 #[test]
-fn the_administrator_of_a_service_that_was_told_of_nobody_logs_in_here_too() {
+fn the_generated_administrator_logs_in_here_too() {
     let mut service = Service::start("[server]\ntcp = \"127.0.0.1:0\"\n");
     let address = service.next_address("tcp:");
     let password = std::fs::read_to_string(service.path("run/admin-password")).unwrap();
@@ -149,7 +149,7 @@ fn the_administrator_of_a_service_that_was_told_of_nobody_logs_in_here_too() {
 }
 
 #[test]
-fn each_role_may_what_it_is_for_and_nothing_else() {
+fn each_role_has_exactly_its_rights() {
     let user = |name: &str, roles: &str| {
         format!("[users.{name}]\npassword = \"secret\"\nroles = \"{roles}\"\n")
     };
@@ -197,7 +197,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
 }
 
 #[test]
-fn a_user_who_is_taken_out_of_the_configuration_may_nothing_more() {
+fn a_removed_user_loses_all_rights() {
     let carol = "[users.carol]\npassword = \"secret\"\nroles = \"caller\"\n";
     let (service, address) = start(carol);
     let mut client = Client::connect(address);

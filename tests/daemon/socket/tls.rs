@@ -34,7 +34,7 @@ fn call(client: &mut Encrypted, request: &Value) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Borrows a process and has it echo so many bytes.
+/// Borrows a process and has it echo that many bytes.
 fn echo(client: &mut Encrypted, bytes: usize) {
     let got = call(
         client,
@@ -46,7 +46,7 @@ fn echo(client: &mut Encrypted, bytes: usize) {
 }
 
 #[test]
-fn who_has_logged_in_is_served_with_lines_of_any_length() {
+fn a_logged_in_client_is_served_with_lines_of_any_length() {
     let (service, address, _) = start("");
     let place = service.directory.path();
     let mut client = connect(place, address, &TLS13).unwrap();
@@ -60,7 +60,7 @@ fn who_has_logged_in_is_served_with_lines_of_any_length() {
 }
 
 #[test]
-fn who_shows_the_certificate_of_a_user_has_logged_in() {
+fn a_client_with_the_certificate_of_a_user_is_logged_in() {
     let (service, address, authority) = start("");
     let place = service.directory.path();
     let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
@@ -72,7 +72,7 @@ fn who_shows_the_certificate_of_a_user_has_logged_in() {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_turned_away_and_holds_nothing() {
+fn a_client_without_tls_is_refused_and_holds_nothing() {
     let (service, address, _) = start("");
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -85,7 +85,7 @@ fn who_does_not_speak_tls_is_turned_away_and_holds_nothing() {
 }
 
 #[test]
-fn handshakes_and_clients_together_are_as_many_as_there_may_be() {
+fn handshakes_count_towards_the_client_limit() {
     let (service, address, authority) = start("[server]\nmax_connections = 2\n");
     let place = service.directory.path();
     let silent = [(); 2].map(|()| TcpStream::connect(address).unwrap());

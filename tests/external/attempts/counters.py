@@ -426,7 +426,7 @@ def needs_names_of_users(doc):
 
 
 def takes_a_lease(doc):
-    """Whoever opens the file waits until the lease is given back."""
+    """The next open of the file waits until the lease is returned."""
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     file = os.open(doc["module"], os.O_RDONLY)
     kept.append(file)

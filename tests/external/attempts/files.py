@@ -184,7 +184,7 @@ def cannot_give_a_file_an_attribute(doc):
 
 
 def cannot_take_an_attribute_from_a_file(doc):
-    # There is none of this name: outside it is looked for.
+    # There is none of this name; outside a cell the call looks for it.
     try:
         os.removexattr(doc["spoil"], "user.settee.none")
     except OSError as error:
@@ -224,7 +224,7 @@ def told(path, command, argument):
         os.close(file)
 
 
-# With a lease for writing, whoever opens the file next waits: here, the next start of the program. This one is for
+# With a lease for writing, the next open of the file waits: here, the next start of the program. This one is for
 # reading, and nobody writes the file.
 def cannot_lease_a_file_of_its_program(doc):
     return told(doc["link_target"], fcntl.F_SETLEASE, fcntl.F_RDLCK)

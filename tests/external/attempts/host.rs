@@ -27,7 +27,7 @@ pub enum Where {
     Open,
 }
 
-/// Puts small limits in place of the machine's.
+/// Replaces the machine's limits by small ones.
 const SETUP: &str = r#"
 mount -t tmpfs -o size=256k,nr_inodes=64,mode=1777 none "$folder/spare"
 mount -t tmpfs -o size=256k,mode=1777 none /dev/shm

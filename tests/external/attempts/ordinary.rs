@@ -3,7 +3,7 @@
 //! SUMMARY   What the user owns, its cells are kept from, as those of root are in the other files. One query server
 //!           makes all attempts of a kind, except bombs: as many processes as attempts would take minutes.
 //!           An ordinary run of the tests makes one in eight of them: SETTEE_TESTS=long, after a change to cells, all.
-//! LIMITS    What an ordinary user cannot do without a cell either is tried in one all the same.
+//! LIMITS    What an ordinary user cannot do without a cell either is tried in one nevertheless.
 
 use test_support::{TestRandom, effort};
 

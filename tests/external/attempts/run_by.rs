@@ -1,7 +1,7 @@
 //! Who runs a service: root, or an ordinary user who is a number that nobody else has.
 //!
 //! PROMISES  What the kernel counts for an ordinary user is these tests' own, and so are the files that name users:
-//!           they stand in place of the machine's in a mount namespace. Nothing of the machine is changed.
+//!           they replace the machine's in a mount namespace. Nothing of the machine is changed.
 //! LIMITS    It takes root.
 
 use std::fmt;

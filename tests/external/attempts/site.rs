@@ -297,7 +297,7 @@ fn abstract_name(folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// Says something to whoever connects, for as long as anybody does.
+/// Says something to every client that connects, until there are none.
 fn greeting(listener: UnixListener) -> UnixListener {
     let accepting = listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -308,7 +308,7 @@ fn greeting(listener: UnixListener) -> UnixListener {
     listener
 }
 
-/// Returns the port of a listener that says something to whoever connects.
+/// Returns the port of a listener that says something to every client.
 fn listener() -> u16 {
     static PORT: OnceLock<u16> = OnceLock::new();
     *PORT.get_or_init(|| {

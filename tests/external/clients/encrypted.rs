@@ -1,4 +1,4 @@
-//! The clients over TLS, with a certificate in place of a password.
+//! The clients over TLS, with a certificate instead of a password.
 
 use std::fs;
 use std::process::Command;
@@ -82,14 +82,14 @@ fn assert_speaks_tls(mut client: Command) {
 }
 
 #[test]
-fn the_python_client_speaks_tls_and_gives_up_at_once_over_a_certificate_of_somebody_else() {
+fn the_python_client_speaks_tls_and_gives_up_at_once_on_a_foreign_certificate() {
     let mut client = python();
     client.args(["-c", PYTHON]);
     assert_speaks_tls(client);
 }
 
 #[test]
-fn the_node_client_speaks_tls_and_gives_up_at_once_over_a_certificate_of_somebody_else() {
+fn the_node_client_speaks_tls_and_gives_up_at_once_on_a_foreign_certificate() {
     let mut client = node();
     client.args(["-e", NODE]);
     assert_speaks_tls(client);

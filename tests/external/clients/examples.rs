@@ -1,4 +1,4 @@
-//! The examples of the pages on clients print what stands beside them.
+//! The examples of the pages on clients print what their comments say.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn here(example: &str, site: &Site) -> String {
         .replace("http://127.0.0.1:5995/", &format!("http://{}/", site.http))
 }
 
-/// What stands beside the lines as their output.
+/// The output that the comments of the lines promise.
 fn expected(example: &str, mark: &str) -> Vec<String> {
     let comments = example
         .lines()
@@ -36,7 +36,7 @@ fn assert_examples(pages: &[&str], kind: &str, mark: &str, start: impl Fn(&str) 
 }
 
 #[test]
-fn the_examples_in_python_print_what_stands_beside_them() {
+fn the_examples_in_python_print_what_their_comments_say() {
     let start = |example: &str| {
         let mut command = python();
         command.args(["-c", example]);
@@ -47,7 +47,7 @@ fn the_examples_in_python_print_what_stands_beside_them() {
 }
 
 #[test]
-fn the_examples_in_javascript_print_what_stands_beside_them() {
+fn the_examples_in_javascript_print_what_their_comments_say() {
     let start = |extension: &'static str| {
         move |example: &str| {
             let name = format!("example.{extension}");

@@ -97,14 +97,14 @@ fn assert_sees_no_restart(mut client: Command) {
 }
 
 #[test]
-fn a_python_client_with_time_for_retries_sees_nothing_of_a_restart_in_order() {
+fn a_python_client_with_time_for_retries_does_not_notice_an_orderly_restart() {
     let mut client = python();
     client.args(["-m", "tests.restart"]);
     assert_sees_no_restart(client);
 }
 
 #[test]
-fn a_node_client_with_time_for_retries_sees_nothing_of_a_restart_in_order() {
+fn a_node_client_with_time_for_retries_does_not_notice_an_orderly_restart() {
     let mut client = node();
     client.arg("tests/restart.js");
     assert_sees_no_restart(client);

@@ -96,7 +96,7 @@ fn once(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
     let lock = File::create(folder.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
-        // What an interrupted attempt left is of no use.
+        // What an interrupted attempt left is unusable.
         drop(fs::remove_dir_all(&folder));
         install(&folder);
         File::create(complete).unwrap();

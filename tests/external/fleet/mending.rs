@@ -12,7 +12,7 @@ const JOBS: usize = 500;
 const DAEMONS: usize = 3;
 const REASON: &str = "database missing";
 
-/// No job is tried again by itself while this lasts.
+/// No job is retried by itself while this lasts.
 const SETTINGS: &str =
     "max_jobs = 500\nstartup_jitter = 0\nbackoff_base = \"5h\"\nbackoff_max = \"10h\"\n";
 
@@ -25,8 +25,7 @@ fn jobs(daemon: &Daemon, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_five_hundred_jobs_of_three_daemons_is_mended_with_one_command_at_one_of_them()
-{
+async fn five_hundred_failed_jobs_of_three_daemons_are_restarted_with_one_command_at_one_of_them() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("a", None, json!({"n": 1}));
     source.fault(|_| Some(Answer::error(404, "not_found", "no db")));

@@ -56,7 +56,7 @@ async fn others_take_over(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_daemon_had_others_take_over() {
+async fn others_take_over_the_jobs_of_a_killed_daemon() {
     let happens = |site: &mut Site| site.daemons[ONE].web.service.kill();
     others_take_over("killed", 0, happens, async |site| {
         drop(site.daemons.remove(ONE));
@@ -66,7 +66,7 @@ async fn what_a_killed_daemon_had_others_take_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_daemon_had_that_stood_still_others_take_over() {
+async fn others_take_over_the_jobs_of_a_suspended_daemon() {
     let happens = |site: &mut Site| site.daemons[ONE].web.service.signal("STOP");
     // One may have been handed to its connection in the instant of the stop: nobody can take it back. It meets a
     // conflict, or records what is committed (FL-3).
@@ -77,7 +77,7 @@ async fn what_a_daemon_had_that_stood_still_others_take_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_daemon_had_that_was_cut_off_from_the_database_others_take_over() {
+async fn others_take_over_the_jobs_of_a_daemon_cut_off_from_the_database() {
     let happens = |site: &mut Site| site.daemons[ONE].relay.hold();
     others_take_over("cut off", 0, happens, async |site| {
         site.daemons[ONE].relay.release();

@@ -1,4 +1,4 @@
-//! Documents that a target refused stay known when their job goes on with another daemon.
+//! Documents that a target refused stay known when their job continues with another daemon.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What native code in place of the JavaScript engine could do: `settee-attempt MODE NAME`. And which
+//! What native code instead of the JavaScript engine could do: `settee-attempt MODE NAME`. And which
 //! layers the cell has on this machine: `settee-attempt report`.
 //!
 //! SUMMARY   Puts itself into the cell of the built-in server as `settee couchjs` does, and then, on the

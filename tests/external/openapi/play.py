@@ -175,7 +175,7 @@ def play(method, path, expected, body=None, type=JSON, user="root", headers={}, 
 
 
 def filled(path):
-    """Returns a path with names in place of parameters."""
+    """Returns a path with names instead of parameters."""
     return re.sub(r"\{\w+\}", "0", path)
 
 
@@ -183,7 +183,7 @@ def common_errors():
     """What may be refused of every operation, whatever it does."""
     for path, method, operation in OPERATIONS:
         path, codes = filled(path), operation["responses"]
-        local = "on the Unix socket alone" in operation.get("description", "")
+        local = "on the Unix socket only" in operation.get("description", "")
         body = {} if "requestBody" in operation else None
         play(method, path, 400, body, user=None, headers={"Authorization": "Bearer x"})
         play(method, path, 403, body, headers={"Origin": "http://foreign.example"})

@@ -53,7 +53,7 @@ function answer($name, $arguments) {
 while (($line = fgets(STDIN)) !== false) {
     [$name, $arguments] = [null, json_decode($line)];
     if (!is_array($arguments)) {
-        exit(1); // Whoever sends this has lost step.
+        exit(1); // The sender has lost step.
     }
     $name = array_shift($arguments);
     try {

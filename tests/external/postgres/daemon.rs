@@ -53,7 +53,7 @@ pub fn replication() -> Value {
 }
 
 #[test]
-fn what_one_service_writes_the_other_reads_and_lists() {
+fn the_writes_of_one_service_are_read_and_listed_by_the_other() {
     let database = TestDatabase::new();
     let (first, second) = (start(&database), start(&database));
     create(&first, "rep", &replication());
@@ -90,7 +90,7 @@ fn losses_of_a_daemon_are_in_the_database_under_its_name() {
 }
 
 #[test]
-fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
+fn without_its_database_a_service_answers_503_and_then_recovers() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
@@ -125,7 +125,7 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
 }
 
 #[test]
-fn writes_that_the_database_refuses_are_told_by_their_cause_and_are_a_problem() {
+fn refused_writes_are_reported_with_their_cause_and_are_a_problem() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "rep", &replication());
@@ -163,7 +163,7 @@ fn writes_that_the_database_refuses_are_told_by_their_cause_and_are_a_problem() 
 }
 
 #[test]
-fn a_database_that_says_nothing_is_a_problem_while_it_lasts() {
+fn a_silent_database_is_a_problem_while_it_lasts() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "rep", &replication());
@@ -174,7 +174,7 @@ fn a_database_that_says_nothing_is_a_problem_while_it_lasts() {
 }
 
 #[test]
-fn after_a_failover_that_lost_updates_everything_is_told_again() {
+fn after_a_failover_that_lost_updates_everything_is_reported_again() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let (first, second) = (start(&database), start(&database));

@@ -66,28 +66,28 @@ of_servers! {
 }
 
 of_places! {
-    documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it
+    documents_that_request_no_replication_are_not_claimed_and_owners_are_notified
     a_release_ends_the_claim_that_it_names_and_no_later_one
     daemons_that_claim_at_the_same_time_share_nothing
     each_daemon_claims_in_an_order_of_its_own
     a_daemon_that_leaves_does_not_count_as_alive
-    of_two_documents_that_ask_for_the_same_replication_one_gets_it
+    of_two_documents_with_the_same_replication_one_gets_it
     ids_of_many_documents_are_noted_in_one_request
     only_the_owner_saves_a_past
     a_document_is_changed_for_its_owner_only
-    daemons_hear_when_there_may_be_something_to_claim
-    a_setting_that_one_daemon_makes_is_there_for_all
-    of_secrets_that_are_proposed_at_the_same_time_one_is_everybodys
+    daemons_are_notified_when_there_may_be_something_to_claim
+    a_setting_of_one_daemon_is_visible_to_all
+    of_secrets_proposed_at_the_same_time_all_daemons_get_one
     statuses_of_others_are_read_once_and_only_owners_write_them
     a_reader_misses_no_status_while_two_daemons_write
-    a_report_stands_with_its_daemon_and_goes_with_it
+    a_report_lasts_as_long_as_its_daemon
 }
 
 of_leases! {
     a_document_has_one_owner_while_the_lease_of_that_one_lasts
-    epochs_go_when_they_depart_are_followed_or_are_over_and_own_nothing
+    epochs_that_departed_were_succeeded_or_expired_own_nothing
     an_order_reaches_the_daemon_that_has_the_job
-    a_report_goes_with_a_lease_that_is_over
+    a_report_ends_with_its_lease
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn random_requests_about_leases_are_answered_as_a_model_answers_them() {
 }
 
 #[tokio::test]
-async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed() {
+async fn documents_kept_by_a_renewal_in_flight_are_not_claimed() {
     let (place, database) = place();
     let session = std::cell::RefCell::new(database.session());
     let begin = |epoch: u64| {
@@ -116,15 +116,15 @@ async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed() {
         session.borrow_mut().run("COMMIT");
     };
     let end_lease = end_lease(&database);
-    suite::what_a_renewal_that_is_under_way_keeps_is_not_claimed(&place, end_lease, begin, commit)
+    suite::documents_kept_by_a_renewal_in_flight_are_not_claimed(&place, end_lease, begin, commit)
         .await;
 }
 
 #[tokio::test]
-async fn a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it() {
+async fn a_renewal_times_out_and_does_not_delay_the_next_one() {
     let (place, database) = place();
     let stopped = std::cell::RefCell::new(Vec::new());
-    suite::a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it(
+    suite::a_renewal_times_out_and_does_not_delay_the_next_one(
         &place,
         || stopped.replace(database.pause()).clear(),
         || resume(&stopped.borrow()),

@@ -81,7 +81,7 @@ fn checked(web: &Web, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with_it() {
+fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
     let database = TestDatabase::new();
     let mut broken = start_with(&database, "late", "FOLDER/late.sh");
     let web = start(&database);
@@ -134,7 +134,7 @@ fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with
         "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
     ));
     until_told(&web, &json!([own]));
-    // What is told of settings says whether they are the same, and nothing else.
+    // The report of settings says only whether they are the same.
     let reports = database.sql("SELECT body FROM settee.reports");
     assert!(
         reports.contains("\"replicator\":") && !reports.contains("secret"),
@@ -149,7 +149,7 @@ fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with
 }
 
 #[test]
-fn of_the_same_at_two_daemons_the_dashboard_has_one_line_which_names_them() {
+fn a_problem_of_two_daemons_is_one_line_of_the_dashboard_with_both_names() {
     let database = TestDatabase::new();
     let webs = [(); 2].map(|()| start_with(&database, "same", "-c 'exit 7'"));
     wait_for("both problems", || {

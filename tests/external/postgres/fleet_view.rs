@@ -121,7 +121,7 @@ fn jobs_of_another_daemon_are_listed_with_it_and_orders_for_them_are_left_in_the
 }
 
 #[test]
-fn two_daemons_share_the_jobs_each_lists_all_and_carries_out_what_the_other_is_asked() {
+fn two_daemons_share_the_jobs_and_each_lists_all_and_executes_orders_given_to_the_other() {
     let database = TestDatabase::new();
     let webs = [start(&database), start(&database)];
     let alive = |web: &Web| web.get("/_fleet").ok()["daemons"].as_array().unwrap().len() == 2;

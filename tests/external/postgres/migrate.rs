@@ -119,7 +119,7 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
 }
 
 #[test]
-fn a_move_that_is_killed_leaves_what_was_there_and_one_that_ends_is_whole_byte_for_byte() {
+fn a_killed_move_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte() {
     let database = TestDatabase::new();
     let web = start_in(directory(), IDLE);
     let docs = (0..DOCUMENTS).map(|n| {

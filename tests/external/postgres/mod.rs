@@ -24,18 +24,18 @@ mod in_postgres {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_though_connections_are_cut() {
+async fn acknowledged_writes_survive_lost_connections() {
     let (place, database) = place();
     let cut = || database.cut();
-    suite::what_was_answered_is_there_though_connections_are_cut(&place, cut).await;
+    suite::acknowledged_writes_survive_lost_connections(&place, cut).await;
 }
 
 #[tokio::test]
-async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on() {
+async fn while_the_database_is_gone_requests_fail_and_afterwards_they_succeed() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let place = TestPlace::postgres(&database.url()).unwrap();
-    suite::while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on(
+    suite::while_the_database_is_gone_requests_fail_and_afterwards_they_succeed(
         &place,
         || server.stop(),
         || server.start(),
@@ -44,11 +44,11 @@ async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it() {
+async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let place = TestPlace::postgres(&database.url()).unwrap();
-    suite::what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
+    suite::acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
         &place,
         || server.back_up(),
         || server.fail_over(),
@@ -57,10 +57,10 @@ async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it() {
 }
 
 #[tokio::test]
-async fn a_database_that_says_nothing_fails_requests_after_their_time() {
+async fn requests_to_a_silent_database_time_out() {
     let (place, database) = place();
     let stopped = std::cell::RefCell::new(Vec::new());
-    suite::a_database_that_says_nothing_fails_requests_after_their_time(
+    suite::requests_to_a_silent_database_time_out(
         &place,
         || stopped.replace(database.pause()).clear(),
         || server::resume(&stopped.borrow()),
@@ -82,7 +82,7 @@ async fn an_id_that_cannot_be_kept_fails_its_own_write_alone() {
 }
 
 #[tokio::test]
-async fn tables_of_another_format_are_refused_and_stay() {
+async fn tables_of_another_format_are_refused_and_left_unchanged() {
     let (place, database) = place();
     suite::opens(&place).await;
     for format in ["1", "99"] {
@@ -96,7 +96,7 @@ async fn tables_of_another_format_are_refused_and_stay() {
 }
 
 #[tokio::test]
-async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
+async fn columns_missing_in_older_tables_are_added() {
     let (place, database) = place();
     suite::opens(&place).await;
     database.sql(
@@ -120,17 +120,17 @@ async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
 }
 
 #[tokio::test]
-async fn a_claim_reads_the_free_documents_that_it_claims_and_no_others() {
+async fn a_claim_reads_only_the_free_documents_that_it_claims() {
     let (place, database) = place();
     let read = "SELECT coalesce(max(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE indexrelname = 'jobs_claims'";
-    suite::a_claim_reads_the_free_documents_that_it_claims_and_no_others(&place, || {
+    suite::a_claim_reads_only_the_free_documents_that_it_claims(&place, || {
         database.sql(read).parse().unwrap()
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_refused_by_its_name_and_without_the_password() {
+async fn a_missing_database_is_refused_by_name_and_without_the_password() {
     let (_, database) = place();
     let url = database.url().replace("test", "other_test");
     let place = TestPlace::postgres(&url).unwrap();

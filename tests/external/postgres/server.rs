@@ -172,7 +172,7 @@ impl Server {
         // It ends with the server.
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // Nobody listens any more once it is ready.
+                // Nobody listens once it is ready.
                 drop(said.send(line));
             }
         });

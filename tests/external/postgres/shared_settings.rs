@@ -146,7 +146,7 @@ fn a_daemon_that_starts_without_the_database_takes_over_what_the_others_have() {
     assert_ne!(before, password);
     let early = log_in(&late, "admin", &before);
     assert!(counts(&late, &early, "admin"));
-    // Whoever knows the database goes on without it.
+    // A daemon that knows the database continues without it.
     assert!(counts(&one, &session, "admin"));
     let ask = || {
         let admin = basic("admin", &password);

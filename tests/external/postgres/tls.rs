@@ -20,7 +20,7 @@ fn authority(file: &Path) -> Issuer<'static, KeyPair> {
 }
 
 #[tokio::test]
-async fn the_mode_of_a_url_decides_whether_a_server_is_believed() {
+async fn sslmode_decides_whether_a_server_is_trusted() {
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

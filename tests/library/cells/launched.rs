@@ -66,7 +66,7 @@ fn a_cell_ends_as_its_command_ends() {
 }
 
 #[test]
-fn what_a_command_closes_is_closed_for_the_service() {
+fn the_service_sees_what_a_command_closes() {
     let mut running = Running::shell(&spec(json!({})), "exec >&-; read line; exit 3");
     assert_eq!(running.line(), "");
     assert!(running.launcher.try_wait().unwrap().is_none());
@@ -185,7 +185,7 @@ fn refused_calls_are_reported_once_by_name() {
     }
     let script = "unshare -U true; unshare -U true; mount -t tmpfs x /usr; true";
     let (_, told, _) = shell(&spec(json!({})), script);
-    // A report may stand in the middle of what the command itself is writing there.
+    // A report may come in the middle of the command's own output there.
     let of = |call: &str| told.matches(&format!("{{\"refused\":\"{call}\"}}")).count();
     assert_eq!(of("unshare"), 1, "{told}");
     assert!(of("mount") + of("fsopen") + of("open_tree") >= 1, "{told}");
@@ -288,7 +288,7 @@ fn nothing_is_left_of_a_cell_however_it_ends() {
 }
 
 #[test]
-fn a_cell_dies_with_whoever_started_it() {
+fn a_cell_dies_with_its_starter() {
     if !has("end") {
         return;
     }

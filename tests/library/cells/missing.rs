@@ -59,7 +59,7 @@ fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_
         libc::EPERM,
         try_report,
     ));
-    // Its user may be another one all the same.
+    // Its user may be another one nevertheless.
     assert!(
         holds(&without, "files") && holds(&without, "privileges"),
         "{without}"
@@ -163,7 +163,7 @@ fn without_control_groups_the_launcher_ends_a_cell_whose_processes_have_too_much
 }
 
 #[test]
-fn without_control_groups_no_memory_is_given_that_stays_when_it_is_not_mapped_any_more() {
+fn without_control_groups_shared_anonymous_memory_is_refused() {
     if !has("processes") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
@@ -182,7 +182,7 @@ fn without_control_groups_no_memory_is_given_that_stays_when_it_is_not_mapped_an
 }
 
 #[test]
-fn without_control_groups_a_cell_that_shares_what_it_may_have_lives() {
+fn without_control_groups_pages_shared_by_fork_count_once() {
     if !has("processes") || !Path::new("/usr/bin/python3").exists() {
         return;
     }

@@ -133,7 +133,7 @@ fn a_server_that_anybody_starts_is_in_a_cell_with_all_its_threads() {
 }
 
 #[test]
-fn a_server_without_a_cell_is_as_whoever_starts_it() {
+fn a_server_without_a_cell_has_the_rights_of_its_starter() {
     let server = Running::start(&mut couchjs(&["--sandbox", "off"]));
     let own = fs::read_to_string("/proc/self/status").unwrap();
     for status in server.statuses() {

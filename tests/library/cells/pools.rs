@@ -60,7 +60,7 @@ fn scripted(case: &str) -> TestPoolBuilder {
 }
 
 #[actix_rt::test]
-async fn an_end_during_a_prompt_is_told_as_without_a_cell() {
+async fn an_end_during_a_prompt_is_reported_as_without_a_cell() {
     let exited = |exit: &str, status, stderr: &[&str]| {
         PromptError::Exited(ExitReport {
             exit: Some(exit.into()),
@@ -148,7 +148,7 @@ async fn failing_start(words: &[&str]) -> String {
 }
 
 #[actix_rt::test]
-async fn a_start_that_fails_in_a_cell_tells_which_keys_may_help() {
+async fn a_failed_start_in_a_cell_names_the_keys_that_may_help() {
     let reason = failing_start(&["/bin/sh", "-c", "echo no module >&2; exit 3"]).await;
     assert!(
         reason.contains(
@@ -162,7 +162,7 @@ async fn a_start_that_fails_in_a_cell_tells_which_keys_may_help() {
 }
 
 #[actix_rt::test]
-async fn a_program_that_is_missing_or_not_executable_is_told_without_its_cell() {
+async fn a_missing_or_not_executable_program_is_reported_without_its_cell() {
     let reason = failing_start(&["/no/such/program"]).await;
     assert_eq!(
         reason,
@@ -176,7 +176,7 @@ async fn a_program_that_is_missing_or_not_executable_is_told_without_its_cell() 
 }
 
 #[actix_rt::test]
-async fn why_a_launcher_starts_nothing_is_the_reason_of_the_failing_start() {
+async fn the_launchers_error_is_the_reason_of_the_failed_start() {
     let folder = open_folder();
     let script = folder.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();

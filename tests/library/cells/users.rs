@@ -147,7 +147,7 @@ fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
 }
 
 #[test]
-fn numbers_that_do_not_exist_where_the_service_runs_are_no_users() {
+fn numbers_outside_of_the_services_user_namespace_are_not_used() {
     let contained = |options: &[&str], script: &str| {
         let cell = cell(options, &spec(json!({})), &["/bin/sh", "-c", script]);
         let mut command = Command::new("unshare");
@@ -185,7 +185,7 @@ fn without_a_range_the_layer_is_missing_and_no_cell_has_the_number_of_root() {
 }
 
 #[test]
-fn what_one_cell_takes_of_a_user_s_share_is_missing_neither_to_another_nor_to_the_service() {
+fn one_cell_cannot_use_up_the_user_limits_of_another_or_of_the_service() {
     let python = Path::new("/usr/bin/python3");
     if !is_root() || !python.exists() {
         return println!("skipped: it takes root and Python");
@@ -341,7 +341,7 @@ fn the_number_is_the_cell_s_also_where_the_system_refuses_namespaces() {
 }
 
 #[test]
-fn a_program_that_others_may_not_read_is_told_with_what_is_closed_and_the_remedy() {
+fn a_program_that_others_cannot_read_is_reported_with_the_closed_path_and_a_remedy() {
     if !is_root() {
         return;
     }

@@ -32,8 +32,8 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
     })
 }
 
-/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does whoever
-/// prompts the dead process; its slot is free, and the other process goes on.
+/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does a
+/// prompt to the dead process; its slot is free, and the other process goes on.
 async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();
@@ -62,7 +62,7 @@ async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
 }
 
 #[actix_rt::test]
-async fn an_exit_during_a_prompt_is_told_with_status_and_last_words() {
+async fn an_exit_during_a_prompt_is_reported_with_status_and_last_words() {
     let steps = [
         Step::Complain("Traceback:".into()),
         Step::Complain(String::new()),
@@ -89,7 +89,7 @@ async fn an_unfinished_answer_is_lost_with_its_child() {
 }
 
 #[actix_rt::test]
-async fn a_signal_is_told_by_name_and_as_a_shell_status() {
+async fn a_signal_is_reported_by_name_and_as_a_shell_status() {
     let crash = exit_report("was killed by SIGSEGV (it crashed)", 139, &[]);
     assert_ends([Step::Signal("SEGV")], crash).await;
     let kill = exit_report("was killed by SIGKILL", 137, &[]);
@@ -97,7 +97,7 @@ async fn a_signal_is_told_by_name_and_as_a_shell_status() {
 }
 
 #[actix_rt::test]
-async fn the_system_call_that_was_refused_is_told_with_the_signal_that_it_cost() {
+async fn a_refused_system_call_is_reported_with_the_signal() {
     let words = "settee couchjs: refused system call ptrace (101)";
     let steps = [Step::Complain(words.into()), Step::Signal("SYS")];
     let expected = exit_report(
@@ -109,7 +109,7 @@ async fn the_system_call_that_was_refused_is_told_with_the_signal_that_it_cost()
 }
 
 #[actix_rt::test]
-async fn of_many_last_words_the_last_ten_are_kept() {
+async fn the_last_ten_lines_of_last_words_are_kept() {
     let mut steps: Vec<Step> = (0..50).map(|n| Step::Complain(n.to_string())).collect();
     steps.push(Step::Exit(1));
     let kept: Vec<String> = (40..50).map(|n| n.to_string()).collect();
@@ -141,7 +141,7 @@ async fn an_answer_before_the_exit_is_delivered() {
 }
 
 #[actix_rt::test]
-async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
+async fn a_prompt_to_a_dead_process_gets_its_exit() {
     let steps = [
         Step::Await("end"),
         Step::Complain("no such script".into()),
@@ -224,7 +224,7 @@ async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
 }
 
 #[actix_rt::test]
-async fn what_a_child_started_ends_with_it_however_it_ends() {
+async fn descendants_of_a_child_end_with_it_however_it_ends() {
     for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
         let steps = [Step::Grandchild, Step::Mark("born"), end];
         let child = ScriptedChild::new(Script::echo().on("rogue", steps));

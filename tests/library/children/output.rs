@@ -60,7 +60,7 @@ async fn assert_breaks_the_protocol(steps: impl Into<Vec<Step>>, expected: Promp
 }
 
 #[actix_rt::test]
-async fn garbage_is_no_answer() {
+async fn garbage_is_not_an_answer() {
     for line in [
         "garbage",
         "true junk",
@@ -73,26 +73,26 @@ async fn garbage_is_no_answer() {
 }
 
 #[actix_rt::test]
-async fn a_blank_line_is_no_answer() {
+async fn a_blank_line_is_not_an_answer() {
     assert_breaks_the_protocol([Step::answer("")], broken("a blank line", "")).await;
     assert_breaks_the_protocol([Step::answer(" \t")], broken("a blank line", " \t")).await;
 }
 
 #[actix_rt::test]
-async fn an_error_line_of_a_wrong_shape_is_no_answer() {
+async fn a_malformed_error_line_is_not_an_answer() {
     let line = "[\"error\",\"x\"]";
     let expected = broken("an error line without a name and a reason", line);
     assert_breaks_the_protocol([Step::answer(line)], expected).await;
 }
 
 #[actix_rt::test]
-async fn a_huge_line_is_no_answer_and_is_not_kept() {
+async fn a_huge_line_is_not_an_answer_and_is_not_kept() {
     let expected = broken("a line that is too long", "");
     assert_breaks_the_protocol([Step::PrintHuge(50_000_000)], expected).await;
 }
 
 #[actix_rt::test]
-async fn a_long_line_that_is_not_json_is_no_answer() {
+async fn a_long_line_that_is_not_json_is_not_an_answer() {
     let child = rogue([Step::PrintPart("[".to_owned()), Step::PrintHuge(LONG_BYTES)]);
     let pool = builder(&child)
         .settings(|settings| settings.line_bytes_max = 2 * LONG_BYTES)
@@ -167,7 +167,7 @@ async fn log_lines_behind_the_last_answer_are_logged_and_it_is_one() {
 }
 
 #[actix_rt::test]
-async fn what_a_child_was_asked_can_be_read_when_its_pool_is_gone() {
+async fn prompts_of_a_child_can_be_read_when_its_pool_is_gone() {
     let child = rogue([Step::Echo]);
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -249,7 +249,7 @@ async fn a_stale_line_before_a_prompt_is_not_its_answer() {
 }
 
 #[actix_rt::test]
-async fn a_stale_half_line_before_a_prompt_is_no_part_of_its_answer() {
+async fn a_stale_partial_line_before_a_prompt_is_not_part_of_its_answer() {
     let (_child, pool, [client, other]) = prompt_after(Step::PrintPart("1".into())).await;
     let answer = client.prompts("[\"add_fun\"]").await;
     // "1" and "true" are both JSON, and so would be "1" and "2" together.
@@ -277,7 +277,7 @@ async fn a_stale_half_log_line_is_only_logged() {
 }
 
 #[actix_rt::test]
-async fn log_lines_are_no_answers_whenever_they_come() {
+async fn log_lines_are_never_answers() {
     let child = rogue([
         Step::log("before"),
         Step::answer("[\"log\"]"),

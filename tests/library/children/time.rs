@@ -200,7 +200,7 @@ async fn too_many_prompts_in_flight_are_refused_and_the_others_are_not_lost() {
 }
 
 #[actix_rt::test]
-async fn what_is_no_prompt_is_refused_and_never_sent() {
+async fn an_invalid_prompt_is_refused_and_never_sent() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -215,7 +215,7 @@ async fn what_is_no_prompt_is_refused_and_never_sent() {
 }
 
 #[actix_rt::test]
-async fn a_prompt_that_comes_after_its_process_was_returned_as_failed_hears_of_its_end() {
+async fn a_prompt_after_the_return_of_a_failed_process_gets_its_exit() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).start();
     let mut client = pool.client("1");

@@ -5,7 +5,7 @@ use serde_json::json;
 use settee_testkit::{Script, ScriptedChild, Step};
 
 #[actix_rt::test]
-async fn a_function_compiles_or_is_told_in_the_words_of_the_reference() {
+async fn a_function_compiles_or_fails_in_the_words_of_the_reference() {
     let functions = Functions::javascript();
     let call = |fun: &str| json!({"name": "by_name", "fun": fun});
     assert_eq!(
@@ -30,7 +30,7 @@ async fn a_function_compiles_or_is_told_in_the_words_of_the_reference() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_ends_over_a_function_does_not_compile_it() {
+async fn a_query_server_that_dies_of_a_function_does_not_compile_it() {
     let child = ScriptedChild::new(Script::echo().on(
         "add_fun",
         [Step::Complain("Segmentation fault".into()), Step::Exit(3)],

@@ -269,7 +269,7 @@ async fn an_answer_that_no_such_function_can_give_costs_the_process() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_dies_over_a_function_is_told_with_its_exit_and_last_words() {
+async fn a_process_killed_by_a_function_is_reported_with_its_exit_and_last_words() {
     let child = ScriptedChild::new(Script::echo().on_text(
         "\"shows\"",
         [Step::Complain("out of cheese".into()), Step::Signal("KILL")],
@@ -318,7 +318,7 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
 }
 
 #[actix_rt::test]
-async fn a_lesson_may_be_tried_again_when_the_process_died_over_it_and_not_when_it_said_no() {
+async fn a_lesson_is_retried_if_the_process_died_but_not_if_it_refused() {
     let dies = [Step::Complain("oh".into()), Step::Exit(3)];
     let no = [Step::error("bad_ddoc", "no")];
     for (steps, retry, fault) in [

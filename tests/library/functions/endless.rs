@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// How long a function may take here, in milliseconds.
 const LIMIT_MS: u64 = 1500;
 
-/// Takes for ever inside the engine's own code, which asks nobody whether to go on.
+/// Takes forever inside the engine's own code, which asks nobody whether to go on.
 const NATIVE: &str = "var a = []; for (var i = 0; i < 60; i++) a = [a, a]; JSON.stringify(a);";
 
 /// Asserts that the function is blamed.

@@ -94,7 +94,7 @@ async fn after_exit_status_1_each_document_is_tried_alone_in_a_process_of_its_ow
 }
 
 #[actix_rt::test]
-async fn a_document_that_is_too_much_alone_is_named() {
+async fn a_document_that_is_too_large_alone_is_named() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(
@@ -121,7 +121,7 @@ async fn a_document_that_is_too_much_alone_is_named() {
 }
 
 #[actix_rt::test]
-async fn other_errors_are_not_tried_again() {
+async fn other_errors_are_not_retried() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("\"two\"", [Step::Exit(2)])

@@ -193,7 +193,7 @@ async fn chunks_come_while_rows_are_still_to_come() {
 }
 
 #[actix_rt::test]
-async fn a_list_that_nobody_reads_any_more_ends_and_its_process_is_replaced() {
+async fn an_abandoned_list_ends_and_its_process_is_replaced() {
     let command = format!("{} couchjs", SETTEE);
     let builder = TestPool::builder()
         .timeout(Duration::from_secs(60))

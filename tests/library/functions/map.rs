@@ -186,7 +186,7 @@ async fn an_answer_for_another_number_of_functions_is_an_error() {
 }
 
 #[actix_rt::test]
-async fn a_document_without_an_id_is_told_by_its_place() {
+async fn a_document_without_an_id_is_reported_by_its_place() {
     let functions = Functions::javascript();
     let docs = json!([{"_id": "a"}, {"n": 1}]);
     let error = functions
@@ -208,7 +208,7 @@ async fn a_document_without_an_id_is_told_by_its_place() {
 }
 
 #[actix_rt::test]
-async fn a_language_that_nobody_serves_is_unknown() {
+async fn a_language_without_a_server_is_unknown() {
     let functions = Functions::on(TestPool::builder(), "klingon");
     let error = functions
         .error("map_docs", json!({"funs": [], "docs": docs(1)}))
@@ -225,7 +225,7 @@ struct Answers(mpsc::UnboundedSender<Bytes>);
 
 impl MapSink for Answers {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        // `ready` tells when nobody takes them any more.
+        // `ready` says when the reader is gone.
         let _ = self.0.send(mapped.answer().clone());
     }
 
@@ -274,7 +274,7 @@ async fn a_stream_answers_while_documents_are_still_to_come() {
 }
 
 #[actix_rt::test]
-async fn a_stream_that_nobody_reads_any_more_ends() {
+async fn an_abandoned_stream_ends() {
     let functions = Functions::javascript();
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
     let (start, _) = MapStart::parse(&start.to_string()).unwrap();

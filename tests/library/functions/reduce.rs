@@ -154,7 +154,7 @@ const LIMITED: &str =
     r#"{"reduce_limit":true,"reduce_limit_threshold":50,"reduce_limit_ratio":2.0}"#;
 
 #[actix_rt::test]
-async fn an_overflow_becomes_the_result_of_every_source_and_stays_it() {
+async fn an_overflow_is_the_result_of_every_source_and_of_later_rereduces() {
     let command = format!("{} couchjs", SETTEE);
     let builder = TestPool::builder().settings(|settings| settings.reset_config = LIMITED.into());
     let functions = Functions::on(builder.command("javascript", &command), "javascript");
@@ -207,7 +207,7 @@ async fn a_built_in_sum_has_the_limit_that_is_configured() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_reduces_with_the_first_function_only_is_told() {
+async fn a_query_server_that_reduces_with_the_first_function_only_is_an_error() {
     let child = ScriptedChild::new(Script::echo().on("reduce", [Step::answer("[true, [6]]")]));
     let functions = Functions::scripted(&child);
     let error = functions

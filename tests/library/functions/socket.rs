@@ -302,7 +302,7 @@ async fn the_examples_of_the_documentation_do_what_they_say() {
 }
 
 #[test]
-fn a_process_that_somebody_kills_is_not_said_to_have_reached_a_limit() {
+fn a_killed_process_is_not_reported_as_over_a_limit() {
     let service = Service::start("");
     let mut client = service.connect();
     let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "javascript"}));

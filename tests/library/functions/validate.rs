@@ -100,7 +100,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn what_is_neither_is_an_error_that_names_what_came_and_the_document() {
+async fn any_other_answer_is_an_error_with_the_answer_and_the_document() {
     let functions = Functions::javascript();
     for (odd, named) in [
         (
@@ -139,7 +139,7 @@ async fn what_is_neither_is_an_error_that_names_what_came_and_the_document() {
 }
 
 #[actix_rt::test]
-async fn documents_that_are_none_are_told_before_anything_is_started() {
+async fn invalid_documents_are_refused_before_anything_starts() {
     let functions = Functions::javascript();
     for docs in [
         json!(null),

@@ -129,7 +129,7 @@ fn calls(source: &str, module: &str) -> Vec<(&'static str, Vec<Value>)> {
 }
 
 #[test]
-fn whatever_a_function_throws_its_error_has_a_name_and_a_text() {
+fn every_thrown_value_has_a_name_and_a_text() {
     let mut random = TestRandom::for_test("whatever_a_function_throws");
     for thrown in THROWN {
         let source = format!("function() {{ throw ({thrown}); }}");
@@ -399,7 +399,7 @@ fn runaway_recursion_has_a_name_and_the_server_lives() {
 }
 
 #[test]
-fn an_answer_that_no_line_can_hold_is_told_before_the_parent_ends_the_server() {
+fn an_answer_too_long_for_a_line_is_an_error_before_the_parent_ends_the_server() {
     let options = ["--line-max", "5000", "--text-reasons"];
     let too_large = |answer: &Value| {
         assert_eq!(

@@ -163,7 +163,7 @@ fn a_function_that_registers_its_types_in_every_call_does_so_for_ever() {
 }
 
 #[test]
-fn an_accept_header_of_millions_of_ranges_is_no_table_of_as_many() {
+fn an_accept_header_of_millions_of_ranges_takes_bounded_memory() {
     for accept in ["','.repeat(12e6)", "'a/b;' + ';'.repeat(9e6)"] {
         let body = format!(
             "req.headers = {{Accept: {accept}}}; provides('html', function() {{ return 'x' }})"
@@ -254,7 +254,7 @@ fn engines_share_the_limit() {
 }
 
 #[test]
-fn a_line_for_which_there_is_no_room_is_refused_and_the_next_one_answered() {
+fn a_line_that_exceeds_the_memory_is_refused_and_the_next_one_answered() {
     let long = "z".repeat(60_000_000);
     let list = format!("[{}1]", "1,".repeat(30_000_000));
     for line in [
@@ -326,7 +326,7 @@ fn design_documents_and_libraries_share_the_limit() {
 }
 
 #[test]
-fn long_lists_in_a_line_are_no_trees_in_memory() {
+fn long_lists_in_a_line_do_not_become_trees_in_memory() {
     let lists = "[1],".repeat(5_000_000);
     let names = r#""a","#.repeat(5_000_000);
     for line in [
@@ -346,7 +346,7 @@ fn long_lists_in_a_line_are_no_trees_in_memory() {
 }
 
 #[test]
-fn bytes_that_are_no_text_do_not_grow_beyond_the_limit() {
+fn invalid_utf_8_does_not_grow_beyond_the_limit() {
     let line = [
         b"[\"map_doc\",\"",
         vec![0xff; 30_000_000].as_slice(),

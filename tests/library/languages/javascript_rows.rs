@@ -44,7 +44,7 @@ fn many_fields_of_a_search_fit_too() {
 }
 
 #[test]
-fn rows_keep_their_order_whatever_stands_between_them() {
+fn rows_keep_their_order_whatever_is_between_them() {
     let body = "for (var i = 0; i < 20000; i++) emit(i, i % 5000 == 4999 ? {at: i} : null);";
     let rows = map(&[], body).last();
     let rows = rows[0].as_array().unwrap();
@@ -105,7 +105,7 @@ fn an_object_that_has_the_members_of_an_error_is_emitted_as_one() {
 }
 
 #[test]
-fn the_mistakes_of_a_search_function_are_told_in_couchdbs_words() {
+fn the_mistakes_of_a_search_function_are_reported_in_couchdbs_words() {
     let told = |call: &str, kind: &str| {
         let report = match kind {
             "nouveau" => "index('string', 'told', e.name + ': ' + e.message)",

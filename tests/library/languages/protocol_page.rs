@@ -1,4 +1,4 @@
-//! `docs/query-server-protocol.md`: the built-in server answers its examples as they stand there, and no
+//! `docs/query-server-protocol.md`: the built-in server answers its examples as documented, and no
 //! command and no ability is missing.
 
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ fn case(number: usize, block: &str) -> Case {
 }
 
 #[actix_rt::test]
-async fn the_built_in_server_answers_the_examples_as_they_stand_there() {
+async fn the_built_in_server_answers_the_examples_as_documented() {
     let cases = examples(&read("docs/query-server-protocol.md"));
     assert!(cases.len() >= 8, "{}", cases.len());
     let subject = Subject {

@@ -83,7 +83,7 @@ async fn a_server_that_learns_design_documents_is_probed_once_and_then_taught() 
 }
 
 #[actix_rt::test]
-async fn many_who_need_it_at_once_wait_for_one_probe() {
+async fn concurrent_requests_wait_for_one_probe() {
     let server = Server::new("exit 1");
     let pool = server.pool().start();
     let mut clients = Vec::new();
@@ -101,7 +101,7 @@ async fn many_who_need_it_at_once_wait_for_one_probe() {
 }
 
 #[actix_rt::test]
-async fn loans_go_on_while_a_probe_hangs_and_then_it_is_asked_as_ever() {
+async fn loans_continue_while_a_probe_hangs() {
     let server = Server::new("sleep 600");
     let pool = server.pool().timeout(Duration::from_secs(3)).start();
     let mut shower = pool.client("show");
@@ -176,7 +176,7 @@ async fn a_reload_probes_anew() {
 }
 
 #[actix_rt::test]
-async fn a_command_that_cannot_be_started_is_told_as_that() {
+async fn a_command_that_cannot_be_started_is_reported_as_such() {
     let pool = TestPool::builder()
         .command("mine", "/no/such/program")
         .start();
@@ -188,7 +188,7 @@ async fn a_command_that_cannot_be_started_is_told_as_that() {
 
 /// Refuses what it declares, without any process.
 #[actix_rt::test]
-async fn what_a_language_declares_is_taken_at_its_word() {
+async fn declared_abilities_are_trusted() {
     struct Declared(CommandLanguage);
 
     impl settee::actors::language::Language for Declared {

@@ -18,7 +18,7 @@ fn pool_of_one(child: &ScriptedChild) -> TestPool {
 }
 
 #[actix_rt::test]
-async fn what_a_dead_client_used_is_reset_before_the_next_one_has_it() {
+async fn processes_of_a_dead_client_are_reset_before_the_next_loan() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let (mut first, mut next) = (pool.client("1"), pool.client("2"));
@@ -38,7 +38,7 @@ async fn what_a_dead_client_used_is_reset_before_the_next_one_has_it() {
 }
 
 #[actix_rt::test]
-async fn what_a_client_lets_go_of_is_reset_or_just_taken_back() {
+async fn released_processes_are_reset_or_just_taken_back() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let mut client = pool.client("1");
@@ -60,7 +60,7 @@ async fn what_a_client_lets_go_of_is_reset_or_just_taken_back() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_does_not_obey_the_reset_is_replaced() {
+async fn a_process_that_fails_its_reset_is_replaced() {
     for steps in [
         vec![Step::error("no", "reset")],
         vec![Step::answer("false")],
@@ -96,7 +96,7 @@ async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
     assert!(waiter.is_waiting().await);
     tokio::time::pause();
     waiter.dies();
-    // The manager hears of the end before its own timer.
+    // The manager learns of the end before its own timer.
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::resume();
     assert_eq!(pool.status().await.waiting, 0);
@@ -218,7 +218,7 @@ impl Language for Booby {
 }
 
 #[actix_rt::test]
-async fn when_the_manager_panics_its_children_die_and_its_callers_are_told() {
+async fn when_the_manager_panics_its_children_die_and_its_callers_get_an_error() {
     let child = ScriptedChild::new(
         Script::echo()
             .at_start([Step::IgnoreTerm, Step::Grandchild])

@@ -1,7 +1,7 @@
 //! The defects of the reference (D1 to D16) are not here: one test each, on real actors and real
 //! children, or on fakes under paused time where only time is at stake.
 //!
-//! D1, D2, D4, D5 and D15 stand in `children_start.rs`; D14 in `children_ends.rs`.
+//! D1, D2, D4, D5 and D15 are in `children_start.rs`; D14 in `children_ends.rs`.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn d1b_a_list_that_was_ended_costs_no_process() {
 }
 
 #[actix_rt::test]
-async fn d3_an_opener_that_fails_in_any_way_frees_its_slot_and_answers_its_client() {
+async fn d3_any_failure_of_an_opener_frees_its_slot_and_answers_its_client() {
     tokio::time::pause();
     let fake = FakeLanguage::new().starts(|number| match number {
         1 => FakeStart::Fails("no luck".into()),
@@ -118,7 +118,7 @@ async fn d3_an_opener_that_fails_in_any_way_frees_its_slot_and_answers_its_clien
 }
 
 #[actix_rt::test]
-async fn d6_a_process_that_was_opened_to_replenish_serves_who_waits() {
+async fn d6_a_process_that_was_opened_to_replenish_serves_waiters() {
     tokio::time::pause();
     let fake = FakeLanguage::new().starts(|number| match number {
         1 => FakeStart::Runs,
@@ -218,8 +218,8 @@ async fn d9_a_late_return_by_the_former_holder_takes_nothing_from_the_present_on
 }
 
 #[actix_rt::test]
-async fn d10_a_reload_and_an_idle_close_serve_who_waits() {
-    // Waiters of a language, and idle processes that are of no use to them.
+async fn d10_a_reload_and_an_idle_close_serve_waiters() {
+    // Waiters of a language, and idle processes that cannot serve them.
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(2)
@@ -258,7 +258,7 @@ async fn d10_a_reload_and_an_idle_close_serve_who_waits() {
 }
 
 #[actix_rt::test]
-async fn d11_a_limit_that_is_raised_from_zero_serves_who_waits() {
+async fn d11_a_limit_that_is_raised_from_zero_serves_waiters() {
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(0)
@@ -281,7 +281,7 @@ async fn d11_a_limit_that_is_raised_from_zero_serves_who_waits() {
 }
 
 #[actix_rt::test]
-async fn a_limit_of_zero_is_told_by_a_timeout_in_the_queue() {
+async fn a_limit_of_zero_is_reported_as_a_timeout_in_the_queue() {
     tokio::time::pause();
     let pool = TestPool::builder()
         .hard_limit(0)
@@ -293,7 +293,7 @@ async fn a_limit_of_zero_is_told_by_a_timeout_in_the_queue() {
 }
 
 #[actix_rt::test]
-async fn d12_a_changed_timeout_holds_for_the_next_request() {
+async fn d12_a_changed_timeout_applies_to_the_next_request() {
     tokio::time::pause();
     let mut pool = TestPool::builder()
         .hard_limit(0)

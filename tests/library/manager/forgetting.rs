@@ -92,8 +92,7 @@ async fn a_pool_with_a_process_for_each_tenant_takes_no_process_s_word() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_its_client_told_to_forget_is_taught_again_or_replaced_where_it_does_not_forget()
- {
+async fn a_process_that_its_client_made_forget_is_taught_again_or_replaced() {
     for (to_forget, starts) in [("true", 1), ("false", 2)] {
         told_to_forget(to_forget, starts).await;
     }

@@ -113,7 +113,7 @@ async fn a_native_server_that_panics_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
+async fn a_native_server_that_hangs_is_abandoned_at_the_deadline() {
     let (pool, go) = rogue_pool();
     let pool = pool.start();
     let mut client = pool.client("1");

@@ -23,7 +23,7 @@ fn config(follows: bool) -> Arc<Config> {
 }
 
 #[actix_rt::test]
-async fn the_limit_goes_to_the_soft_one_under_pressure_and_back_and_nobody_loses_a_process() {
+async fn the_limit_moves_to_the_soft_one_under_pressure_and_back_and_no_loan_is_revoked() {
     tokio::time::pause();
     let pool = TestPool::builder()
         .hard_limit(10)

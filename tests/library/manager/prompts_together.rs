@@ -67,7 +67,7 @@ async fn each_is_answered_in_order_error_lines_and_log_lines_included() {
 }
 
 #[actix_rt::test]
-async fn many_are_answered_while_others_come_one_by_one() {
+async fn many_prompts_are_answered_while_others_come_one_by_one() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -143,7 +143,7 @@ async fn the_deadline_of_each_begins_when_it_is_the_oldest() {
 }
 
 #[actix_rt::test]
-async fn those_that_a_dying_child_left_unanswered_are_told_how_it_ended() {
+async fn prompts_left_unanswered_by_a_dead_child_get_its_exit() {
     let child = ScriptedChild::new(Script::echo().on("exit", [Step::Exit(3)]));
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -171,7 +171,7 @@ async fn those_that_a_dying_child_left_unanswered_are_told_how_it_ended() {
 }
 
 #[actix_rt::test]
-async fn one_that_is_no_command_has_all_refused_and_nothing_sent() {
+async fn an_invalid_command_makes_all_refused_and_none_sent() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -232,7 +232,7 @@ async fn without_the_loan_all_are_refused() {
 }
 
 #[actix_rt::test]
-async fn what_they_leave_behind_counts_as_if_each_had_come_alone() {
+async fn their_effects_count_as_if_each_had_come_alone() {
     for (commands, is_kept) in [
         (["[1]", "[2]"], true),
         // A list that is open, and a design document taught behind the manager's back.

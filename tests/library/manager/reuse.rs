@@ -1,7 +1,7 @@
 //! What a query server kept of one tenant never reaches another, unless processes are shared.
 //!
 //! SUMMARY   A query server that a function has taken over: `reset` does not make it forget, and it tells
-//!           whoever has it next what it heard before.
+//!           its next borrower what it heard before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ fn spy() -> CommandLanguage {
     })
 }
 
-/// One process at a time, so that whoever comes next gets the same one if it may.
+/// One process at a time, so that the next borrower gets the same one if it may.
 fn pool(reuse: Option<Reuse>) -> TestPool {
     let builder = TestPool::builder().hard_limit(1).reuse(reuse);
     builder.language("spy", spy()).start()
@@ -71,7 +71,7 @@ async fn leaks(pool: TestPool, first: Want, second: Want) -> bool {
 }
 
 #[actix_rt::test]
-async fn what_a_process_kept_reaches_other_databases_only_where_processes_are_shared() {
+async fn data_kept_in_a_process_reaches_other_databases_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let first = pool.any().of(database("a"));
@@ -81,7 +81,7 @@ async fn what_a_process_kept_reaches_other_databases_only_where_processes_are_sh
 }
 
 #[actix_rt::test]
-async fn what_a_process_kept_reaches_other_clients_only_where_processes_are_shared() {
+async fn data_kept_in_a_process_reaches_other_clients_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let (first, second) = (pool.any(), pool.any());

@@ -73,7 +73,7 @@ async fn is_asked_again_and_ends_the_job(
 }
 
 #[actix_rt::test]
-async fn each_revision_asked_for_is_answered_or_the_request_is_made_again() {
+async fn each_requested_revision_is_answered_or_the_request_repeated() {
     let single = || json!({"use_bulk_get": false});
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 6] = [
@@ -97,7 +97,7 @@ async fn each_revision_asked_for_is_answered_or_the_request_is_made_again() {
 }
 
 #[actix_rt::test]
-async fn what_was_never_asked_for_is_not_written() {
+async fn unrequested_revisions_are_not_written() {
     let options = json!({"use_bulk_get": false});
     let answer = |revs: &[String]| {
         let parts: String = ["9-other", &revs[0], &revs[1]]
@@ -137,7 +137,7 @@ async fn a_descendant_answers_for_its_ancestors() {
 }
 
 #[actix_rt::test]
-async fn answers_to_bulk_get_that_are_others_count_for_nothing() {
+async fn bulk_get_answers_for_other_documents_are_ignored() {
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 4] = [
         |_| Answer::json(200, json!({"results": []})),
@@ -169,7 +169,7 @@ async fn answers_to_bulk_get_that_are_others_count_for_nothing() {
 }
 
 #[actix_rt::test]
-async fn a_feed_that_does_not_say_what_changed_is_none() {
+async fn a_feed_without_revisions_is_invalid() {
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 5] = [
         |_| Answer::json(200, json!({"results": []})),

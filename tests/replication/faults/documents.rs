@@ -64,7 +64,7 @@ async fn bulk_get_that_fails_means_single_reads() {
 }
 
 #[actix_rt::test]
-async fn what_a_target_refuses_is_passed_over() {
+async fn documents_that_a_target_refuses_are_skipped() {
     let answers = [
         Answer::error(401, "unauthorized", "x"),
         Answer::error(403, "forbidden", "x"),
@@ -88,7 +88,7 @@ async fn what_a_target_refuses_is_passed_over() {
 }
 
 #[actix_rt::test]
-async fn a_refusal_that_comes_before_the_attachments_are_sent_is_one_too() {
+async fn a_refusal_before_the_attachments_are_sent_counts_too() {
     let (source, target) = two().await;
     let id = format!("{}-one", crate::support::http_server::TOO_LARGE);
     source.put_with(
@@ -217,7 +217,7 @@ async fn lines_that_are_too_long_are_shortened() {
 }
 
 #[actix_rt::test]
-async fn a_revision_that_is_not_there_is_waited_for_once() {
+async fn a_missing_revision_is_waited_for_once() {
     let missing = |rev: &str| {
         let part = format!(
             "--o\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{{\"missing\":\"{rev}\"}}\r\n--o--"
@@ -283,7 +283,7 @@ async fn replicate_with_single_reads(source: &Couch, target: &Couch) {
 }
 
 #[actix_rt::test]
-async fn an_answer_that_does_not_say_so_is_no_written_document() {
+async fn an_unclear_answer_does_not_count_as_a_write() {
     let answers = [
         Answer::bytes(200, "text/html", "<html>a proxy</html>"),
         Answer::json(201, "{\"ok\":false}"),

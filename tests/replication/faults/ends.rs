@@ -174,7 +174,7 @@ async fn a_database_that_was_replaced_gets_no_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_stopped_is_gone_in_time_whatever_the_servers_do() {
+async fn a_stopped_job_ends_in_time_whatever_the_servers_do() {
     let (source, target) = two().await;
     let never = Arc::new(Notify::new());
     let hangs = Answer::stream(201, "application/json", vec![Piece::Until(never)]);

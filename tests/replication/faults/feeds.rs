@@ -78,7 +78,7 @@ async fn a_feed_without_end_is_followed_as_long_as_it_shows_life() {
 }
 
 #[actix_rt::test]
-async fn a_feed_that_breaks_off_goes_on_behind_what_was_read() {
+async fn a_feed_that_breaks_off_resumes_after_the_last_row_read() {
     let (source, target) = two().await;
     for index in 0..300 {
         source.put(&format!("more-{index}"), None, json!({}));

@@ -132,8 +132,8 @@ async fn slow_bodies_take_their_time() {
 
 /// Servers that fail in every way, all the time; when they are healed, both sides are equal.
 #[actix_rt::test]
-async fn whatever_fails_nothing_is_lost() {
-    let mut random = TestRandom::for_test("whatever_fails_nothing_is_lost");
+async fn no_failure_loses_a_document() {
+    let mut random = TestRandom::for_test("no_failure_loses_a_document");
     let (source, target) = two().await;
     for couch in [&source, &target] {
         let dice = Mutex::new(random.fork());
@@ -175,7 +175,7 @@ async fn whatever_fails_nothing_is_lost() {
             _ => json!({ "n": written }),
         };
         source.put_with(&what, parent.as_deref(), content, attachments);
-        // Whoever runs jobs starts them again.
+        // The scheduler restarts them.
         if let Ok(Some(_)) = timeout(Duration::from_millis(30), job.next()).await {
             crashes += 1;
             job = Job::start(&body);

@@ -98,7 +98,7 @@ async fn ids_that_a_url_cannot_carry_arrive() {
 }
 
 #[actix_rt::test]
-async fn what_can_not_be_asked_for_is_refused_by_name_and_the_job_goes_on() {
+async fn documents_that_cannot_be_requested_are_refused_by_name_and_the_job_continues() {
     let (source, target) = (odd(true).await, Couch::start().await);
     source.fails(
         "POST _bulk_get",

@@ -54,7 +54,7 @@ fn ann(url: &str) -> String {
 }
 
 #[actix_rt::test]
-async fn a_lost_session_is_no_refusal() {
+async fn a_lost_session_is_not_a_refusal() {
     let (source, target) = two().await;
     let left = AtomicUsize::new(1);
     // The session ends when the body of the attachment has come.
@@ -91,7 +91,7 @@ async fn a_lost_session_is_no_refusal() {
 }
 
 #[actix_rt::test]
-async fn a_document_that_is_refused_in_a_valid_session_is_passed_over() {
+async fn a_document_that_is_refused_in_a_valid_session_is_skipped() {
     let answers = [
         Answer::error(401, "unauthorized", "log in first"),
         Answer::error(403, "forbidden", "no"),
@@ -109,7 +109,7 @@ async fn a_document_that_is_refused_in_a_valid_session_is_passed_over() {
     .await;
 }
 
-/// Nothing is passed over, and no checkpoint is left.
+/// Nothing is skipped, and no checkpoint is left.
 fn ends_without_checkpoint(outcome: Outcome, source: &Couch, target: &Couch, what: &str) -> String {
     assert_eq!(outcome.refused, [], "{what}");
     assert!(
@@ -124,7 +124,7 @@ fn ends_without_checkpoint(outcome: Outcome, source: &Couch, target: &Couch, wha
 }
 
 #[actix_rt::test]
-async fn a_user_who_loses_his_right_in_the_middle_ends_the_job() {
+async fn a_user_losing_rights_during_the_run_ends_the_job() {
     for (status, error) in [(401, "unauthorized"), (403, "forbidden")] {
         let (source, target) = two().await;
         let lost = AtomicUsize::new(0);
@@ -143,7 +143,7 @@ async fn a_user_who_loses_his_right_in_the_middle_ends_the_job() {
 }
 
 #[actix_rt::test]
-async fn what_says_nothing_about_a_document_is_no_refusal() {
+async fn an_error_that_is_not_about_a_document_is_not_a_refusal() {
     let html = |status| Answer::bytes(status, "text/html", "<html>a firewall</html>");
     let answers = [
         html(401),
@@ -199,7 +199,7 @@ async fn with_entry(entry: Value, times: usize) -> (Outcome, Couch, Couch) {
 }
 
 #[actix_rt::test]
-async fn an_entry_of_bulk_docs_that_may_be_different_next_time_is_tried_again() {
+async fn a_temporary_error_of_bulk_docs_is_retried() {
     let entries = [
         json!({"id": "doc-7", "error": "internal_server_error", "reason": "x"}),
         json!({"id": "doc-7", "error": "timeout", "reason": "x"}),
@@ -234,7 +234,7 @@ async fn an_entry_of_bulk_docs_that_may_be_different_next_time_is_tried_again() 
 }
 
 #[actix_rt::test]
-async fn an_entry_of_bulk_docs_about_the_document_is_a_refusal() {
+async fn a_permanent_error_of_bulk_docs_is_a_refusal() {
     let entries = [
         json!({"id": "doc-7", "error": "forbidden", "reason": "x"}),
         json!({"id": "doc-7", "error": "unauthorized", "reason": "x"}),
@@ -275,7 +275,7 @@ fn of_validation() -> [Value; 5] {
 }
 
 #[actix_rt::test]
-async fn a_document_that_validation_fails_over_is_refused_when_its_neighbours_are_written() {
+async fn a_document_that_crashes_validation_is_refused_when_its_neighbours_are_written() {
     join_all(of_validation().map(|entry| async move {
         let what = entry.to_string();
         let (source, target) = two().await;
@@ -305,7 +305,7 @@ async fn a_document_that_validation_fails_over_is_refused_when_its_neighbours_ar
 }
 
 #[actix_rt::test]
-async fn a_document_that_validation_fails_over_once_is_written() {
+async fn a_document_that_crashes_validation_once_is_written() {
     join_all(of_validation().map(|entry| async move {
         let (outcome, source, target) = with_entry(entry, 1).await;
         assert_eq!(outcome.refused, []);
@@ -316,7 +316,7 @@ async fn a_document_that_validation_fails_over_once_is_written() {
 }
 
 #[actix_rt::test]
-async fn a_batch_of_which_nothing_is_written_is_no_refusal_of_its_documents() {
+async fn a_batch_without_any_write_refuses_none_of_its_documents() {
     let (source, target) = two().await;
     target.rewrite_bulk_docs(|docs| {
         let entry = |doc: &Value| json!({"id": doc["_id"], "error": "TypeError", "reason": "{[]}"});
@@ -330,7 +330,7 @@ async fn a_batch_of_which_nothing_is_written_is_no_refusal_of_its_documents() {
 }
 
 #[actix_rt::test]
-async fn an_error_that_is_another_one_each_time_is_no_refusal() {
+async fn an_error_that_changes_each_time_is_not_a_refusal() {
     let (source, target) = two().await;
     let times = AtomicUsize::new(0);
     target.rewrite_bulk_docs(move |docs| {

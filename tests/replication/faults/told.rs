@@ -1,4 +1,4 @@
-//! What is told of a failure: the exact request, and the beginning of what the server said.
+//! The report of a failure: the exact request, and the beginning of what the server said.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -85,7 +85,7 @@ async fn a_failure_names_the_request_and_what_the_server_said() {
 }
 
 #[actix_rt::test]
-async fn what_is_told_of_a_failure_is_short_and_holds_no_password() {
+async fn the_report_of_a_failure_is_short_and_has_no_password() {
     let (source, target) = two().await;
     let said = format!(
         "you sent top-secret and YW5uOnRvcC1zZWNyZXQ=, \u{1b}[31m{}",
@@ -116,7 +116,7 @@ async fn what_is_told_of_a_failure_is_short_and_holds_no_password() {
 }
 
 #[actix_rt::test]
-async fn a_wrong_password_is_told_as_one() {
+async fn a_wrong_password_is_reported_as_such() {
     let (source, target) = two().await;
     source.fault(|request| {
         (request.path == "_session")

@@ -198,7 +198,7 @@ fn documents_of_others_and_mistakes_of_the_file_change_nothing() {
     let (status, _, error) = fleet.apply(&["--yes"], "");
     assert_eq!((status, fleet.count()), (Some(65), 1), "{error}");
     assert!(
-        error.contains("document mine-customer-03 is there, and was not made from this file"),
+        error.contains("document mine-customer-03 exists, and was not made from this file"),
         "{error}"
     );
     fleet.write("continous = true\n");

@@ -136,7 +136,7 @@ fn seen(web: &Web) -> Vec<String> {
 }
 
 #[test]
-fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_go_on() {
+fn a_service_on_a_restored_backup_has_everything_and_its_replications_continue() {
     let world = World::start();
     world.fill(10);
     create(&world.web, "live", &world.continuous());
@@ -168,10 +168,7 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
     let bytes = fs::read(&to).unwrap();
     let said = text(&backup(&world.web, &to), 74);
-    assert!(
-        said.contains("is there already: name another file"),
-        "{said}"
-    );
+    assert!(said.contains("already exists: name another file"), "{said}");
     assert!(fs::read(&to).unwrap() == bytes, "it stays as it is");
     let files = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(files, 1, "nothing is left of the making");
@@ -210,7 +207,7 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
 }
 
 #[test]
-fn a_store_is_replaced_whole_and_not_while_a_service_has_it() {
+fn a_store_is_replaced_completely_and_not_while_in_use() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
@@ -297,7 +294,7 @@ fn a_file_of_any_name_is_imported() {
 }
 
 #[test]
-fn what_root_restores_belongs_to_the_owner_of_its_folder() {
+fn a_store_restored_by_root_belongs_to_the_owner_of_its_folder() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();

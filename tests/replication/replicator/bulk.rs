@@ -56,7 +56,7 @@ fn failed(output: &Output, code: i32) -> String {
     clippy::too_many_lines,
     reason = "one story from its beginning to its end"
 )]
-fn an_outage_of_hundreds_of_jobs_is_told_by_reason_and_mended_with_one_command() {
+fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command() {
     let world = World::start_with("max_jobs = 0\n");
     set(&world, "backoff_max", "10h");
     set(&world, "backoff_base", "5h");
@@ -179,7 +179,7 @@ fn orders_say_what_they_did_not_do() {
 
     assert!(failed(&settee(&world, &["restart"]), 64).contains("no job is named"));
     assert!(failed(&settee(&world, &["restart", "none"]), 66).contains("no such job: none"));
-    assert!(failed(&settee(&world, &["pause", "none*"]), 66).contains("no job fits"));
+    assert!(failed(&settee(&world, &["pause", "none*"]), 66).contains("no job matches"));
     let said = failed(&settee(&world, &["pause", "live", "none"]), 65);
     assert!(said.contains("no such job: none"), "{said}");
     wait_until("a pause", || total(&world.web, "states=paused") == 1);
@@ -422,7 +422,7 @@ fn a_replicator_lists_and_orders_only_its_own_jobs() {
 }
 
 #[test]
-fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refused() {
+fn finished_and_unstartable_replications_are_listed_with_their_refused_documents() {
     let mut world = World::start();
     world.fill(3);
     world.target.refuse("d00001");
@@ -441,7 +441,7 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
         "{usual}"
     );
     let refused = |world: &World, name: &str| printed(world, &["refused", name]);
-    // It goes on from the checkpoint of the other one.
+    // It continues from the checkpoint of the other one.
     world.target.refuse("later");
     world.source.put("later", None, json!({}));
     wait_until("a refused document", || {
@@ -453,7 +453,7 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
     let mut list = String::new();
     wait_until("all documents are known again", || {
         list = printed(&world, &over);
-        !list.contains("more to come")
+        !list.contains("incomplete")
     });
     assert!(
         list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),
@@ -519,7 +519,7 @@ fn lists_say_that_documents_are_still_read_after_a_start_and_an_order_for_all_wa
         true
     );
     let list = printed(&world, &[]);
-    assert!(list.contains("still reads its documents"), "{list}");
+    assert!(list.contains("still loading its documents"), "{list}");
 
     let mut waiting = world.web.connect();
     let order = json!({"order": "pause", "select": {"all": true}}).to_string();

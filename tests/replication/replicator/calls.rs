@@ -38,7 +38,7 @@ fn a_one_shot_is_waited_for_and_answers_with_its_history() {
 }
 
 #[test]
-fn a_continuous_one_is_begun_and_cancelled_by_id_or_by_the_same_fields() {
+fn a_continuous_one_is_started_and_cancelled_by_id_or_by_the_same_fields() {
     let world = World::start();
     world.fill(3);
     let begun = post(&world.web, "/_replicate", &world.continuous());
@@ -137,7 +137,7 @@ fn failures_have_their_codes() {
 }
 
 #[test]
-fn a_documents_job_is_not_a_calls() {
+fn a_call_neither_shares_nor_cancels_the_job_of_a_document() {
     let world = World::start();
     create(&world.web, "live", &world.continuous());
     let id = world.wait_for_state("live", "running")["id"].clone();
@@ -157,7 +157,7 @@ fn a_documents_job_is_not_a_calls() {
 }
 
 #[test]
-fn a_call_whose_job_is_cancelled_is_told() {
+fn a_call_whose_job_is_cancelled_gets_an_error() {
     let world = World::start();
     // Nothing answers, so that the job stays.
     world.source.fails(
@@ -181,7 +181,7 @@ fn a_call_whose_job_is_cancelled_is_told() {
 }
 
 #[test]
-fn a_filter_that_the_source_has_not_runs_in_the_services_pool() {
+fn a_filter_that_the_source_refuses_runs_in_the_services_pool_with_filter_at() {
     let world = World::start();
     let code = "function (doc, req) { return doc.n < Number(req.query.below); }";
     world

@@ -1,4 +1,4 @@
-//! Feeds of changes: once, until something happens, for ever.
+//! Feeds of changes: once, until something happens, forever.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn ids(changes: &Value) -> Vec<&str> {
     clippy::too_many_lines,
     reason = "one story from its beginning to its end"
 )]
-fn each_document_stands_once_at_its_last_update() {
+fn each_document_is_listed_once_at_its_last_update() {
     let web = start();
     let empty = web.get("/_replicator/_changes").ok();
     assert_eq!(
@@ -108,7 +108,7 @@ fn each_document_stands_once_at_its_last_update() {
 }
 
 #[test]
-fn more_documents_than_are_read_at_a_time_come_all() {
+fn documents_beyond_one_read_are_all_listed() {
     let web = start();
     let docs: Vec<Value> = (0..250)
         .map(|number| {

@@ -18,7 +18,7 @@ use crate::support::http_client::{Connection, Response};
 use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
 
-/// Keeps what is logged. When it is armed it panics in whoever says that settings changed.
+/// Keeps what is logged. When it is armed it panics in the thread that logs that settings changed.
 #[derive(Clone, Default)]
 struct Trap {
     armed: Arc<AtomicBool>,

@@ -24,7 +24,7 @@ fn start() -> Web {
 }
 
 #[test]
-fn the_database_is_there_and_says_what_it_holds() {
+fn the_database_exists_and_reports_its_contents() {
     let web = start();
     let info = web.get("/_replicator").ok();
     assert_eq!(info["db_name"], "_replicator");
@@ -91,7 +91,7 @@ fn a_document_is_written_read_changed_and_deleted_with_its_revision() {
 }
 
 #[test]
-fn a_revision_may_stand_in_body_query_or_header_and_they_must_agree() {
+fn a_revision_may_be_in_body_query_or_header_and_they_must_agree() {
     let web = start();
     let rev = create(&web, "a", &body());
     let mut with_rev = body();
@@ -119,7 +119,7 @@ fn a_revision_may_stand_in_body_query_or_header_and_they_must_agree() {
 }
 
 #[test]
-fn what_is_no_replication_is_forbidden_with_the_reason() {
+fn an_invalid_replication_is_forbidden_with_the_reason() {
     let web = start();
     for (wrong, part) in [
         (json!({}), "Missing replicator database"),
@@ -245,7 +245,7 @@ fn local_documents_have_revisions_of_their_own_and_are_listed_nowhere() {
 }
 
 #[test]
-fn who_has_not_logged_in_reads_and_writes_nothing() {
+fn without_a_login_nothing_is_read_or_written() {
     let web = Web::start("[replicator]\nmax_jobs = 0\n[admins]\nann = \"secret\"\n");
     let login = [
         ("Authorization", "Basic YW5uOnNlY3JldA=="),
@@ -343,7 +343,7 @@ fn numbers_keep_their_digits_wherever_a_document_is_read() {
 }
 
 #[test]
-fn ids_that_cannot_be_are_refused_with_their_name_wherever_they_are_written() {
+fn invalid_ids_are_refused_with_their_name_wherever_they_are_written() {
     let web = start();
     let reserved = "Only reserved document ids may start with underscore.";
     for id in ["_x", "_design", "_local", "_all_docs_", "_x%2Fy", "_"] {
@@ -379,7 +379,7 @@ fn ids_that_cannot_be_are_refused_with_their_name_wherever_they_are_written() {
 }
 
 #[test]
-fn auth_that_is_no_object_is_forbidden_and_starts_nothing() {
+fn auth_that_is_not_an_object_is_forbidden_and_starts_nothing() {
     let web = start();
     for side in ["source", "target"] {
         for auth in [json!(null), json!([]), json!("basic")] {
@@ -396,7 +396,7 @@ fn auth_that_is_no_object_is_forbidden_and_starts_nothing() {
 }
 
 #[test]
-fn the_security_of_the_database_is_couchdbs_and_stays() {
+fn the_security_object_is_couchdbs_default_and_cannot_change() {
     let web = start();
     let admins = json!({"roles": ["_admin"]});
     let security = json!({"members": admins, "admins": admins});
@@ -410,7 +410,7 @@ fn the_security_of_the_database_is_couchdbs_and_stays() {
 }
 
 #[test]
-fn what_takes_more_than_one_revision_is_not_implemented_and_the_reason_says_what_to_do() {
+fn requests_for_several_revisions_are_not_implemented_and_the_reason_has_a_remedy() {
     let web = start();
     let rev = create(&web, "a", &body());
     let copies = json!({"new_edits": false, "docs": []});

@@ -23,7 +23,7 @@ fn with_a_failed_one() -> World {
 }
 
 #[test]
-fn a_document_that_failed_for_good_is_listed_counted_and_shown_with_its_reason() {
+fn a_failed_document_is_listed_counted_and_shown_with_its_reason() {
     let world = with_a_failed_one();
     let list = printed(&world, &[]);
     let row = list.lines().find(|line| line.starts_with("second "));
@@ -54,28 +54,25 @@ fn a_document_that_failed_for_good_is_listed_counted_and_shown_with_its_reason()
 }
 
 #[test]
-fn documents_that_ask_for_what_another_one_runs_have_one_reason_in_lists() {
+fn documents_with_a_duplicate_replication_have_one_reason_in_lists() {
     let world = with_a_failed_one();
     create(&world.web, "third", &world.continuous());
     world.wait_for_state("third", "failed");
     let groups = printed(&world, &["--group-by", "reason"]);
-    assert!(
-        groups.contains("2 x  another one runs the same  "),
-        "{groups}"
-    );
+    assert!(groups.contains("2 x  duplicate replication  "), "{groups}");
     let counted = || {
         let metrics = world.web.get("/metrics").body;
         metrics.contains("\nsettee_replication_docs_failed 2\n")
     };
     wait_until("the count of failed documents", counted);
     printed(&world, &["delete", "first", "--yes"]);
-    let restart = ["restart", "--reason", "another one runs the same", "--yes"];
+    let restart = ["restart", "--reason", "duplicate replication", "--yes"];
     assert_eq!(printed(&world, &restart), "2 jobs restarted\n");
     world.stop();
 }
 
 #[test]
-fn a_restart_runs_a_document_that_failed_for_good_again() {
+fn a_restart_runs_a_failed_document_again() {
     let world = with_a_failed_one();
     let paused = printed(&world, &["pause", "--all", "--yes"]);
     assert_eq!(
@@ -92,7 +89,7 @@ fn a_restart_runs_a_document_that_failed_for_good_again() {
 }
 
 #[test]
-fn a_document_that_failed_for_good_is_restarted_over_http_and_fails_again_while_its_reason_stays() {
+fn a_failed_document_is_restarted_over_http_and_fails_again_while_its_reason_lasts() {
     let world = with_a_failed_one();
     let state_of = |name: &str| world.web.get(&format!("/_replicator/{name}")).ok()["_rev"].clone();
     let before = state_of("second");
@@ -106,7 +103,7 @@ fn a_document_that_failed_for_good_is_restarted_over_http_and_fails_again_while_
 }
 
 #[test]
-fn a_completed_document_is_run_again_only_if_that_is_said() {
+fn a_completed_document_is_restarted_only_on_explicit_request() {
     let world = World::start();
     world.fill(1);
     create(&world.web, "once", &world.body());

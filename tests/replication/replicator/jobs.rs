@@ -1,4 +1,4 @@
-//! Documents become jobs, jobs do their work, and their outcome stands in the documents.
+//! Documents become jobs, jobs do their work, and their outcome is written into the documents.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn a_one_shot_replication_completes_and_its_document_says_what_was_done() {
 }
 
 #[test]
-fn a_completed_document_runs_again_when_its_state_is_taken_out() {
+fn a_completed_document_runs_again_when_its_state_is_removed() {
     let world = World::start();
     world.fill(3);
     create(&world.web, "again", &world.body());
@@ -144,7 +144,7 @@ fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
 }
 
 #[test]
-fn a_second_document_for_the_same_job_fails_and_says_who_has_it() {
+fn a_second_document_for_the_same_job_fails_and_names_the_first() {
     let world = World::start();
     create(&world.web, "first", &world.continuous());
     let id = world.wait_for_state("first", "running")["id"].clone();
@@ -167,7 +167,7 @@ fn a_second_document_for_the_same_job_fails_and_says_who_has_it() {
 }
 
 #[test]
-fn a_replication_that_fails_is_tried_again_and_says_why_it_waits() {
+fn a_failing_replication_is_retried_and_says_why_it_waits() {
     let world = World::start();
     world.fill(2);
     world.source.fails(
@@ -204,7 +204,7 @@ fn a_filter_that_cannot_be_read_is_an_error_for_now() {
 }
 
 #[test]
-fn states_are_written_into_documents_where_that_is_wanted() {
+fn states_are_written_into_documents_if_configured() {
     let world = World::start_with("update_docs = true\n");
     create(&world.web, "live", &world.continuous());
     let mut doc = Value::Null;
@@ -316,7 +316,7 @@ fn settings_change_while_the_service_runs() {
 }
 
 #[test]
-fn documents_that_were_refused_and_what_became_of_documents_are_told() {
+fn refused_documents_and_outcomes_are_reported() {
     let world = World::start();
     world.fill(5);
     world.target.refuse("d00003");

@@ -41,7 +41,7 @@ fn documents_and_sequence_numbers_outlive_a_restart() {
 }
 
 #[test]
-fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
+fn the_service_and_the_command_share_one_uuid_whichever_runs_first() {
     let uuid = |web: &Web| web.get("/").ok()["uuid"].as_str().unwrap().to_owned();
     let kept = |directory: &std::path::Path| {
         fs::read_to_string(file(directory).with_file_name("replicate.uuid"))
@@ -74,7 +74,7 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
 }
 
 #[test]
-fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
+fn a_uuid_that_cannot_be_kept_for_the_command_is_logged_and_costs_nothing() {
     let directory = directory();
     let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
     make_private_folder(&uuid_file.join("in the way"));
@@ -95,7 +95,7 @@ fn restart(web: Web) -> Web {
 }
 
 #[test]
-fn every_write_that_was_answered_is_there_after_a_kill() {
+fn every_acknowledged_write_survives_a_kill() {
     for _ in 0..5 {
         let web = start(IDLE);
         let acknowledged: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
@@ -148,7 +148,7 @@ fn write_until(
 }
 
 #[test]
-fn a_store_that_another_service_has_is_an_error_with_a_remedy() {
+fn a_store_in_use_by_another_service_is_an_error_with_a_remedy() {
     let web = start(IDLE);
     let place = web.service.path("other");
     fs::create_dir(&place).unwrap();
@@ -162,7 +162,7 @@ fn a_store_that_another_service_has_is_an_error_with_a_remedy() {
 }
 
 #[test]
-fn a_file_that_is_no_store_is_an_error_and_left_as_it_is() {
+fn a_file_that_is_not_a_store_is_an_error_and_left_unchanged() {
     let directory = directory();
     let path = file(directory.path());
     make_private_folder(path.parent().unwrap());
@@ -223,7 +223,7 @@ pub fn limit_files(web: &Web, bytes: Option<u64>) {
 }
 
 #[test]
-fn a_store_that_has_no_room_is_a_problem_and_has_all_it_had_when_there_is_room() {
+fn a_full_store_is_a_problem_and_loses_nothing() {
     let directory = directory();
     let command = outliving_full_files(&command(directory.path(), IDLE));
     let mut service = Service::start_command(directory, command);

@@ -106,7 +106,7 @@ fn pages_by_states_are_parts_of_the_whole_list() {
 }
 
 #[test]
-fn pages_of_all_documents_and_of_jobs_pass_over_what_they_are_told_to() {
+fn pages_of_all_documents_and_of_jobs_honour_skip() {
     let web = start("[replicator]\nmax_jobs = 0\nstartup_jitter = 0\n");
     fill(&web);
     let page = rows(&web, "/_replicator/_all_docs?skip=700&limit=2");

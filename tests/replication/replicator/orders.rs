@@ -107,7 +107,7 @@ fn a_restart_forgets_failures() {
 }
 
 #[test]
-fn of_a_job_that_crashes_again_and_again_the_first_crash_is_logged_and_others_are_counted() {
+fn the_first_crash_of_a_job_is_logged_and_repeated_ones_are_counted() {
     let world = World::start_with("backoff_max = 2\n");
     let missing = Answer::error(404, "not_found", "no db");
     world.source.fails("GET db", usize::MAX, missing);

@@ -7,7 +7,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, post, start};
 
-/// Whoever fails is tried again in an hour, unless the server is back.
+/// A failed job is retried in an hour, unless the server is back.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0
@@ -74,7 +74,7 @@ fn jobs_of_a_server_that_resets_connections_return_when_it_answers() {
 }
 
 #[test]
-fn jobs_of_a_server_whose_proxy_says_that_it_is_away_return_when_it_answers() {
+fn jobs_of_a_server_that_its_proxy_reports_down_return_when_it_answers() {
     for status in [502, 503, 504] {
         jobs_return_after(&Answer::error(
             status,
@@ -86,7 +86,7 @@ fn jobs_of_a_server_whose_proxy_says_that_it_is_away_return_when_it_answers() {
 
 /// A document whose filter cannot be read has no job that could crash.
 #[test]
-fn documents_that_have_no_job_because_something_went_wrong_are_a_problem() {
+fn failed_documents_without_a_job_are_a_problem() {
     let world = World::start_at(|| start(SETTINGS));
     let mut body = world.continuous();
     body["source"] = "http://127.0.0.1:1/nobody-listens".into();
@@ -107,7 +107,7 @@ fn documents_that_have_no_job_because_something_went_wrong_are_a_problem() {
 }
 
 #[test]
-fn of_276_replications_200_that_fail_are_one_critical_problem_that_the_alerts_go_by() {
+fn two_hundred_failures_of_276_replications_are_one_critical_problem_and_alert() {
     const ALL: usize = 276;
     const AWAY: usize = 200;
     let world = World::start_at(|| start(SETTINGS));

@@ -45,7 +45,7 @@ fn redirects(couch: &Couch, kind: &'static str, code: u16, to: &str) -> Arc<Mute
 }
 
 #[test]
-fn no_redirect_of_a_database_plants_a_replication_here() {
+fn a_redirect_cannot_start_a_replication_here() {
     let world = World::start();
     world.fill(3);
     let planted = format!(
@@ -96,7 +96,7 @@ fn no_redirect_of_a_database_plants_a_replication_here() {
 }
 
 #[test]
-fn a_job_whose_database_redirects_elsewhere_says_so_and_goes_on_when_it_does_not() {
+fn a_job_whose_database_redirects_elsewhere_says_so_and_resumes_when_that_ends() {
     let world = World::start();
     world.fill(3);
     let to = "http://other.example/db/";
@@ -118,7 +118,7 @@ fn a_job_whose_database_redirects_elsewhere_says_so_and_goes_on_when_it_does_not
 }
 
 #[test]
-fn no_replication_speaks_to_the_service_itself_unless_that_is_allowed() {
+fn no_replication_connects_to_the_service_itself_unless_allowed() {
     let world =
         World::start_with("[services.s]\nlanguage = \"javascript\"\nlisten = \"127.0.0.1:0\"\n");
     let own = world.web.address.port();

@@ -11,7 +11,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, start};
 
-/// Whoever fails is tried again in an hour, unless somebody wants it sooner.
+/// A failed job is retried in an hour, unless somebody wants it sooner.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0
@@ -120,7 +120,7 @@ fn all_jobs_that_miss_a_database_say_so() {
 }
 
 #[test]
-fn all_jobs_whose_credentials_are_not_taken_say_so() {
+fn all_jobs_with_rejected_credentials_say_so() {
     let answer = Answer::error(401, "unauthorized", "Name or password is incorrect.");
     one_reason(&[READS, WRITES].concat(), &answer, |_| {
         "unauthorized".to_owned()
@@ -128,7 +128,7 @@ fn all_jobs_whose_credentials_are_not_taken_say_so() {
 }
 
 #[test]
-fn all_jobs_that_a_database_does_not_let_in_say_so() {
+fn all_jobs_without_access_to_a_database_say_so() {
     let answer = Answer::error(403, "forbidden", "You are not allowed to access this db.");
     one_reason(&[READS, WRITES].concat(), &answer, |_| {
         "forbidden".to_owned()
@@ -144,7 +144,7 @@ fn all_jobs_of_a_server_that_is_away_name_it() {
 }
 
 #[test]
-fn all_jobs_that_find_a_full_disk_say_whose() {
+fn all_jobs_that_meet_a_full_disk_name_the_server() {
     let refused = Answer::error(507, "insufficient_storage", "not enough disk space");
     let failed = Answer::error(500, "badmatch", "{error,enospc}");
     for answer in [refused, failed] {
@@ -153,7 +153,7 @@ fn all_jobs_that_find_a_full_disk_say_whose() {
 }
 
 #[test]
-fn a_target_that_says_of_each_document_that_its_disk_is_full_refuses_none() {
+fn a_full_disk_reported_per_document_is_not_a_refusal() {
     let world = World::start_at(|| start(SETTINGS));
     world.fill(2);
     world.target.rewrite_bulk_docs(|docs| {

@@ -203,12 +203,12 @@ fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
     let sum = |count: fn(&Lent) -> usize| ended.iter().map(|(_, lent)| count(lent)).sum::<usize>();
     let (between, crossed, first) = (sum(|l| l.between), sum(|l| l.crossed), sum(|l| l.first));
     println!(
-        "{between} connections of the service ended before a command, {crossed} in place of one, {first} of the first"
+        "{between} connections of the service ended before a command, {crossed} instead of one, {first} of the first"
     );
 }
 
 #[test]
-fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication_its_place() {
+fn restarts_with_inherited_sockets_cost_no_client_an_error_and_no_replication_its_progress() {
     let (restarts, replications) = (effort(4, 20), effort(5, 20));
     let kinds: Vec<Kind> = client_counts()
         .iter()

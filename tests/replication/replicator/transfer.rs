@@ -75,10 +75,7 @@ fn documents_are_exported_while_the_service_runs_and_imported_into_another_one()
     let exported = fs::read_to_string(&to).unwrap();
     assert_eq!(exported.lines().count(), 1203, "a head, and a last line");
     let said = text(&jobs(&web, &["export", &to], ""), 74);
-    assert!(
-        said.contains("is there already: name another file"),
-        "{said}"
-    );
+    assert!(said.contains("already exists: name another file"), "{said}");
     assert_eq!(
         fs::read_to_string(&to).unwrap(),
         exported,
@@ -152,7 +149,7 @@ fn credentials_are_exported_only_when_asked_for_and_only_to_a_file() {
 }
 
 #[test]
-fn an_import_of_documents_of_the_version_before_says_of_each_what_became_of_it() {
+fn an_import_from_the_previous_version_reports_the_result_of_each_document() {
     let web = start();
     let mine = create(&web, "mine", &body("mine"));
     let line = |id: &str, target: &str| {

@@ -13,7 +13,7 @@ fn body(id: &str) -> Value {
 }
 
 #[test]
-fn what_was_deleted_leaves_a_small_file_after_its_time() {
+fn deleted_documents_leave_a_small_file_once_they_expire() {
     let web = start(&format!("{IDLE}deleted_kept_for = 0\n"));
     create(&web, "live", &body("live"));
     let size = || file(web.service.directory.path()).metadata().unwrap().len();
@@ -47,7 +47,7 @@ fn what_was_deleted_leaves_a_small_file_after_its_time() {
 }
 
 #[test]
-fn what_was_deleted_is_kept_for_its_time() {
+fn deleted_documents_are_kept_until_they_expire() {
     let web = start(IDLE);
     let rev = create(&web, "a", &body("a"));
     let deleted = web.send("DELETE", &format!("/_replicator/a?rev={rev}"), "");

@@ -10,8 +10,8 @@ use crate::support::daemon::{assert_nothing_runs_for, wait_until};
 use crate::support::http_client::Web;
 use crate::support::store;
 
-/// What every service of these tests works by: nothing waits at random, and whoever fails is tried
-/// again soon.
+/// What every service of these tests works by: nothing waits at random, and a failed job is
+/// retried soon.
 pub const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0

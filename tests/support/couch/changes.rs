@@ -39,7 +39,7 @@ impl Data {
             if pieces.is_empty() {
                 pieces.push(Piece::Bytes("\n".into()));
                 let quiet = FEED / 3;
-                // Whoever waits is woken by a change and asks again.
+                // A waiter is woken by a change and asks again.
                 let woken = Arc::clone(changed);
                 let bell = Arc::new(tokio::sync::Notify::new());
                 let ring = Arc::clone(&bell);

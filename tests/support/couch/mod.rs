@@ -31,7 +31,7 @@ struct Data {
     locals: BTreeMap<String, (u64, Map<String, Value>)>,
     /// Documents whose writes are refused.
     refused: BTreeSet<String>,
-    /// What `_bulk_docs` takes, and answers in place of what it should.
+    /// What `_bulk_docs` takes, and answers instead of what it should.
     rewrite: Option<Box<Rewrite>>,
 }
 
@@ -91,7 +91,7 @@ impl Couch {
         self.server.url("db")
     }
 
-    /// What is answered in place of what should be; nothing means as it should be.
+    /// What is answered instead of the right answer; nothing means the right one.
     pub fn fault(&self, fault: impl Fn(&Received) -> Option<Answer> + Send + Sync + 'static) {
         *self.fault.lock().unwrap() = Some(Box::new(fault));
     }

@@ -7,7 +7,7 @@ use super::{Data, decode};
 use crate::support::http_server::{Answer, Piece, Received};
 
 impl Data {
-    /// A revision as it travels, with those attachments as stubs that whoever has `since` knows.
+    /// A revision as it travels, with stubs for the attachments that `since` has.
     pub(super) fn document(
         &self,
         id: &str,
@@ -91,7 +91,7 @@ impl Data {
         Answer::json(200, json!({"results": results}))
     }
 
-    /// An attachment, as whoever takes no encoding gets it.
+    /// An attachment without an encoding.
     fn attachment(&self, id: &str, name: &str, request: &Received) -> Answer {
         let revs = self.docs.get(&decode(id));
         let rev = revs.and_then(|revs| revs.get(request.param("rev")?));

@@ -68,7 +68,7 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
 }
 
 #[test]
-fn who_was_held_back_is_known_by_the_group_of_processor_time() {
+fn the_cpu_group_tells_which_cell_was_throttled() {
     for (group, own) in [
         ("cpu/service", "3:cpu,cpuacct:/service\n"),
         ("system.slice", "0::/system.slice/daemon\n"),
@@ -84,7 +84,7 @@ fn who_was_held_back_is_known_by_the_group_of_processor_time() {
 }
 
 #[test]
-fn what_no_group_limits_is_named() {
+fn limits_without_a_group_are_named() {
     let root = hierarchy(&["memory/service"], &[]);
     let own = "4:memory:/service\n";
     let made = Cgroup::make(root.path(), own, 7, &spec());
@@ -97,7 +97,7 @@ fn what_no_group_limits_is_named() {
 }
 
 #[test]
-fn what_nobody_limits_needs_no_group() {
+fn without_limits_no_group_is_needed() {
     let unlimited = CellSpec {
         memory_max: 0,
         processes_max: 0,
@@ -139,7 +139,7 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
 }
 
 #[test]
-fn groups_of_launchers_that_are_gone_are_removed_and_others_are_not() {
+fn only_groups_of_dead_launchers_are_removed() {
     let gone = format!("pids/{}", name_of(GONE));
     let lives = format!("pids/{}", name_of(std::process::id()));
     let foreign = format!("pids/{PREFIX}1-{GONE}");

@@ -1,4 +1,4 @@
-//! Which files a command may read, and the Landlock rules that say so.
+//! Which files a command may read, and the Landlock rules for that.
 //!
 //! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the
 //!           folders of its own files, and what the configuration adds. [`ruleset`] makes rules of it.

@@ -74,7 +74,7 @@ impl Told {
     }
 }
 
-/// How often children are looked at where the system does not report them, in nanoseconds.
+/// Poll interval of children that the system does not report, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
 /// The namespaces that the first process was started in; of the others, why not.

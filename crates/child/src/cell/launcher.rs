@@ -54,7 +54,7 @@ const STOP_NS: i64 = 10_000_000;
 /// How many control groups are made for a cell, one after the other, where somebody removes them.
 const GROUPS_MAX: usize = 2;
 
-/// How often what is left is looked for at the end, where it has no namespace.
+/// Poll interval for leftovers at the end, without a namespace.
 const LEFTOVER_ROUNDS_MAX: usize = 10_000;
 
 /// What to start, in which cell.

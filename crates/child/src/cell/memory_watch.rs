@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// holds now cannot be read.
 const SOCKET_MAX: u64 = 208 << 10;
 
-/// How many processes are looked at: more than a limit of processes allows, unless there is none.
+/// Most processes that are checked: more than a limit of processes allows, unless there is none.
 const PROCESSES_MAX: usize = 4096;
 
 /// Files by which this process finds out whether it can look at others.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_process_has_is_more_than_its_part_of_it() {
+    fn resident_memory_is_at_least_the_proportional_share() {
         if !is_possible() {
             return eprintln!("skipped: nothing can be read of a process here");
         }

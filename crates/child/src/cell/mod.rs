@@ -86,7 +86,7 @@ pub enum Cell {
 pub struct CellSpec {
     /// Whether it may lack a layer.
     pub mode: SandboxMode,
-    /// The user whom it runs as; only root can give it another one than its own.
+    /// The user that it runs as; only root can give it another one than its own.
     pub user: Option<UserIds>,
     /// Where the number of a user of its own comes from, if there is no other; nothing: it has none.
     pub user_range: Option<UserRange>,

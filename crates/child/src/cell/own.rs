@@ -8,7 +8,7 @@
 //! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a process of its own.
 //! LIMITS    The engine's process keeps what its start left in memory: the command line and the
 //!           environment, which is empty but for `TZ` if the service started it.
-//!           A call of the 32-bit interface kills the process without a word, and so does one that is made
+//!           A call of the 32-bit interface kills the process silently, and so does one that is made
 //!           while all signals are blocked, as when the C library starts a thread.
 
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ use super::{own_calls, own_os, user};
 /// Most descriptors: the standard streams, two of them a second time, the system's account of the memory.
 const DESCRIPTORS_MAX: u64 = 16;
 
-/// How much rather than others the process is ended when the machine has no memory left, of 1000.
+/// `oom_score_adj` of the process, of 1000.
 const OOM_SCORE: &str = "500";
 
 /// The newest of Landlock's interfaces that is used; older ones hold what they know.

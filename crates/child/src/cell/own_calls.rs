@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_call_is_told_by_its_name_and_number() {
+    fn a_refused_call_is_reported_with_its_name_and_number() {
         let mut buffer = [0; LINE_BYTES_MAX];
         let told = String::from_utf8_lossy(refusal(libc::SYS_socket, &mut buffer)).into_owned();
         let expected = format!(

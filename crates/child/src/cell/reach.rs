@@ -1,4 +1,4 @@
-//! What the user of a cell may not read: the first part of the way to a file that is closed to it.
+//! What the user of a cell may not read: the first closed part of the path to a file.
 //!
 //! CALLED    By the first process of a cell, once it has its user, and knows of no group.
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_closed_of_what_is_not_there_or_open() {
+    fn missing_and_open_paths_are_not_reported_as_closed() {
         assert_eq!(closed(Path::new("/usr")), None);
         assert_eq!(closed_to_program(Path::new("/bin/sh")), None);
         assert_eq!(closed(Path::new("/no/such/file")), None);

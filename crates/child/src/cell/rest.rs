@@ -1,4 +1,4 @@
-//! Rest: what the processes of a cell do while nobody holds it is nothing.
+//! Rest: the processes of a cell are stopped while nobody holds it.
 //!
 //! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders rest, and the end of it. [`Rest`] is
 //!           the end of the cell's first process, which stops all others of its pid namespace or lets them go on.

@@ -3,7 +3,7 @@
 //! SUMMARY   [`prepare`] makes a user namespace that has the service's own user and the numbers that
 //!           `/etc/subuid` and `/etc/subgid` give it, by `newuidmap` and `newgidmap`, once for all cells. Launchers
 //!           get it with [`handed`] and [`enter`] it, where they may change users as root may outside.
-//! CALLED    [`prepare`] before the program gives up that programs raise its rights, and before it has threads.
+//! CALLED    [`prepare`] before the program sets no_new_privs, and before it has threads.
 //! SOURCE    newuidmap(1), subuid(5), setns(2).
 
 use std::env;

@@ -3,7 +3,7 @@
 //! SUMMARY   [`filter`] allows what interpreters need: [`ALLOWED`] whatever the arguments are, others with some
 //!           ([`in_part`]), those of the internet where the cell has a network, and what the configuration names.
 //! PROMISES  Any other call fails with EPERM; with ENOSYS those that libraries try and then do without, and those
-//!           that are newer than the table of names, as on a system that has not got them. Calls of another
+//!           that are newer than the table of names, as on a system without them. Calls of another
 //!           architecture end the process; those with x32 numbers are refused.
 //! SOURCE    Traces of CPython, Node, Perl, Ruby, PHP, Lua, a JVM, Go's runtime and shells.
 //! LIMITS    The kernel remembers which calls are allowed whatever their arguments, and plays the filter only for the

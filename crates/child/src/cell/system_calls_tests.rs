@@ -93,7 +93,7 @@ fn decides(filter: &BpfProgram, cases: &[TwoThings<'_>]) {
 }
 
 #[test]
-fn of_a_call_that_is_two_things_the_arguments_decide() {
+fn a_call_with_two_uses_is_judged_by_its_arguments() {
     let of = |number: i32| number as u32;
     let (namespace, old) = ([of(libc::CLONE_NEWUSER)], [of(libc::CLONE_VM)]);
     let (asks, owns) = ([0, of(libc::F_GETFL)], [0, of(libc::F_SETOWN)]);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_cell_that_cannot_be_made_is_told_with_the_last_words() {
+    async fn a_cell_that_cannot_be_made_is_reported_with_its_last_words() {
         let (_folder, launcher) = stand_in("echo 'no room' >&2; exit 125");
         let spawner = Spawner::start().unwrap();
         let trial = CellTrial::launched(&standard(), &launcher, Path::new("sh"));

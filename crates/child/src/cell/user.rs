@@ -166,7 +166,7 @@ impl CellUser {
             is_alone: Ok(()),
             is_configured: spec.user.is_some_and(|user| user != own),
             remedy: match own.uid {
-                0 => "let the pool's user be one who may",
+                0 => "give the pool a user who may",
                 _ => "set user_range = \"\"",
             },
             _claim: None,

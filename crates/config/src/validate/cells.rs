@@ -1,4 +1,4 @@
-//! Rules of cells: what a section may let query servers at, and as whom.
+//! Rules of cells: what a section may let query servers access, and as which user.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ impl Rules<'_> {
             return;
         };
         if config.cell(keys).0.mode == SandboxMode::Off {
-            let what = format!("user = {user:?} takes a cell, and sandbox is \"off\"");
+            let what = format!("user = {user:?} needs a cell, but sandbox is \"off\"");
             let remedy = "leave user out, or set sandbox to \"standard\"";
             section.problem("user", what, remedy);
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn query_servers_are_not_let_at_the_service_s_own_files() {
+    fn query_servers_cannot_read_the_service_s_own_files() {
         for (path, how) in [
             (
                 "/etc/settee",
@@ -167,7 +167,7 @@ mod tests {
         };
         assert_eq!(as_daemon(Some(0)), [""; 0]);
         assert_eq!(as_daemon(Some(7777)), [""; 0]);
-        // Who looks at the configuration of a service need not be the service.
+        // The program that checks a service's configuration need not be the service.
         assert_eq!(as_daemon(None), [""; 0]);
         let told = as_daemon(Some(1000));
         assert!(told[0].contains("only root can"), "{told:?}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_to_be_there_and_takes_a_cell() {
+    fn a_user_must_exist_and_needs_a_cell() {
         let told = problems(None, |config| {
             config.query_server_config.cell.user = Some("no-such-user".into());
         });
@@ -199,6 +199,6 @@ mod tests {
             config.query_server_config.cell.user = Some("7777".into());
             config.query_server_config.cell.sandbox = Some(SandboxMode::Off);
         });
-        assert!(told[0].contains("takes a cell"), "{told:?}");
+        assert!(told[0].contains("needs a cell"), "{told:?}");
     }
 }

@@ -55,8 +55,8 @@ impl PoolConfig {
         let language = place.language;
         if let Some((other, spoken)) = place.other.filter(|(_, spoken)| *spoken != language) {
             let what = format!(
-                "group = {:?}: the pool {other:?} of this group speaks {spoken:?} and not {language:?}, so \
-                 they cannot stand in for each other",
+                "group = {:?}: the pool {other:?} of this group speaks {spoken:?} and not {language:?}, but \
+                 a group has one language",
                 self.group.as_deref().unwrap_or_default()
             );
             fault("group", what, "take another group".to_owned());

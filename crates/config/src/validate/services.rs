@@ -29,7 +29,7 @@ impl Section<'_> {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {
             (Some(_), Some(_)) => {
-                let remedy = "keep one of the two: a language stands for its own pool";
+                let remedy = "keep one of the two: a language means its own pool";
                 self.problem("pool", "pool and language are both set", remedy);
             }
             (None, None) => {
@@ -83,7 +83,7 @@ impl Section<'_> {
                 "listen = \"{address}\" can be reached from other machines, without a login"
             );
             let remedy = "listen on a loopback address or a Unix socket; or add open = true here if \
-                          whoever reaches it may run functions";
+                          everybody who reaches it may run functions";
             self.problem("listen", what, remedy);
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
             return Err(format!("{name}: this is how a value is shown, not a value"));
         }
         if names.contains(&name) {
-            return Err(format!("{name} stands there twice"));
+            return Err(format!("{name} is listed twice"));
         }
         names.push(name);
     }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_configures_the_service_is_for_no_query_server() {
+    fn no_query_server_gets_the_service_s_own_variables() {
         for name in ["SETTEE__ADMINS__ANN", "settee_x=1", "COUCHDB_PASSWORD"] {
             let told = read(&Raw::Text(name.into())).unwrap_err();
             assert!(told.contains("for no query server"), "{told}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_neither_shown_nor_told() {
+    fn a_value_is_never_shown() {
         let wrong = [
             "1A=secret",
             "A=1,secret word",

@@ -100,7 +100,7 @@ pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
 pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
     read: connect_to,
     expected: "text: \"host:port:target:port\" with commas between several, where host may be \
-               *.domain and an IPv6 target stands in brackets",
+               *.domain and an IPv6 target is in brackets",
     only_in_files: Some(CREDENTIALS),
     ..PLAIN
 });
@@ -374,7 +374,7 @@ fn connect_to(raw: &Raw) -> Result<Value, String> {
     let text = raw.text().ok_or(raw.misfit())?;
     let mut entries = text.split(',').map(str::trim);
     match entries.find(|entry| !entry.is_empty() && !is_connect_to(entry)) {
-        Some(entry) => Err(format!("{entry:?} is no pattern:port:target:port")),
+        Some(entry) => Err(format!("{entry:?} is not pattern:port:target:port")),
         None => Ok(text.into()),
     }
 }

@@ -76,7 +76,7 @@ impl HanCollator {
 
 /// The order of Han characters.
 struct Order {
-    /// Character -> the one in whose place it stands.
+    /// Character -> the one that it represents.
     placed: FxHashMap<char, char>,
     /// Those places, in the order of the compiled data.
     places: Vec<char>,
@@ -108,7 +108,7 @@ impl Order {
         self.placed.get(&character).copied().unwrap_or(character)
     }
 
-    /// The text with each Han character replaced by the one in whose place it stands.
+    /// The text with each Han character replaced by the one that it represents.
     fn placed<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         let Ok(text) = std::str::from_utf8(text) else {
             return Cow::Borrowed(text);
@@ -119,7 +119,7 @@ impl Order {
 }
 
 /// The compiled data, but for the elements of characters that contain Han characters, such as radicals
-/// and signs in circles: these contain the one in whose place it stands.
+/// and signs in circles: these contain the one that they represent.
 struct Provider<'a>(&'a Order);
 
 impl DataProvider<CollationRootV1> for Provider<'_> {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_for_another_collates_as_that_one() {
+    fn a_variant_character_collates_as_the_one_it_represents() {
         for (one, other) in [("\u{f900}", "\u{8c48}"), ("\u{2f800}", "\u{4e3d}")] {
             assert_eq!(key(one), key(other), "{one} {other}");
         }

@@ -8,7 +8,7 @@ fn parser_takes(text: &str) -> bool {
 }
 
 #[test]
-fn values_of_every_kind_are_passed_over() {
+fn values_of_every_kind_are_skipped() {
     for text in [
         "null",
         "true",
@@ -39,7 +39,7 @@ fn values_of_every_kind_are_passed_over() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_not() {
+fn malformed_values_are_not_skipped() {
     for text in [
         "",
         " ",
@@ -124,7 +124,7 @@ fn depth_has_no_limit_and_brackets_must_match_at_every_depth() {
 }
 
 #[test]
-fn parts_are_found_where_they_are() {
+fn parts_are_found_at_their_offsets() {
     let text = " { \"a\" : [1, {}] , \"\\u0062\":\"c\"} ";
     let mut scan = Cursor::of(text.as_bytes());
     assert_eq!(scan.open(b'['), None);
@@ -181,7 +181,7 @@ fn objects_and_arrays_are_cut_into_their_parts() {
 }
 
 #[test]
-fn a_list_is_gone_through_element_by_element() {
+fn a_list_is_walked_element_by_element() {
     let mut elements = Elements::of(r#" ["a", [1,2] , 3] "#);
     let first: Vec<_> = elements.by_ref().take(2).collect();
     assert_eq!(first, [r#""a""#, "[1,2]"]);
@@ -193,7 +193,7 @@ fn a_list_is_gone_through_element_by_element() {
 }
 
 #[test]
-fn what_is_not_json_ends_the_walk() {
+fn invalid_json_ends_the_walk() {
     for text in [
         "",
         "{",

@@ -19,7 +19,7 @@ const HORIZONTAL: &str = r"\x{9}\x{20}\x{a0}";
 /// Ends of lines.
 const VERTICAL: &str = r"\x{a}-\x{d}\x{85}";
 
-/// The names in `[:name:]`: what they stand for.
+/// The sets named in `[:name:]`.
 const NAMED: &[(&str, &str)] = &[
     ("alpha", ALPHA),
     ("lower", r"a-z\x{aa}\x{b5}\x{ba}\x{df}-\x{f6}\x{f8}-\x{ff}"),
@@ -43,7 +43,7 @@ const NAMED: &[(&str, &str)] = &[
     ("xdigit", "0-9A-Fa-f"),
 ];
 
-/// Returns the set that an escaped letter stands for, inside brackets and outside.
+/// Returns the set of an escaped letter, inside brackets and outside.
 pub(super) fn escaped_set(letter: char) -> Option<String> {
     let set = match letter.to_ascii_lowercase() {
         'd' => "0-9",
@@ -69,7 +69,7 @@ impl Translator<'_> {
     /// Translates a set, whose `[` was taken.
     pub(super) fn class(&mut self) -> Result<(), String> {
         if let Some(name) = self.posix_name() {
-            return Err(format!("a set's name ({name}) stands outside brackets"));
+            return Err(format!("a set's name ({name}) is outside brackets"));
         }
         let mut text = String::from("[");
         if self.take('^') {
@@ -138,7 +138,7 @@ impl Translator<'_> {
 
     fn class_escape(&mut self, quoted: &mut bool) -> Result<Item, String> {
         let Some(letter) = self.next() else {
-            return Err("a backslash stands at the end".into());
+            return Err("a backslash ends the expression".into());
         };
         if let Some(set) = escaped_set(letter) {
             return Ok(Item::Set(set));
@@ -152,7 +152,7 @@ impl Translator<'_> {
             'b' => Ok(Item::Character('\u{8}')),
             'p' | 'P' => Ok(Item::Set(self.property(letter)?)),
             'R' | 'X' | 'B' => Ok(Item::Character(letter)),
-            'N' => Err("\\N cannot stand in a set".into()),
+            'N' => Err("\\N is not supported in a set".into()),
             _ => self.escaped_character(letter).map(Item::Character),
         }
     }

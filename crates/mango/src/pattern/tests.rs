@@ -10,7 +10,7 @@ fn matches(pattern: &str, string: &str) -> bool {
 }
 
 #[test]
-fn what_is_common_works() {
+fn common_expressions_work() {
     for (pattern, yes, no) in [
         ("", "anything", ""),
         ("abc", "xabcx", "ab"),
@@ -144,7 +144,7 @@ fn the_end_is_also_before_a_line_feed_that_is_the_end() {
 }
 
 #[test]
-fn what_pcre_would_not_take_or_we_do_not_is_refused() {
+fn expressions_that_pcre_refuses_or_we_do_not_support_are_refused() {
     for pattern in [
         "(",
         ")",

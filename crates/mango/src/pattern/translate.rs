@@ -14,7 +14,7 @@ use super::class::escaped_set;
 /// The most repetitions that `{n}` may ask for, as in PCRE.
 const REPEAT_MAX: usize = 65_535;
 
-/// What `$` and `\Z` stand for.
+/// The meaning of `$` and `\Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The end: for strings that do not end with a line feed.
@@ -31,7 +31,7 @@ pub(super) struct Translated {
     pub asks_for_end: bool,
     /// Whether matching may have to go back: look-around, back-references, groups that are kept.
     pub goes_back: bool,
-    /// How many single characters it stands for.
+    /// How many single characters it expands to.
     pub size: usize,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Flags {
 pub(super) struct Open {
     /// The flags as they were before the group.
     flags_before: Flags,
-    /// How many single characters it stands for.
+    /// How many single characters it expands to.
     size: usize,
     /// The size of the part before, if that can be repeated.
     last: Option<usize>,
@@ -169,7 +169,7 @@ impl<'a> Translator<'a> {
         group.size = group.size.saturating_add(size);
         if group.size > PATTERN_SIZE_MAX {
             return Err(format!(
-                "the expression stands for more than {PATTERN_SIZE_MAX} characters"
+                "the expression expands to more than {PATTERN_SIZE_MAX} characters"
             ));
         }
         Ok(())
@@ -288,7 +288,7 @@ impl<'a> Translator<'a> {
     /// A backslash, which was taken, and what it makes of the next character.
     fn escaped(&mut self) -> Result<(), String> {
         let Some(letter) = self.next() else {
-            return Err("a backslash stands at the end".into());
+            return Err("a backslash ends the expression".into());
         };
         if let Some(set) = escaped_set(letter) {
             return self.atom(&set, 1);
@@ -343,7 +343,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The one character that an escape stands for.
+    /// The one character of an escape.
     pub(super) fn escaped_character(&mut self, letter: char) -> Result<char, String> {
         Ok(match letter {
             '0'..='7' => return self.octal(letter),
@@ -361,7 +361,7 @@ impl<'a> Translator<'a> {
             'o' => {
                 let digits = self.take('{').then(|| self.take_until('}')).flatten();
                 return number(&digits.unwrap_or_default(), 8)
-                    .ok_or_else(|| "\\o{...} is no byte".into());
+                    .ok_or_else(|| "\\o{...} is not a byte".into());
             }
             'N' | 'X' | 'l' | 'L' | 'u' | 'U' => {
                 return Err(format!("\\{letter} is not supported"));

@@ -25,7 +25,7 @@ fn a_condition_without_a_field_at_the_root_is_refused() {
 }
 
 #[test]
-fn a_selector_that_is_no_object_is_invalid_selector_json() {
+fn a_selector_that_is_not_an_object_is_invalid_selector_json() {
     for selector in ["\"bare\"", "1", "null", "true", " []", "[{\"a\":1}]"] {
         let error = Selector::parse(selector).unwrap_err();
         assert_eq!(error.name(), "invalid_selector_json", "{selector}");

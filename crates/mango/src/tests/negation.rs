@@ -15,7 +15,7 @@ fn comparisons_turn_around() {
 }
 
 #[test]
-fn other_operators_are_negated_where_they_stand() {
+fn other_operators_are_negated_in_place() {
     check(r#"{"$not":{"$regex":"^a"}}"#, &["\"b\"", "5"], &["\"a\""]);
     check(r#"{"$not":{"$type":"number"}}"#, &["\"b\""], &["5"]);
     check(r#"{"$not":{"$size":1}}"#, &["[]", "5"], &["[1]"]);
@@ -101,7 +101,7 @@ fn not_and_nor_cancel() {
 }
 
 #[test]
-fn a_negation_of_nothing_is_what_it_is_pushed_to() {
+fn a_negated_empty_combination_matches_everything() {
     for selector in [
         r#"{"$not":{"$and":[]}}"#,
         r#"{"$not":{"$or":[]}}"#,
@@ -112,7 +112,7 @@ fn a_negation_of_nothing_is_what_it_is_pushed_to() {
 }
 
 #[test]
-fn inside_elem_match_a_negation_stays_where_it_stands() {
+fn inside_elem_match_a_negation_stays_in_place() {
     let without_x = r#"{"a":{"$elemMatch":{"$not":{"x":1}}}}"#;
     assert!(matches(without_x, r#"{"a":[{}]}"#));
     assert!(matches(without_x, r#"{"a":[{"x":1},{"x":2}]}"#));

@@ -349,7 +349,7 @@ fn regex_is_of_strings_and_looks_at_bytes() {
 }
 
 #[test]
-fn begins_with_minds_what_a_reader_takes_for_one_character() {
+fn begins_with_respects_grapheme_clusters() {
     check(
         r#"{"$beginsWith":"foo"}"#,
         &["\"foo\"", "\"foobar\""],

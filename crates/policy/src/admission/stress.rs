@@ -1,4 +1,4 @@
-//! Stress: a service that runs into its limit has its processes work for shorter times.
+//! Stress: at its limit, a service gives its processes less time.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ fn pool(avail: u32, total: u32, max: u32) -> Snapshot {
 }
 
 #[test]
-fn a_connection_is_not_let_in_for_a_process_that_is_reserved_for_others() {
+fn a_connection_is_not_accepted_for_a_process_reserved_for_others() {
     let reserved = |unreserved| Snapshot {
         unreserved: Some(unreserved),
         ..pool(2, 3, 4)
@@ -61,7 +61,7 @@ fn without_a_limit_it_always_listens() {
 }
 
 #[test]
-fn it_listens_again_at_the_first_change_that_makes_one_available_or_lowers_the_total() {
+fn it_listens_again_once_a_process_is_available_or_the_total_drops() {
     let mut last_verdict = LastVerdict::default();
     assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
     assert_eq!(last_verdict.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
@@ -101,7 +101,7 @@ fn a_throttled_service_listens_for_its_available_processes() {
 }
 
 #[test]
-fn who_was_accepted_and_has_no_process_yet_is_counted() {
+fn a_client_that_was_accepted_and_has_no_process_yet_counts() {
     let accepted = |claims, opening, total| {
         listening(&Snapshot {
             claims,
@@ -176,7 +176,7 @@ fn only_several_failures_in_a_row_are_evidence() {
 }
 
 #[test]
-fn starts_that_signals_from_outside_ended_are_evidence_when_they_are_many() {
+fn many_starts_ended_by_outside_signals_are_evidence() {
     let mut throttle = Throttle::default();
     for _ in 1..KILLS_MIN {
         assert!(!throttle.failed(at(0), Failure::KilledStart));
@@ -185,7 +185,7 @@ fn starts_that_signals_from_outside_ended_are_evidence_when_they_are_many() {
 }
 
 #[test]
-fn a_start_is_no_success_for_a_command_that_ends_soon_after_each() {
+fn a_start_is_not_a_success_if_the_command_ends_soon_after() {
     let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
     let ends = |throttle: &mut Throttle, now| {
         throttle.succeeded();
@@ -231,7 +231,7 @@ fn one_success_resets_the_delay_of_the_throttle() {
 }
 
 #[test]
-fn failures_while_throttled_are_of_the_same_trouble() {
+fn failures_while_throttled_do_not_extend_the_throttle() {
     let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
     assert_eq!(fails(&mut throttle, at(0), &settings), Some(at(60)));
     assert_eq!(fails(&mut throttle, at(1), &settings), None);
@@ -276,7 +276,7 @@ fn a_delay_that_is_configured_above_the_longest_counts() {
 }
 
 #[test]
-fn a_service_is_pressed_when_one_more_process_would_reach_its_limit() {
+fn a_service_is_under_stress_when_one_more_process_would_reach_its_limit() {
     assert!(!pool(0, 1, 3).is_near_limit());
     assert!(pool(0, 2, 3).is_near_limit());
     assert!(pool(0, 3, 3).is_near_limit());
@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn only_differences_are_told_and_what_is_told_is_true(
+    fn only_changes_are_reported_and_reports_are_true(
         history in prop::collection::vec(any_snapshot(), 1..50)
     ) {
         let mut last_verdict = LastVerdict::default();
@@ -363,7 +363,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_listening_service_lets_in_may_be_served(now in any_snapshot()) {
+    fn a_connection_that_a_listening_service_accepts_can_be_served(now in any_snapshot()) {
         let spare = now.avail > now.claims.saturating_sub(now.opening);
         if listening(&now) && !spare {
             prop_assert_eq!(may_spawn(&now, false), Ok(()));

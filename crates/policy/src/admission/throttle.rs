@@ -1,13 +1,13 @@
-//! The throttle of a pool: after several processes in a row that could not be started, none is for a while.
+//! The throttle of a pool: after several failed starts in a row, none is tried for a while.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How long none is created after the first failure.
+/// The first delay, after the first failure.
 pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 
-/// How long at most, however often it fails.
+/// The longest delay, however often it fails.
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
 /// How many failures in a row throttle: one may be an accident.

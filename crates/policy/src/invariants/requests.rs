@@ -1,4 +1,4 @@
-//! What must hold of requests: one place each, nobody forgotten, nobody kept waiting for nothing.
+//! What must hold of requests: one place each, none forgotten, none kept waiting without reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
     })
 }
 
-pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+pub(super) fn no_next_waiter_could_be_served(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
     let mut waiters = pool
         .waiters
@@ -206,11 +206,17 @@ pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Judgeme
     Ok(())
 }
 
-pub(super) fn nobody_hopes_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+pub(super) fn every_throttled_waiter_can_be_served(
+    _: PoolId,
+    pool: &Pool,
+    ledger: &Ledger,
+) -> Judgement {
     if !pool.life.throttle.is_on(ledger.now) {
         return Ok(());
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let vain = rows.find(|row| pool.waits_in_vain(row, ledger.now));
-    require(vain.is_none(), || format!("{vain:?} hopes in vain"))
+    let hopeless = rows.find(|row| pool.is_hopeless(row, ledger.now));
+    require(hopeless.is_none(), || {
+        format!("{hopeless:?} waits for nothing")
+    })
 }

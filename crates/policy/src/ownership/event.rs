@@ -20,7 +20,7 @@ pub struct Request(pub u64);
 /// The request by which a document was claimed. With the epoch it is in the document's row.
 pub type Claim = Request;
 
-/// How much there is to share, and among how many.
+/// The number of documents to share, and of daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Documents that ask for a replication, owned or not.
@@ -38,7 +38,7 @@ pub struct Reach {
     pub back: Vec<Server>,
 }
 
-/// To whom a document is open.
+/// Which daemons may claim a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// To every daemon.
@@ -49,7 +49,7 @@ pub enum Standing {
     Avoided(Server),
 }
 
-/// What was claimed, and what there is to share.
+/// The claimed documents, and the numbers to share by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
     pub docs: Vec<DocId>,

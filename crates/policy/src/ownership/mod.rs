@@ -1,7 +1,7 @@
 //! Which daemon of a fleet owns which document's job, as a pure state machine.
 //!
-//! SUMMARY   [`Ownership`] is one daemon's side of it. It is told what happened ([`Event`]) and when, and
-//!           answers what to do ([`OwnerAction`]). It holds no clock, no connection and no job. Times are of a
+//! SUMMARY   [`Ownership`] is one daemon's side of it. It takes what happened ([`Event`]) and when, and returns
+//!           what to do ([`OwnerAction`]). It holds no clock, no connection and no job. Times are of a
 //!           local clock that goes on while the machine sleeps (CLOCK_BOOTTIME), since whenever.
 //! PROMISES  The invariants FL-1 to FL-5, below, which the model in `tests` judges after every step of random
 //!           histories. An event about one document costs a logarithm of the number of documents; an

@@ -60,7 +60,7 @@ enum Order {
     Release(Vec<(DocId, Claim)>),
 }
 
-/// How far the daemon is.
+/// The daemon's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Working,

@@ -1,4 +1,4 @@
-//! Which servers this daemon does not reach, as its renewals tell.
+//! Which servers this daemon does not reach, as its renewals report.
 //!
 //! SUMMARY   Each renewal reports the servers found unreached lately, and those reached again until one is answered.
 

@@ -1,4 +1,4 @@
-//! What the pool's decision core says is to be done: open, teach, lend, refuse, stop, warn.
+//! The orders of the pool's decision core: open, teach, lend, refuse, stop, warn.
 //!
 //! SUMMARY   [`PoolAction`], the output of [`super::Pools`]; the ProcManager actor carries it out.
 //! SOURCE    couch_proc_manager 001: what its handlers do to the world, as data.
@@ -166,7 +166,7 @@ pub enum StopReason {
     TeachFailed,
     /// It did not answer a reset.
     ResetFailed,
-    /// It did not forget whom it served.
+    /// It could not be reset for another tenant.
     ForgetFailed,
     /// It was used often enough (`max_uses`).
     Uses,

@@ -1,4 +1,4 @@
-//! The ceiling over all pools: how many processes there may be together, and who gets a place.
+//! The ceiling over all pools: how many processes there may be together, and which pool gets a place.
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
 //!           knows which pools have a waiter without a place. [`Pools::share`] ends each
@@ -7,8 +7,8 @@
 //! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
 //!           in advance. No process that is in use is stopped. Every second place goes to the pool
 //!           with the fewest processes in use, and every other one to the pool that has served nobody
-//!           for the longest time while somebody waits there: so no waiter is skipped for ever, and
-//!           no pool takes all places by asking more often.
+//!           for the longest time while somebody waits there: so no waiter starves, and no pool takes
+//!           all places by asking more often.
 //!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then goes
 //!           to any pool with a waiter. A returned one goes at once to a pool with at least two fewer in
 //!           use; and once it has run, and the waiter has waited, for that time, to a pool with none in
@@ -17,7 +17,7 @@
 //! CALLED    By [`Pools::handle`]; asked by whatever opens a process.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
-//! LIMITS    Costs nothing but two comparisons until the ceiling is reached. From then on each place
+//! LIMITS    Costs two comparisons until the ceiling is reached. From then on each place
 //!           that is given or made costs a look at every pool.
 
 use std::collections::{BTreeMap, BTreeSet};

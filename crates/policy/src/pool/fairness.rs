@@ -8,7 +8,7 @@
 //!           in it halves each [`HALF_LIFE`]. A tenant that did not wait starts at the account of the one
 //!           that was served last, as it was then, unless its own is larger: it is among the first, and has
 //!           no claim for a time when it asked for nothing.
-//! PROMISES  Who asks again at once, or with many clients, or for long, brings it no gain. However much a
+//! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a
 //!           tenant had, others are before it for that for one half-life at most. Each change costs a
 //!           logarithm of the number of tenants; finding the next one costs as many looks as tenants differ
 //!           in how many processes they hold.
@@ -94,7 +94,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// The account, where a process that was held for ever is worth `full`.
+    /// The account, where a process that was held forever is worth `full`.
     pub(super) fn account(self, full: Kept) -> Kept {
         Kept(self.fixed.0 + f64::from(self.held) * full.0)
     }
@@ -110,7 +110,7 @@ impl Standing {
 pub(crate) struct Accounts {
     /// What accounts are worth as they are kept.
     origin: Timestamp,
-    /// What a process that was held for ever is worth now.
+    /// What a process that was held forever is worth now.
     full: Kept,
     /// The account of the tenant that was served last, as it was then.
     floor: Kept,
@@ -138,7 +138,7 @@ impl Accounts {
         moves
     }
 
-    /// What a process that was held for ever is worth now.
+    /// What a process that was held forever is worth now.
     pub(crate) const fn full(&self) -> Kept {
         self.full
     }
@@ -185,7 +185,7 @@ impl Accounts {
         self.change_held(tenant, -cost)
     }
 
-    /// How many processes are held for whom.
+    /// Processes held for each tenant.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&Tenant, u32)> {
         let held = self.rows.iter().map(|(tenant, row)| (tenant, row.held));
         held.filter(|(_, held)| *held > 0)
@@ -199,7 +199,7 @@ impl Accounts {
         *standing
     }
 
-    /// What a process that is held from an instant on adds to the fixed part, where one that was held for ever
+    /// What a process that is held from an instant on adds to the fixed part, where one that was held forever
     /// is worth `full` then.
     fn cost(&self, full: Kept) -> f64 {
         full.0 * (LOAN_COST / FULL) - full.0
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_nothing_leaves_the_account_as_it_was() {
+    fn an_opening_that_failed_leaves_the_account_unchanged() {
         let mut accounts = Accounts::default();
         let (one, other) = (tenant(1), tenant(2));
         let begun = Timestamp::ZERO + Duration::from_secs(7);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_accounts_are_kept_than_the_bound_says_of_tenants_that_ask_for_nothing() {
+    fn accounts_of_idle_tenants_are_bounded() {
         let mut accounts = Accounts::default();
         accounts.set_time(Timestamp::ZERO);
         let holder = tenant(0);

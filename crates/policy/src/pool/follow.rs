@@ -1,4 +1,4 @@
-//! What a configuration that is read, or read again, makes of the pools.
+//! How the pools follow the configuration at the start and at a reload.
 //!
 //! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group.
 //! PROMISES  Pure. What an operator changed at run time stays until the configuration says something else of the
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_did_stays_until_the_configuration_says_something_else() {
+    fn an_operators_change_stays_until_the_configuration_changes() {
         let removed = ConfiguredName {
             pool: None,
             ..NAMED

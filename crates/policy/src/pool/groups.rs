@@ -1,10 +1,10 @@
-//! What concerns several pools at a time: who serves a request, who takes over a waiter, how a pool
-//! comes, changes and goes.
+//! Several pools at a time: which serves a request or takes over a waiter; adding, changing and removing
+//! pools.
 //!
 //! SUMMARY   The parts of [`Pools`] that look beyond one pool.
 //! PROMISES  A request that several pools may serve never waits in one while another has a slot, an
-//!           untagged process or one that can forget its tenant to spare (PM-19). A pool that is removed leaves nobody without an
-//!           answer.
+//!           untagged process or one that can forget its tenant to spare (PM-19). A pool that is removed leaves no request
+//!           unanswered.
 //! CALLED    By [`Pools::handle`].
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
@@ -21,7 +21,7 @@ use super::route::{choose_pool, next_try, targets};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 
-/// How many waiters of one kind are looked at for one that a pool can serve.
+/// How many waiters of one kind are checked for one that a pool can serve.
 const LOOKS_MAX: usize = 8;
 
 impl Pools {

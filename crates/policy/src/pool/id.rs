@@ -1,4 +1,4 @@
-//! Who and what the pool's decision core speaks of: pools, processes, requests, clients, documents.
+//! The nouns of the pool's decision core: pools, processes, requests, clients, documents.
 //!
 //! DIFFERS   Where the reference has Erlang terms (pids, monitor references), identities here are
 //!           ever-growing numbers, issued by the core or by the actor, so that a late event about
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_with_the_same_hash_are_told_apart() {
+    fn texts_with_the_same_hash_are_distinguished() {
         let one = TaughtText::from("one");
         let two = TaughtText {
             hash: one.hash,

@@ -2,10 +2,10 @@
 //!
 //! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the one that is
 //!           selected, and those that are parked. Selecting another one parks the first.
-//!           A tenant over whose work processes end again and again has processes of its own, so that it costs nobody else
-//!           the isolates in them.
+//!           A tenant over whose work processes end again and again has processes of its own, so that no other tenant loses
+//!           its isolates.
 //! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants (PM-24).
-//!           What is not known here is made anew when it is selected, whatever the process may still have.
+//!           A tenant that is unknown here gets a new isolate when selected, whatever the process may still have.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    None in CouchDB; workerd and isolated-vm keep isolates in one process.
 

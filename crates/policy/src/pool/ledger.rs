@@ -1,6 +1,6 @@
-//! What is the same for all pools: requests, clients, deadlines, and the counters of identities.
+//! What all pools share: requests, clients, deadlines, and the counters of identities.
 //!
-//! SUMMARY   The rows of requests until they are answered, who asked and who holds what, and what
+//! SUMMARY   The rows of requests until they are answered, their clients, the loans, and what
 //!           is due when.
 //! PROMISES  A request is in `requests`, `asked` and `due`, or in none of them. What a client asked
 //!           for or holds is found in proportion to how much that is.

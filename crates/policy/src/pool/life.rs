@@ -145,7 +145,7 @@ impl Pool {
     }
 
     /// Whether the throttle leaves this request nothing to wait for: nothing that is there, and no new try in its time.
-    pub(crate) fn waits_in_vain(&self, request: &RequestRow, now: Timestamp) -> bool {
+    pub(crate) fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.life.throttle.is_on(now) && !self.could_serve(request) && !self.tries_for(request)
     }
 

@@ -1,6 +1,6 @@
 //! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
 //!
-//! SUMMARY   [`Pools`] is told what happened ([`Event`]) and when, and answers what to do
+//! SUMMARY   [`Pools`] takes what happened ([`Event`]) and when, and returns what to do
 //!           ([`PoolAction`]). It holds no clock, no actor and no process. A language's own pool and a
 //!           named pool are the same tables with other [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].
@@ -30,7 +30,7 @@
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
 //!   before the reload. A stale process never becomes idle again.
 //!
-//! # Who waits for whom
+//! # Who waits for what
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the
 //! oldest waiter, and only by one that takes an idle process which the oldest cannot use.

@@ -7,7 +7,7 @@
 //!           openings have ended, whatever they do meanwhile.
 //! CALLED    By [`super::Pools`].
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
-//!           first, so that nothing is started in the place of what is stopped).
+//!           first, so that nothing replaces what is stopped).
 
 use super::action::{PoolAction, StopReason};
 use super::event::RemoveMode;

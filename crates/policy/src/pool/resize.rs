@@ -1,8 +1,8 @@
-//! New limits and settings of a pool: what they bring about at once.
+//! New limits and settings of a pool: their immediate effects.
 //!
-//! SUMMARY   Stops the idle processes that are too many, and puts the waiters in order anew. What only a return
+//! SUMMARY   Stops surplus idle processes, and reorders the waiters. What only a return
 //!           or the background can do follows by itself.
-//! CALLED    By [`super::Pools::handle`]. Waiters that are too many are turned away after it.
+//! CALLED    By [`super::Pools::handle`]. Surplus waiters are refused after it.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
 use super::action::StopReason;

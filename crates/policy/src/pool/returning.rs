@@ -2,7 +2,7 @@
 //! stopped.
 //!
 //! SUMMARY   The handlers of `ret_proc` and of the end of a client that holds a process.
-//! PROMISES  Only who holds a process can return it, once (PM-3). A process that must go never
+//! PROMISES  Only the holder of a process can return it, once (PM-3). A process that must go never
 //!           becomes idle (PM-13).
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: return_proc; pidq: what becomes of a crashed consumer's process.

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The selection order of the pool, as one function over the idle indexes.
 //! PROMISES  A request for a tenant's process gets one that is tagged for it, or one without a tag
-//!           (PM-8, PM-24); where taught processes are lent, any for whom no design document is needed. Among
+//!           (PM-8, PM-24); where taught processes are lent, any if no design document is needed. Among
 //!           equals the newest-created process.
 //! SOURCE    couch_proc_manager 001, find_proc.
 

@@ -1,11 +1,11 @@
-//! How much processor time each tenant has left of its share (`cpu_share`).
+//! The processor time that each tenant has left of its share (`cpu_share`).
 //!
 //! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time lately. It is a bucket that
 //!           holds what the share comes to in [`WINDOW`], and fills at the share. What a use of a process has cost
 //!           is taken out when it is over; a tenant that has used more than was there is in debt until the share has
 //!           made up for it.
 //! PROMISES  A tenant is in debt for [`DEBT_MAX`] at most. Each change costs a logarithm of the number of accounts.
-//! CALLED    By [`super::tenants`], which holds back who is in debt.
+//! CALLED    By [`super::tenants`], which holds back tenants in debt.
 //! SOURCE    The generic cell rate algorithm: a bucket is kept as the instant when it will be full.
 //! LIMITS    [`ACCOUNTS_MAX`] accounts are kept; the fullest buckets are forgotten first, as if they were full.
 
@@ -146,7 +146,7 @@ fn after(at: Timestamp) -> (Timestamp, DbKey) {
     (at + Duration::from_nanos(1), DbKey::from(""))
 }
 
-/// How long what one share makes in a time takes another one.
+/// Converts a time at one share to the time at another.
 fn scaled(time: Duration, share: u32, other: u32) -> Duration {
     let nanoseconds = time.as_nanos() * u128::from(share);
     let nanoseconds = nanoseconds.div_ceil(u128::from(other.max(1)));

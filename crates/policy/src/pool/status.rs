@@ -62,7 +62,7 @@ pub struct ProcStatus {
     pub idle: Option<Duration>,
     /// Who holds it.
     pub holder: Option<ClientId>,
-    /// How much memory it took when that was last looked at, in bytes.
+    /// How much memory it took when that was last measured, in bytes.
     pub memory: Option<u64>,
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Proc {
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
     pub(crate) bulk: bool,
-    /// How much memory it took when that was last looked at, in bytes.
+    /// How much memory it took when that was last measured, in bytes.
     pub(super) memory: Option<u64>,
     /// When its opening succeeded.
     pub(super) born: Timestamp,
@@ -110,7 +110,7 @@ pub(crate) enum ProcState {
     },
     /// It learns a design document.
     Teaching {
-        /// For whom, while that one waits.
+        /// The request, while it waits.
         request: Option<RequestId>,
         /// What it will know.
         ddoc: DdocKey,
@@ -120,7 +120,7 @@ pub(crate) enum ProcState {
     /// It forgets all that it was taught and that functions left in it. It has no documents by now, and the
     /// tag of the request.
     Forgetting {
-        /// For whom, while that one waits.
+        /// The request, while it waits.
         request: Option<RequestId>,
     },
     /// It goes from one use to another. Never seen between two events (PM-14).
@@ -140,7 +140,7 @@ impl ProcState {
 /// One opening in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
-    /// For whom, while that one waits; `None` from the start when it replenishes.
+    /// The request, while it waits; `None` from the start when it replenishes.
     pub(crate) request: Option<RequestId>,
     /// The tag that it was started for; it counts as a member of it until it is born.
     pub(crate) tenant: Option<Tenant>,
@@ -192,7 +192,7 @@ impl Pool {
         self.opening.insert(number, opening);
     }
 
-    /// Turns an opening into a process, which is in hand, and returns for whom it was opened.
+    /// Turns an opening into a process, which is in hand, and returns the request that it was opened for.
     pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {

@@ -1,7 +1,7 @@
 //! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, how many that wait, and
 //! how much processor time it uses.
 //!
-//! SUMMARY   [`TenantRules`] say what holds for which database. [`Tenants`] counts what each has, as long as it
+//! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts what each has, as long as it
 //!           has anything. A request of a tenant that has as many calls as it may is refused at once, and one that
 //!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may,
 //!           or that owes processor time, waits, and others are served past it.
@@ -12,7 +12,7 @@
 //! SOURCE    None.
 //! LIMITS    Clients that name no database, and all databases where they are one tenant (`db_tag = none`), have
 //!           no bounds. Costs nothing without rules. A tenant that reaches or leaves its bound costs a look at
-//!           every pool; requests that several pools may serve and that are held back are looked at one by one
+//!           every pool; requests that several pools may serve and that are held back are checked one by one
 //!           by a pool that has something to lend.
 
 use std::collections::BTreeMap;
@@ -315,7 +315,7 @@ impl Ledger {
 }
 
 impl Pools {
-    /// Other rules hold from now on. Nothing is taken from who has more than they allow.
+    /// Other rules hold from now on. Nothing is revoked from a tenant that has more than they allow.
     pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
         self.ledger.set_debt_time();
         self.ledger.tenants.rules = rules;
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bound_is_that_of_the_name_or_else_of_the_longest_pattern_that_has_it() {
+    fn each_bound_comes_from_the_name_or_the_longest_pattern_that_sets_it() {
         let rule = |processes_max, queue_max| TenantRule {
             processes_max,
             queue_max,

@@ -78,8 +78,8 @@ impl Turn<'_> {
     /// Why a request cannot even wait, if that is so.
     pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
         let until = self.pool.life.throttle.until()?;
-        let is_vain = self.pool.waits_in_vain(request, self.ledger.now);
-        is_vain.then_some(Refusal::Throttled { until })
+        let is_hopeless = self.pool.is_hopeless(request, self.ledger.now);
+        is_hopeless.then_some(Refusal::Throttled { until })
     }
 
     /// Refuses the waiters that no process of the pool can serve in their time, in the order of the queue.

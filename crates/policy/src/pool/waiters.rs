@@ -18,11 +18,11 @@ use super::id::{RequestId, Tenant};
 /// What the queue knows of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TenantState {
-    /// What decides when it is served.
+    /// Its standing, which decides when it is served.
     pub(super) standing: Standing,
     /// Whether a process of its tag is idle.
     pub(super) has_idle: bool,
-    /// Whether it has as many processes as it may have: others are served past it.
+    /// Whether it is at its process limit: others are served past it.
     pub(super) is_held_back: bool,
     /// Whether its waiters are counted by themselves, and not for the pool's queue.
     pub(super) has_own_queue: bool,
@@ -31,7 +31,7 @@ pub(crate) struct TenantState {
 /// The waiters of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiters {
-    /// Those of the second lane are served when none of the first wait that may be served.
+    /// The second lane is served when no waiter of the first may be served.
     lanes: [LaneWaiters; 2],
     /// How many wait.
     len: usize,
@@ -80,7 +80,7 @@ impl Firsts {
         }
     }
 
-    /// The next one, where a process that was held for ever is worth `full`.
+    /// The next one, where a process that was held forever is worth `full`.
     fn next(&self, full: Kept) -> Option<RequestId> {
         let least = self.0.iter().filter_map(|(held, equals)| {
             let (fixed, id) = *equals.first()?;
@@ -197,7 +197,7 @@ impl Waiters {
         self.counted = self.counted.saturating_add_signed(counted);
     }
 
-    /// The waiter that is next, where a process that was held for ever is worth `full`.
+    /// The waiter that is next, where a process that was held forever is worth `full`.
     pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))

@@ -1,4 +1,4 @@
-//! A cycle: who used what, who has to stop, whose turn it is.
+//! A cycle: charges usage, stops jobs, starts those whose turn it is.
 //!
 //! SOURCE    couch_replicator_scheduler HEAD and 004: reschedule, stop_excess_jobs,
 //!           start_pending_jobs, rotate_jobs; couch_replicator_share: charge and update.

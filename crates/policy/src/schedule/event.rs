@@ -216,11 +216,11 @@ impl StopReason {
     pub const fn because(self) -> &'static str {
         match self {
             Self::Excess => "more jobs run than max_jobs allows",
-            Self::Rotated => "it is the turn of others",
+            Self::Rotated => "others have their turn",
             Self::Paused => "it was paused",
             Self::Removed => "it was removed",
-            Self::Lost => "this daemon does not own it any more",
-            Self::Replaced => "it is begun anew",
+            Self::Lost => "this daemon no longer owns it",
+            Self::Replaced => "it is restarted",
             Self::Shutdown => "the service ends",
         }
     }

@@ -1,4 +1,4 @@
-//! Fair share: who used how much of late, and what that costs whose jobs.
+//! Fair share: recent usage of each key, and the penalty that its jobs get for it.
 //!
 //! SUMMARY   Running time is charged to a job's key: its replicator database, or the user without
 //!           one. Charges become usage, and usage becomes a penalty of each job of the key that

@@ -1,6 +1,6 @@
 //! couch_replicator_scheduler as a pure state machine: which of many jobs run, and when.
 //!
-//! SUMMARY   [`Scheduler`] is told what happened ([`Event`]) and when, and answers what to do
+//! SUMMARY   [`Scheduler`] takes what happened ([`Event`]) and when, and returns what to do
 //!           ([`ScheduleAction`]). It holds no clock, no actor and no replication.
 //! PROMISES  At most `max_jobs` jobs have an incarnation, those that are still stopping included,
 //!           unless `max_jobs` was lowered. Every event about one job costs at most a logarithm of

@@ -1,4 +1,4 @@
-//! What the scheduler works by, and the figures that follow from it.
+//! The scheduler's settings, and figures derived from them.
 //!
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: max_jobs, max_churn, max_history, interval,
 //!           health_threshold, backoff_micros; couch_replicator_share: shares and coefficients.

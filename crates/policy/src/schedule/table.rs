@@ -1,4 +1,4 @@
-//! The tables of the scheduler: every job once, and the orders in which jobs are looked for.
+//! The tables of the scheduler: every job once, and the orders to search them by.
 //!
 //! SUMMARY   [`Jobs`] holds the rows. [`Jobs::change`] takes a row out of the orders while it
 //!           changes, so that rows and orders always agree.

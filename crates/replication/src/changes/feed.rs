@@ -183,7 +183,7 @@ impl FeedParser {
         };
         if behind[..open].trim_ascii() != b":" || !self.buffer.trim_ascii_start().starts_with(b"{")
         {
-            return Err(malformed("its results are no array", &self.buffer));
+            return Err(malformed("its results are not an array", &self.buffer));
         }
         self.buffer.advance(at + RESULTS.len() + open + 1);
         self.state = State::Rows;
@@ -210,7 +210,7 @@ impl FeedParser {
                 self.state = State::Tail;
                 Ok(false)
             }
-            _ => Err(malformed("a row is no object", &self.buffer)),
+            _ => Err(malformed("a row is not an object", &self.buffer)),
         }
     }
 
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_that_ends_in_the_middle_is_no_shorter_feed() {
+    fn a_feed_that_ends_in_the_middle_is_an_error() {
         for length in 0..NORMAL.len() - 2 {
             let cut = read(Framing::Normal, &NORMAL[..length], 9);
             assert_eq!(cut, Err(FeedError::Truncated), "{length}");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_feed_is_told() {
+    fn an_invalid_feed_is_reported() {
         for text in ["{\"error\":\"x\"}", "{\"results\":{}[", "[1]{\"results\":["] {
             let read = read(Framing::Normal, text, 100);
             assert!(

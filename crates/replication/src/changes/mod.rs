@@ -1,4 +1,4 @@
-//! The changes feed of the source: asked for, read for as long as it takes, and queued.
+//! The changes feed of the source: requested, read and queued.
 
 pub mod feed;
 pub mod query;

@@ -1,4 +1,4 @@
-//! How the changes feed is asked for.
+//! How the changes feed is requested.
 //!
 //! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each from a sequence on.
 //! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.

@@ -3,8 +3,8 @@
 //! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager
 //!           while it is empty; a taker gets what there is, up to a batch.
 //! PROMISES  There are never more items, or more bytes, in the queue than its limits plus one
-//!           item. Only [`Producer::close`] is an end: a reader that is gone without a word leaves
-//!           the manager waiting, for others to notice, and never looks like one that is done.
+//!           item. Only [`Producer::close`] is an end: a reader that vanished leaves the manager waiting, for
+//!           others to notice, and never looks completed.
 //! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
 //!           first item alone.
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_producer_that_is_gone_without_a_word_is_no_end() {
+    async fn a_producer_that_vanished_is_not_the_end() {
         let (producer, consumer) = bounded::<usize>(QueueLimits::of(1, 1));
         drop(producer);
         let taken = timeout(Duration::from_secs(3600), consumer.take(1)).await;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_producer_learns_that_nobody_takes() {
+    async fn a_producer_learns_that_the_consumer_is_gone() {
         let (producer, consumer) = bounded(QueueLimits { items: 1, bytes: 1 });
         assert!(producer.put(1).await);
         let dropping = async move { drop(consumer) };

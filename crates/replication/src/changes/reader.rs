@@ -3,7 +3,7 @@
 //! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
 //!           continuous one never does. With a [`Subscription`], normal feeds are read again and again,
 //!           when there is something to read.
-//! PROMISES  After a failure it goes on behind the last change it read: none is lost, none read
+//! PROMISES  After a failure it resumes after the last change it read: none is lost, none read
 //!           twice. It never holds more than the piece at hand and an incomplete row.
 //! SOURCE    `couch_replicator_changes_reader`: which failures count, for how long they do.
 //! DIFFERS   There, a connection that closes in the middle is opened again at once and without end.
@@ -319,7 +319,7 @@ impl ChangesReader {
             return true;
         }
         if !is_of_a_document(&row.id) {
-            let reason = "no document has this id: one that is empty or begins with `_` is none, but for `_design/NAME`";
+            let reason = "this is not a document id: it is empty, or begins with `_` and is not `_design/NAME`";
             self.pass_over(row, "illegal_docid", reason);
             return true;
         }
@@ -327,7 +327,7 @@ impl ChangesReader {
     }
 
     fn pass_over(&self, row: Row, error: &str, reason: &str) {
-        warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
+        warn!(self.log, "document skipped"; "document" => &row.id, "error" => reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
         (self.refused)(RefusedDoc {

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_of_itself_has_the_same_words_at_each_step() {
+    fn a_server_error_has_the_same_words_at_each_step() {
         let status = |status| Cause::Status {
             status,
             said: "secret".to_owned(),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_connection_is_told_with_its_address() {
+    async fn a_refused_connection_is_reported_with_its_address() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_speaks_no_tls_is_told_from_one_whose_certificate_is_wrong() {
+    async fn a_server_without_tls_is_distinguished_from_one_with_a_wrong_certificate() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

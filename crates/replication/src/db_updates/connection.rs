@@ -1,6 +1,6 @@
 //! The connection to a server's `_db_updates`: made, followed, made again.
 //!
-//! SUMMARY   [`follow`] tells subscribers what the server tells, until nobody subscribes or the server refuses.
+//! SUMMARY   [`follow`] passes the server's reports to subscribers, until nobody subscribes or the server refuses.
 //! PROMISES  However it ends, also with its thread, the subscribers know.
 //! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// How long the connection may be away before subscribers read feeds of their own.
+/// How long the connection may be lost before subscribers read feeds of their own.
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
 
-/// How long a server that refused `_db_updates` is not asked for it again.
+/// Retry interval of a server that refused `_db_updates`.
 pub(super) const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 /// The time between two subscribers that begin feeds of their own, and the longest that one waits for its turn.
@@ -34,11 +34,11 @@ pub(super) enum Next {
     Read,
     /// It has a feed of its own for once, for this reason. One that waited until now begins after this time.
     OwnFeed(Arc<str>, Duration),
-    /// Its database was deleted: what it knows of it is void.
+    /// Its database was deleted: its state is void.
     Deleted,
 }
 
-/// What became of a database.
+/// The state of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Update {
     Deleted,
@@ -48,14 +48,14 @@ pub(super) enum Update {
 
 #[derive(Debug)]
 enum Connection {
-    /// It is being made, or nobody wants it yet.
+    /// It is being made, or has no subscriber yet.
     Away {
         since: Option<Instant>,
-        /// Why, once it has been away for [`AWAY_MAX`].
+        /// The reason, once it has been lost for [`AWAY_MAX`].
         given_up: Option<Arc<str>>,
     },
     Up,
-    /// The server does not tell.
+    /// The server refuses `_db_updates`.
     Refused {
         until: Instant,
         why: Arc<str>,
@@ -128,12 +128,12 @@ impl Subscribers {
         self.all.is_empty()
     }
 
-    /// Returns whether the server does not tell, as far as is known.
+    /// Returns whether the server is known to refuse `_db_updates`.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.connection, Connection::Refused { .. })
     }
 
-    /// Returns whether the caller is to make the connection, and follow it: nobody else does then.
+    /// Returns whether the caller has to make the connection, and follow it: no other does then.
     pub(super) fn take_connection(&mut self, now: Instant) -> bool {
         let is_wanted = match &self.connection {
             Connection::Refused { until, .. } => *until <= now,
@@ -146,7 +146,7 @@ impl Subscribers {
         true
     }
 
-    /// The connection is made: everybody reads once, for nobody knows what was written before.
+    /// The connection is made: all read once, since earlier writes are unknown.
     pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
@@ -155,7 +155,7 @@ impl Subscribers {
         self.ids()
     }
 
-    /// The server reports a database. Returns who is woken.
+    /// The server reports a database. Returns the subscribers to wake.
     pub(super) fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
         let ids = self.by_database.get(database).cloned().unwrap_or_default();
         for id in &ids {
@@ -167,7 +167,7 @@ impl Subscribers {
         ids
     }
 
-    /// The connection was lost, or was not made. Returns who is woken: everybody, once it has been away too long.
+    /// The connection was lost, or was not made. Returns the subscribers to wake: all, once it has been lost too long.
     pub(super) fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         match &mut self.connection {
             Connection::Up => {
@@ -193,7 +193,7 @@ impl Subscribers {
         }
     }
 
-    /// The server does not tell. Returns who is woken: everybody.
+    /// The server refuses `_db_updates`. Returns the subscribers to wake: all.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         self.connection = Connection::Refused {
             until: now + REFUSED_FOR,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_wakes_those_of_its_database_alone() {
+    fn an_update_wakes_only_subscribers_of_its_database() {
         let (mut subscribers, ids) = waiting();
         assert_eq!(subscribers.told("a", Update::Other), ids[..2]);
         let expected = [Next::Read, Next::Read, Next::Wait];
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_reads_once_when_a_lost_connection_is_made_again() {
+    fn all_subscribers_read_once_after_a_reconnect() {
         let (mut subscribers, ids) = waiting();
         assert!(subscribers.failed("reset", Instant::now()).is_empty());
         assert!(
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_stays_away_sends_everybody_to_feeds_of_their_own_in_turn() {
+    fn when_the_connection_stays_away_subscribers_move_to_their_own_feeds_in_turn() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         subscribers.failed("reset", now);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_is_asked_again_after_a_while_and_not_before() {
+    fn a_server_that_refuses_is_retried_only_after_a_while() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         assert_eq!(subscribers.refused("403", now), ids);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn one_makes_the_connection_and_another_one_when_that_is_gone() {
+    fn one_subscriber_makes_the_connection_and_another_takes_over() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         assert!(!subscribers.take_connection(now));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_database_ends_what_is_known_of_it() {
+    fn a_deleted_database_is_forgotten() {
         let (mut subscribers, ids) = waiting();
         subscribers.told("b", Update::Deleted);
         subscribers.told("b", Update::Other);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_subscribers_that_left() {
+    fn subscribers_that_left_leave_nothing() {
         let (mut subscribers, ids) = waiting();
         for id in ids {
             subscribers.leave(id);

@@ -41,7 +41,7 @@ fn connected<const N: usize>() -> [Subscription; N] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replication_reads_now_and_then_though_nothing_is_told() {
+async fn a_replication_polls_even_without_notifications() {
     let [mut one] = connected();
     assert_eq!(one.turn().await, Turn::Short);
     one.complete();
@@ -52,7 +52,7 @@ async fn a_replication_reads_now_and_then_though_nothing_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_did_not_come_to_its_end_is_made_again() {
+async fn an_unfinished_read_is_repeated() {
     let [mut one] = connected();
     assert_eq!(one.turn().await, Turn::Short);
     let again = timeout(READ_EVERY / 2, one.turn());
@@ -60,7 +60,7 @@ async fn a_read_that_did_not_come_to_its_end_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bounded_number_looks_for_changes_at_a_time_and_whoever_found_one_does_not_count() {
+async fn polls_for_changes_are_bounded_and_one_that_found_changes_does_not_count() {
     let mut all: [Subscription; READS_MAX + 1] = connected();
     let (last, others) = all.split_last_mut().unwrap();
     for other in &mut *others {
@@ -74,7 +74,7 @@ async fn a_bounded_number_looks_for_changes_at_a_time_and_whoever_found_one_does
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_of_its_own_is_told_with_its_reason_and_so_is_its_end() {
+async fn a_fallback_feed_is_reported_with_its_reason_and_its_end() {
     let told: Rc<RefCell<Vec<Option<Arc<str>>>>> = Rc::default();
     let listener = Rc::clone(&told);
     let listener: FeedListener = Rc::new(move |why| listener.borrow_mut().push(why));

@@ -104,7 +104,7 @@ pub(crate) async fn collect(
 pub(crate) struct BodyStream {
     /// Until it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    /// How long nothing may come.
+    /// The longest silence.
     silence: Duration,
     /// When all must have come.
     deadline: Option<Instant>,

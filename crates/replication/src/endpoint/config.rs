@@ -20,13 +20,13 @@ pub(crate) enum Side {
 pub struct HttpSettings {
     /// How long a connection may be silent.
     pub(crate) connection_timeout: Duration,
-    /// How often a request is tried again.
+    /// How often a request is retried.
     pub(crate) retries: u32,
     /// What the endpoint is to the job.
     pub(crate) side: Side,
     /// Requests under way at a time; at least 1.
     pub(crate) http_connections: u32,
-    /// No request is tried again after half of it: a job that fails must not look healthy.
+    /// No request is retried after half of it: a job that fails must not look healthy.
     pub(crate) health_threshold: Duration,
 }
 

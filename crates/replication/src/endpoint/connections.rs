@@ -5,7 +5,7 @@
 //! PROMISES  Beside the feeds, of which each replication has one, no more requests are under way than there are places;
 //!           others wait in order of arrival. While descriptors are short no connection is kept behind its request. So
 //!           connections never need more room than there is.
-//!           Places are in [`Lane`]s: one that is held waits for later lanes only, so nobody waits for ever.
+//!           Places are in [`Lane`]s: one that is held waits for later lanes only, so nobody waits forever.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -11,7 +11,7 @@ pub(super) const BODY_SHOWN: usize = 1024;
 /// Shorter texts are not masked: they occur everywhere.
 const SECRET_MIN: usize = 4;
 
-/// What stands for a secret.
+/// The mask of a secret.
 const MASK: &str = "*****";
 
 /// Returns the beginning of a body or a URL, as text on one line.

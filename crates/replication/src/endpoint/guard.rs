@@ -47,7 +47,7 @@ impl Guard {
     pub(super) fn new(config: &HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
         let rules = EndpointRules::parse(&config.endpoints_allowed, &config.endpoints_denied)
             .map_err(|entry| {
-                let problem = format!("`{entry}` is no host, address or network");
+                let problem = format!("`{entry}` is not a host, address or network");
                 HttpConfigError::new("endpoints_allowed` or `endpoints_denied", problem)
             })?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Fewer requests to servers that say there are too many.
+//! Fewer requests to servers that rate-limit them.
 //!
 //! SUMMARY   A [`Limiter`] keeps an interval for each database and method, by which every request is
 //!           delayed. 429 makes it longer by a fifth, other answers shorten it. A server's `Retry-After` delays

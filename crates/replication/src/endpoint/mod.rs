@@ -115,7 +115,7 @@ impl Endpoint {
         config: &HttpConfig,
     ) -> Result<Self, RequestFailed> {
         let base_url = Url::parse(&spec.url).map_err(|_| {
-            let cause = Cause::Invalid("its URL is none".to_owned());
+            let cause = Cause::Invalid("its URL is invalid".to_owned());
             RequestFailed::new(&Method::GET, &spec.shown(), cause)
         })?;
         let basic = spec.auth.as_ref();

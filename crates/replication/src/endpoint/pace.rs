@@ -1,4 +1,4 @@
-//! How long servers take to answer.
+//! Response times of servers.
 //!
 //! SUMMARY   [`Paces`] takes how long each request waited for the head of its answer, if any. A server is slow whose
 //!           requests waited for [`SLOW`] on average within the last minute.

@@ -1,4 +1,4 @@
-//! Questions to a server beside a replication: whether it answers at all, and whether it still lets the user in.
+//! Probes of a server: whether it answers at all, and whether it still accepts the user.
 //!
 //! SUMMARY   [`Http::answers`] asks a server once, for its root. [`EndpointSpec::server`] names the server of a database.
 //! PROMISES  The question carries no credentials and no headers of a document. Any answer below 500 counts: one of 500

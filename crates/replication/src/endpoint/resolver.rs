@@ -1,7 +1,7 @@
 //! Names of databases' hosts to addresses, by the system.
 //!
 //! PROMISES  At most [`LOOKUPS_MAX`] names are looked up at a time, each on a thread. A thread that cannot be
-//!           had is an error of the request that needs it.
+//!           started is an error of the request that needs it.
 //! DIFFERS   The resolver that comes with reqwest panics there.
 
 use std::io;
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_has_its_addresses_and_one_that_is_none_is_an_error() {
+    async fn a_name_resolves_to_its_addresses_and_an_unknown_one_is_an_error() {
         let found = look_up("localhost".to_owned(), 5984).await.unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()));
         assert!(!found.is_empty());

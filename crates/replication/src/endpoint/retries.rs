@@ -1,4 +1,4 @@
-//! When what failed is tried again.
+//! When a failed request is retried.
 //!
 //! SUMMARY   [`Backoff`] gives waits that grow; [`Retries`] bounds how often, and for how long, a request is tried.
 //! SOURCE    couch_replicator_httpc: 250 ms, twice as long each time, and not beyond half the health
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wait before a request is tried again for the first time; it doubles.
+/// The wait before a request is retried for the first time; it doubles.
 pub(crate) const WAIT_MIN: Duration = Duration::from_millis(250);
 
-/// The longest wait before a request is tried again.
+/// The longest wait before a request is retried.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Waits that grow up to a limit.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_again_when_the_first_failure_is_too_old() {
+    fn nothing_is_retried_when_the_first_failure_is_too_old() {
         let now = Instant::now();
         let limit = Duration::from_secs(60);
         let mut retries = Retries::new(1_000, limit);

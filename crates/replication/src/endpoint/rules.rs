@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use url::{Host, Url};
 
-/// The entry that stands for every host.
+/// The entry that matches every host.
 const ANY: &str = "*";
 
 /// `[replicator]` `endpoints_allowed` and `endpoints_denied`.

@@ -1,6 +1,6 @@
 //! Sending a request, as often as it takes.
 //!
-//! SOURCE    couch_replicator_httpc: waits, what is tried again, redirects, rate limits, sessions.
+//! SOURCE    couch_replicator_httpc: waits, what is retried, redirects, rate limits, sessions.
 //! DIFFERS   Redirects have a bound. They lead within the origin that was asked; to those that the configuration names
 //!           go requests without credentials, cookies and the user's headers.
 
@@ -49,7 +49,7 @@ impl Endpoint {
     /// Sends a request, as often as it takes, and reads the answer whole.
     ///
     /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
-    /// caller's to say. 408, 500 and above, lost connections and time-outs are tried again
+    /// caller's to say. 408, 500 and above, lost connections and time-outs are retried
     /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between, but not when the first
     /// failure is older than half the health threshold; 429 as often as the rate limit allows. `Retry-After` is
     /// honoured up to 25 s. A request whose body is a stream is sent once.
@@ -93,7 +93,7 @@ impl Endpoint {
 
     /// Sends a request and returns the answer as soon as its headers are here.
     ///
-    /// Nothing but 429, redirects and refused sessions is tried again: 408, 500 and above, lost connections and
+    /// Nothing but 429, redirects and refused sessions is retried: 408, 500 and above, lost connections and
     /// time-outs are [`RequestFailed`] at once. Other statuses are returned.
     ///
     /// # Errors

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_session_is_an_error_with_couchdbs_name() {
+    fn an_invalid_session_is_an_error_with_couchdbs_name() {
         let now = Instant::now();
         let none = HeaderMap::new();
         let answer = |status| session().logged_in(status, &none, now);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cookie_of_any_answer_is_taken() {
+    fn a_new_cookie_of_any_answer_is_used() {
         let now = Instant::now();
         let mut session = open(now);
         let sent = sends(&session, now);

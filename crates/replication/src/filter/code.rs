@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named() {
+    async fn missing_filters_and_designs_are_named() {
         let text = |answers| async move { fetched(answers).await.unwrap_err() };
         assert_eq!(
             text([(404, "{}"), (200, "{}")]).await,

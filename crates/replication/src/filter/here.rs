@@ -1,4 +1,4 @@
-//! A filter that the source does not run: documents are read first and asked about then.
+//! A filter that the source does not run: documents are read first and filtered then.
 //!
 //! SUMMARY   [`FilterHere::open`] makes one when a run begins, with the design document as the source has it
 //!           then; [`FilterHere::passing`] asks about documents.
@@ -6,7 +6,7 @@
 //!           at most [`DOCS_MAX`] documents and, unless one alone has more, [`BYTES_MAX`] bytes.
 //! SOURCE    couch_changes: filter/3 - each leaf that changed is asked about by itself, deletions and design
 //!           documents too. A function that fails fails the replication, as it fails the feed there.
-//! DIFFERS   The request that a function sees has no headers and no peer, for there was none.
+//! DIFFERS   The request that a function sees has no headers and no peer, as there was none.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The pool as a replication sees it: who runs a filter function that the source does not run.
+//! The pool as a replication sees it: it runs filter functions that the source does not run.
 //!
 //! SUMMARY   [`FilterPool::open`] makes a [`FilterRun`] of a [`FilterFunction`]; the run is asked about
 //!           documents. Replications run on a thread of their own, and the pool may be on another.

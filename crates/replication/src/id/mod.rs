@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_other_replication_makes_no_other_id() {
+    fn equal_replications_have_equal_ids() {
         let plain = base(json!({}), None);
         for same in [
             json!({"winning_revs_only": false}),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_go_without_saying_are_not_part_of_an_id() {
+    fn default_ports_are_not_part_of_an_id() {
         let port = |url| UrlParts::of(url).port;
         assert_eq!(UrlParts::of("http://host").path, "/");
         assert_eq!(port("http://host/"), None);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_tells_jobs_apart_that_share_checkpoints() {
+    fn the_extension_distinguishes_jobs_that_share_checkpoints() {
         let ext = |body| replication_id(&replication(body), &identity(), None).ext;
         assert_eq!(ext(json!({})), "");
         assert_eq!(ext(json!({"continuous": true})), "+continuous");

@@ -111,7 +111,7 @@ impl LogError {
     }
 }
 
-/// Why a checkpoint was not made. Ends the run; the next one goes on from the checkpoint before.
+/// Why a checkpoint was not made. Ends the run; the next one continues from the checkpoint before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
     /// One side did not commit, or did not take its log.
@@ -284,7 +284,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
 /// source's log and then the target's. Returns what it wrote.
 ///
 /// # Errors
-/// See [`CheckpointError`]. If the target's log alone failed, the next run goes on from the source's.
+/// See [`CheckpointError`]. If the target's log alone failed, the next run continues from the source's.
 pub async fn checkpoint(
     source: &mut Side,
     target: &mut Side,

@@ -47,7 +47,7 @@ fn without_logs_everything_is_new() {
 }
 
 #[test]
-fn a_log_of_the_source_alone_is_no_checkpoint() {
+fn a_log_of_only_the_source_is_not_a_checkpoint() {
     check(
         &log("s2@20", &["s2@20", "s1@10"]),
         &LogBody::default(),
@@ -63,7 +63,7 @@ fn a_log_of_the_source_alone_is_no_checkpoint() {
 }
 
 #[test]
-fn logs_of_one_session_go_on_where_the_source_stands() {
+fn logs_of_one_session_resume_at_the_source_s_sequence() {
     let source = log("s2@20", &["s2@20", "s1@10"]);
     check(&source, &source, "20", &["s2", "s1"]);
     let ahead = log("s2@40", &["s2@40", "s1@10"]);
@@ -158,7 +158,7 @@ fn a_log_has_its_members_in_couchdbs_order_and_sequences_as_they_came() {
 }
 
 #[test]
-fn with_doc_ids_counters_stand_at_the_top_too() {
+fn with_doc_ids_counters_are_at_the_top_level_too() {
     let body = body_at("5", &[], true);
     let names: Vec<&str> = body.members.iter().map(|(name, _)| name).collect();
     assert_eq!(
@@ -374,7 +374,7 @@ async fn a_log_is_written_again_and_again_with_its_revision() {
 }
 
 #[tokio::test]
-async fn a_log_whose_answer_got_lost_was_written_all_the_same() {
+async fn a_log_whose_answer_was_lost_counts_as_written() {
     let locals = Locals::default();
     let server = Server::start(move |request| {
         let mut answer = locals.answer(request);
@@ -395,7 +395,7 @@ async fn a_log_whose_answer_got_lost_was_written_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_log_that_somebody_else_has_written_is_a_conflict() {
+async fn a_log_written_by_another_replicator_is_a_conflict() {
     let locals = Locals::default();
     let server = Server::start(move |request| locals.answer(request)).await;
     let (endpoint, mut log, mut late) = (server.endpoint(), empty_log(), empty_log());
@@ -573,7 +573,7 @@ async fn a_checkpoint_is_written_to_both_sides_after_both_have_committed() {
 }
 
 #[tokio::test]
-async fn start_times_of_0_are_those_of_servers_that_do_not_know() {
+async fn a_start_time_of_0_means_unknown() {
     for (source, target) in [("0", "0"), ("1", "0")] {
         let sides = ((source, committed("0")), (target, committed("2")));
         checkpointed(sides.0, sides.1, [201, 201]).await.0.unwrap();

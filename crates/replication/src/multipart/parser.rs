@@ -39,7 +39,7 @@ pub enum MultipartError {
     #[error("the headers of a part have more than {HEADERS_MAX} bytes")]
     HeadersTooLong,
     /// A line among the headers is no header.
-    #[error("the headers of a part are no headers")]
+    #[error("the headers of a part are malformed")]
     BadHeaders,
     /// The body ended before its last delimiter.
     #[error("the body ended within a part")]

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_read_is_passed_over() {
+    async fn unread_parts_are_skipped() {
         let body = Pieces(Bytes::from_static(MIXED.as_bytes()), 5);
         let mut outer = Multipart::new("multipart/mixed; boundary=out", body).unwrap();
         assert!(outer.next_part().await.unwrap().is_some());

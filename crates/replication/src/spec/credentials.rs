@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` before the URL's user
 //!           information before a header `Authorization: Basic`; whatever is not taken is dropped from
-//!           URL and headers all the same. What is malformed is dropped, and no error.
+//!           URL and headers nevertheless. What is malformed is dropped, and no error.
 //! DIFFERS   A password in a URL may hold `@`: the last one of the authority ends it.
 
 use std::fmt;

@@ -87,7 +87,7 @@ fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, Str
             return Err(wrong(format!("the value of `{name}` must be a text")));
         };
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
-            return Err(wrong(format!("`{name}` is no name of a header")));
+            return Err(wrong(format!("`{name}` is not a header name")));
         }
         if HeaderValue::from_str(value).is_err() {
             // Not shown: it may be a secret.

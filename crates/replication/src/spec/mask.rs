@@ -1,4 +1,4 @@
-//! What of a replication may be shown.
+//! What may be shown of a replication.
 //!
 //! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other
 //!           readers, user information goes altogether, and so do `headers` and `auth`.
@@ -7,7 +7,7 @@
 
 use super::credentials::{split_url, user_info};
 
-/// Stands for a password.
+/// The mask of a password.
 const MASK: &str = "*****";
 
 /// Returns the parameters of a URL, without its `?`, with their values masked. What has no name is all value.

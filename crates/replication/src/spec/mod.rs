@@ -67,7 +67,7 @@ impl Replication {
     }
 
     /// Returns a text that differs, as a rule, where [`Self::same_as`] finds that two replications of a document do; the
-    /// mark is not in it, so that a job goes on with its past when its document gets one. Of the same replication other versions of the program may return other texts.
+    /// mark is not in it, so that a job continues with its past when its document gets one. Of the same replication other versions of the program may return other texts.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
         let asked = format!("{sides:?} {}", self.options.digested());
@@ -186,7 +186,7 @@ pub struct Tuning {
     pub http_connections: u32,
     /// How long a connection may be silent.
     pub connection_timeout: Duration,
-    /// How often a request is tried again.
+    /// How often a request is retried.
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,

@@ -12,7 +12,7 @@ use super::{Comparison, Difference, Leaf, Step, leaves};
 use crate::crash::Crash;
 use crate::worker::missing::{Wanted, revs_diff};
 
-/// How often missing revisions are looked for again.
+/// How often missing revisions are searched for again.
 const LOOKS_MAX: u32 = 4;
 
 /// The time before the second look; each later one is twice as long after the one before.

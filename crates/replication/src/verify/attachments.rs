@@ -23,7 +23,7 @@ use crate::worker::document::DocMeta;
 use crate::worker::inline::{attachment_has_path, has_path};
 use crate::worker::missing::{Wanted, revisions};
 
-/// What came of comparing bytes.
+/// The result of comparing bytes.
 struct Compared {
     /// In what they differ, in words, if they do.
     how: Option<String>,

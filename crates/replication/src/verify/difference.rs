@@ -1,4 +1,4 @@
-//! What a target lacks, as it is reported.
+//! What a target lacks, for reports.
 
 use std::fmt;
 

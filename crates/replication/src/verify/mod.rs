@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Verifier::run`] reads the source's feed as the replication does, asks the target which leaf
 //!           revisions it misses, and compares the attachments of the others ([`attachments`]). Revisions that
-//!           are missing are looked for again at the end ([`again`]) before they are reported.
+//!           are missing are searched for again at the end ([`again`]) before they are reported.
 //! PROMISES  Nothing is written anywhere. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions,
 //!           whatever the size of the databases. What was reported is not taken back.
 //! LIMITS    What the target has beyond the source is no difference. A revision that both have is taken to be the
@@ -41,7 +41,7 @@ use reading::{Reader, chunks};
 /// Batches of the feed that are compared at a time.
 const BATCHES: usize = 4;
 
-/// Missing revisions that are kept to be looked for again. When there are more, they are looked for at once.
+/// Missing revisions that are kept to be searched for again. When there are more, they are looked for at once.
 const SUSPECTS_MAX: usize = 10_000;
 
 /// A leaf revision of a document.
@@ -65,7 +65,7 @@ pub struct Verifier {
     pub deep: bool,
     /// Where to begin in the source's feed.
     pub since: Seq,
-    /// Missing revisions of before `since` that are still to be looked for again.
+    /// Missing revisions of before `since` that are still to be searched for again.
     pub suspects: Vec<Leaf>,
     /// Documents that the target is known to refuse.
     pub refused: Vec<RefusedDoc>,
@@ -104,7 +104,7 @@ pub struct Step {
     pub through: Option<Seq>,
     pub counts: Counts,
     pub differences: Vec<Difference>,
-    /// Missing revisions that will be looked for again.
+    /// Missing revisions that will be searched for again.
     pub suspects: Vec<Leaf>,
 }
 
@@ -119,7 +119,7 @@ struct Comparison {
 }
 
 impl Verifier {
-    /// Compares everything. `tell` hears of each step, in the order of the source's feed, and may end it.
+    /// Compares everything. `tell` learns of each step, in the order of the source's feed, and may end it.
     ///
     /// # Errors
     /// A database does not answer, or not what it should; what was reported until then is right.
@@ -130,8 +130,8 @@ impl Verifier {
         };
         let (workers, batch) = (BATCHES, options.tuning.worker_batch_size.max(1) as usize);
         let (producer, consumer) = bounded(QueueLimits::of(workers, batch));
-        let passed_over: Rc<RefCell<Vec<Difference>>> = Rc::default();
-        let listener = Rc::clone(&passed_over);
+        let skipped: Rc<RefCell<Vec<Difference>>> = Rc::default();
+        let listener = Rc::clone(&skipped);
         let changes = ChangesReader {
             source: self.source.clone(),
             query: FeedQuery::new(&options),
@@ -157,7 +157,7 @@ impl Verifier {
                 .collect(),
         };
         let told = |mut step: Step| {
-            step.differences.append(&mut passed_over.borrow_mut());
+            step.differences.append(&mut skipped.borrow_mut());
             tell(step)
         };
         let comparing = comparison.compare(&consumer, batch, self.suspects, told);

@@ -11,7 +11,7 @@ fn wanted(id: &str, revs: &[&str]) -> Wanted {
 }
 
 #[test]
-fn what_is_present_is_what_was_asked_for_without_what_is_missing() {
+fn present_revisions_are_the_requested_without_the_missing() {
     let asked = vec![
         wanted("a", &["1-a"]),
         wanted("b", &["1-b", "2-b"]),

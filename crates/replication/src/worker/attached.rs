@@ -71,7 +71,7 @@ pub(super) fn following(
     let Some(raw) = meta.attachments.filter(|_| meta.has_attachments()) else {
         return Ok(Vec::new());
     };
-    let nonsense = || DocFailed::Retry("attachments that are none".to_owned());
+    let nonsense = || DocFailed::Retry("invalid attachments".to_owned());
     let all = document::attachments(raw).ok_or_else(nonsense)?;
     let sent = all.into_iter().filter(|(_, attachment)| sends(attachment));
     sent.map(|(name, attachment)| {

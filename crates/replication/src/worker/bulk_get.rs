@@ -176,8 +176,8 @@ impl Worker {
         }
         let count = asked.len();
         let left = open.left(wanted);
-        let in_vain = left.iter().map(|wanted| wanted.revs.len()).sum();
-        self.count_bulk(count.saturating_sub(in_vain), count);
+        let wasted = left.iter().map(|wanted| wanted.revs.len()).sum();
+        self.count_bulk(count.saturating_sub(wasted), count);
         Ok(left)
     }
 
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_answer_is_left_to_be_read_by_itself() {
+    fn unanswered_documents_are_left_for_single_reads() {
         let wanted = wanted(&[
             ("a", &["1-x"]),
             ("b", &["1-x"]),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_a_few_ancestors() {
+    fn a_request_names_a_few_ancestors() {
         let mut wanted = wanted(&[("a", &["2-x", "2-y"])]);
         wanted[0].ancestors = vec!["1-z".into()];
         let text = |wanted: &[Wanted]| {

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_looked_at_and_not_parsed() {
+    fn a_document_is_scanned_and_not_parsed() {
         let text =
             br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
         let meta = DocMeta::read(text).unwrap();

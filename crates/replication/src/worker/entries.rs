@@ -29,7 +29,7 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
             names_all |= is_written || place.is_none();
             if place.is_none() && !is_written {
                 let Outcome { error, reason, .. } = &said;
-                stray = format!(", and says of nobody knows which: {error}: {reason}");
+                stray = format!(", and has an error for an unknown one: {error}: {reason}");
             }
             // Of what is said twice, the worse holds.
             let outcome = place.and_then(|place| outcomes.get_mut(place));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_entries_is_no_answer() {
+    fn an_answer_without_a_list_of_entries_is_invalid() {
         for answer in [
             "",
             "{}",

@@ -62,9 +62,9 @@ impl Worker {
     }
 
     async fn revs_diff(&self, asked: Vec<Wanted>, count: usize) -> Result<Vec<Wanted>, Crash> {
-        let (wanted, in_vain) = revs_diff(&self.target, asked).await?;
+        let (wanted, wasted) = revs_diff(&self.target, asked).await?;
         let mut averages = self.averages.borrow_mut();
-        averages.revs_diff.count(in_vain, count, Instant::now());
+        averages.revs_diff.count(wasted, count, Instant::now());
         Ok(wanted)
     }
 }
@@ -136,7 +136,7 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
         known.missing.extend(diff.missing);
         known.possible_ancestors.extend(diff.possible_ancestors);
     }
-    let mut in_vain = 0;
+    let mut wasted = 0;
     asked.retain_mut(|wanted| {
         let Some(diff) = diffs.get(wanted.id.as_str()) else {
             return false;
@@ -144,7 +144,7 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
         let missing: FxHashSet<&str> = diff.missing.iter().map(|Text(rev)| &**rev).collect();
         wanted.revs.retain(|rev| missing.contains(&**rev));
         if diff.possible_ancestors.is_empty() {
-            in_vain += wanted.revs.len();
+            wasted += wanted.revs.len();
         }
         let ancestors = diff.possible_ancestors.iter();
         wanted.ancestors = ancestors
@@ -152,7 +152,7 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
             .collect();
         !wanted.revs.is_empty()
     });
-    Some((asked, in_vain))
+    Some((asked, wasted))
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_kept_with_its_ancestors() {
+    fn missing_revisions_are_kept_with_their_ancestors() {
         let asked = by_document(vec![
             row("a/\u{e9}", &["1-x", "2-x"]),
             row("b", &["3-b"]),
@@ -194,7 +194,7 @@ mod tests {
         ]);
         let answer = "{\"a\\/\\u00e9\":{\"missing\":[\"2-x\",\"9-never asked\"],\"possible_ancestors\":[\"1-a\"]},\
             \"c\":{\"missing\":[\"1-c\"]},\"d\":{\"missing\":[\"1-d\"]}}";
-        let (wanted, in_vain) = pick(asked, answer.as_bytes()).unwrap();
+        let (wanted, wasted) = pick(asked, answer.as_bytes()).unwrap();
         let expected = [
             Wanted {
                 id: "a/\u{e9}".into(),
@@ -207,11 +207,11 @@ mod tests {
                 ancestors: vec![],
             },
         ];
-        assert_eq!((wanted.as_slice(), in_vain), (&expected[..], 1));
+        assert_eq!((wanted.as_slice(), wasted), (&expected[..], 1));
     }
 
     #[test]
-    fn what_is_named_twice_is_missing_once_and_not_forgotten() {
+    fn a_revision_named_twice_is_missing_once() {
         let asked = by_document(vec![row("a", &["1-x", "1-y", "1-x"])]);
         assert_eq!(revisions(&asked), 2);
         let answer = r#"{"a":{"missing":["1-x"]},"a":{"missing":[]},"a":{"missing":["1-x"]}}"#;
@@ -227,12 +227,12 @@ mod tests {
         let asked = by_document(vec![row("a", &texts), row("a", &texts)]);
         assert_eq!(revisions(&asked), revs.len());
         let answer = serde_json::json!({"a": {"missing": revs}}).to_string();
-        let (wanted, in_vain) = pick(asked, answer.as_bytes()).unwrap();
-        assert_eq!((wanted[0].revs.len(), in_vain), (revs.len(), revs.len()));
+        let (wanted, wasted) = pick(asked, answer.as_bytes()).unwrap();
+        assert_eq!((wanted[0].revs.len(), wasted), (revs.len(), revs.len()));
     }
 
     #[test]
-    fn an_answer_that_is_none_is_noticed() {
+    fn an_invalid_answer_is_noticed() {
         for answer in [
             "",
             "[]",

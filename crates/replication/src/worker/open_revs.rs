@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_is_not_open_any_more() {
+    fn an_answered_revision_is_no_longer_open() {
         let mut open = open(&["1-a", "2-b"]);
         assert!(open.close("1-a") && !open.close("1-a") && !open.close("9-x"));
         assert!(!open.is_open("1-a") && open.is_open("2-b") && !open.is_empty());

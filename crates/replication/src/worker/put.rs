@@ -7,7 +7,7 @@
 //!           nothing is stored.
 //! DIFFERS   A success must say so in its body, and a refusal must be about the document: CouchDB goes by the status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
-//!           pass a document over, and which end the job.
+//!           skip a document, and which end the job.
 
 use bytes::Bytes;
 use futures_util::stream;

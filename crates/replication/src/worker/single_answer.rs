@@ -151,7 +151,7 @@ impl Single<'_> {
             return Err(DocFailed::Unnameable);
         }
         if self.accept(&meta, text).await? {
-            let nonsense = || DocFailed::Retry("attachments that are none".to_owned());
+            let nonsense = || DocFailed::Retry("invalid attachments".to_owned());
             let text = document::with_following(text, &meta).ok_or_else(nonsense)?;
             let worker = self.worker;
             let fetched = Fetched {
@@ -228,5 +228,5 @@ impl Single<'_> {
 }
 
 fn utf8(text: &[u8]) -> Result<&str, DocFailed> {
-    std::str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is no UTF-8".to_owned()))
+    std::str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is not UTF-8".to_owned()))
 }

@@ -5,7 +5,7 @@
 //! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
 //!           An error whose meaning is not known, such as that of a validation function that fails or of a map function
 //!           that this target's engine does not compile, refuses it if it is repeated ([`super::bulk_docs`],
-//!           [`super::single`]). Everything else is tried again, and ends the job if it stays.
+//!           [`super::single`]). Everything else is retried, and ends the job if it stays.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
 //! DIFFERS   There, each error of an entry refuses the document at once, and each 401 and 403 as well.
 
@@ -43,7 +43,7 @@ const OF_SERVER: [&str; 7] = [
     "",
 ];
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The target has it.
@@ -62,7 +62,7 @@ pub(super) enum Verdict {
     Wrong,
 }
 
-/// What became of a document, and why.
+/// The outcome of a document, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,

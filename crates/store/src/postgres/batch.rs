@@ -45,7 +45,7 @@ const TELL_WANTED: &str = "SELECT pg_notify('settee_fleet', 'claims')";
 /// A parameter of a statement.
 type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
-/// What came of a statement.
+/// The result of a statement.
 type Ran = Result<(), tokio_postgres::Error>;
 
 /// Reads a document from its [`COLUMNS`].
@@ -187,7 +187,7 @@ impl<'w> Batch<'w> {
         Ok(number)
     }
 
-    /// Returns the documents that were saved, as a watcher hears of them.
+    /// Returns the documents that were saved, as a watcher learns of them.
     pub fn news(&self) -> Vec<(String, Option<Class>)> {
         let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
         let class = |document: &Document| {

@@ -127,7 +127,7 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     });
     let shown: Vec<&str> = shown.collect();
     let [number, encoding, version] = &shown[..] else {
-        return Err(OpenProblem::Refused("it is no PostgreSQL".to_owned()));
+        return Err(OpenProblem::Refused("it is not PostgreSQL".to_owned()));
     };
     if number
         .parse::<u32>()

@@ -1,4 +1,4 @@
-//! Learns what others write, and notifies the watcher in the order of the updates.
+//! Reads the writes of others, and notifies the watcher in the order of the updates.
 //!
 //! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
 //!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.
@@ -58,7 +58,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
         };
         if !std::mem::replace(&mut is_told, true) {
             warn!(shared.log, "the database of the store is not heard"; "error" => %error,
-                  "effect" => "what others write is read when it is");
+                  "effect" => "what other daemons write is seen later");
         }
         sleep(WAIT_MAX).await;
     }

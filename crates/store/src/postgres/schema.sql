@@ -13,7 +13,7 @@ CREATE TABLE settee.meta (
     purged_seq bigint NOT NULL DEFAULT 0
 );
 
--- Ids stand in the order of their bytes. A body is text, so that the order of members and the digits of
+-- Ids are in the order of their bytes. A body is text, so that the order of members and the digits of
 -- numbers stay.
 CREATE TABLE settee.docs (
     id text COLLATE "C" PRIMARY KEY,
@@ -38,7 +38,7 @@ CREATE TABLE settee.jobs (
     doc_id text COLLATE "C" PRIMARY KEY,
     -- What was set by hand, as JSON text.
     kept text,
-    -- Whether the document asks for a replication. Kept by whoever writes documents.
+    -- Whether the document asks for a replication. Kept by every write of documents.
     wanted boolean NOT NULL DEFAULT false,
     -- The epoch that has claimed the document, and the number of its claim.
     owner bigint,
@@ -112,6 +112,6 @@ CREATE TABLE settee.secrets (
 );
 
 -- Whether a lease is not over at this moment, and not when the statement began. A renewal under way is waited for, and
--- one that comes later waits for whoever asked.
+-- one that comes later waits for this statement.
 CREATE FUNCTION settee.has_lease(asked bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
     'SELECT lease_until > clock_timestamp() FROM (SELECT lease_until FROM settee.instances WHERE epoch = asked FOR SHARE) l';

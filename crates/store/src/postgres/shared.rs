@@ -91,7 +91,7 @@ pub(super) struct Shared {
     pub place: StorePlace,
     /// How connections are made; read from the URL with the first.
     connector: OnceCell<Connector>,
-    /// What a new store is called.
+    /// The id of a new store.
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
     pub observer: Arc<dyn StoreObserver>,

@@ -1,7 +1,7 @@
 //! TLS to the database, as `sslmode` says.
 //!
-//! PROMISES  `verify-full` speaks to the server that the URL names and to no other. `prefer` and `require` keep who
-//!           listens out, and nobody who pretends to be the server.
+//! PROMISES  `verify-full` speaks to the server that the URL names and to no other. `prefer` and `require` keep eavesdroppers
+//!           out, but not an impostor of the server.
 //! SOURCE    libpq: SSL support.
 //! DIFFERS   Without `sslrootcert` the system's certificates count. A password is never bound to the channel.
 

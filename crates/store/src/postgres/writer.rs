@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Writer`] locks the row of `meta`, reads what the writes of a batch ask about, has them decide over
 //!           that, and writes the outcome: two round trips, however many writes there are.
-//! PROMISES  Writers of all services are in a row. No write is answered before it is committed and the watcher has
+//! PROMISES  Writers of all services are serialized. No write is answered before it is committed and the watcher has
 //!           heard of it. When a transaction fails nothing of it is written, except where the connection was lost while
-//!           it was committed: then nobody knows.
+//!           it was committed: then the outcome is unknown.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub(super) struct Writer {
     refusals: Refusals,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 struct Written {
     /// The number of the last update before it, and with it.
     seqs: (u64, u64),
@@ -188,7 +188,7 @@ impl Writer {
             self.shared.nudge.notify_one();
             let mut updates = self.shared.update_seq.subscribe();
             let heard = updates.wait_for(|known| known.is_some_and(|known| known >= last));
-            // Later it is heard of all the same.
+            // Later it is heard of nevertheless.
             drop(timeout(REQUEST_MAX, heard).await);
         }
     }
@@ -229,7 +229,7 @@ impl Writer {
     /// Takes the connection, or makes one where it was lost.
     async fn client(&mut self) -> Result<Client, StoreError> {
         if let Some(client) = self.client.take() {
-            // What was lost while nobody wrote is no error of who writes now.
+            // A connection lost while nobody wrote is no error of the next writer.
             match timeout(REQUEST_MAX, client.batch_execute("")).await {
                 Ok(Ok(())) => return Ok(client),
                 Ok(Err(error)) if is_lost(&client, &error) => {}

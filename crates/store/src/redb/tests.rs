@@ -22,7 +22,7 @@ fn started(place: StorePlace) -> Store {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_the_file_is_opened_again() {
+async fn writes_survive_a_reopening_of_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in/there/s.redb");
     let place = StorePlace::of(Some(&path));
@@ -47,7 +47,7 @@ async fn what_was_written_is_there_after_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free() {
+async fn a_file_in_use_is_an_error_and_opens_once_it_is_free() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let first = redb::Database::create(&path).unwrap();
@@ -67,7 +67,7 @@ async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_else_has_for_a_moment_more_is_waited_for() {
+async fn a_file_in_use_is_waited_for_briefly() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     drop(redb::Database::create(&path).unwrap());
@@ -89,7 +89,7 @@ async fn a_file_that_somebody_else_has_for_a_moment_more_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_store_is_left_as_it_is() {
+async fn a_file_that_is_not_a_store_is_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let text = "this is a letter to my grandmother\n".repeat(1000);
@@ -182,7 +182,7 @@ async fn opened(place: StorePlace) -> Store {
 }
 
 #[tokio::test]
-async fn what_is_free_is_given_back_once_no_snapshot_is_held() {
+async fn free_space_is_returned_once_no_snapshot_is_held() {
     let directory = tempfile::tempdir().unwrap();
     let store = started(StorePlace::of(Some(&directory.path().join("s.redb"))));
     crate::suite::make_and_delete(&store, 2000, 8000).await;
@@ -246,7 +246,7 @@ async fn replaced(place: &StorePlace, bytes: &[u8]) -> Result<(), OpenError> {
 }
 
 #[tokio::test]
-async fn a_store_made_of_an_export_has_all_of_the_first_one_in_the_place_of_what_was_there() {
+async fn a_store_made_from_an_export_replaces_the_old_one_completely() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| StorePlace::File(folder.path().join(name));
     let first = started(at("first.redb"));

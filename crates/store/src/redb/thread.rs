@@ -37,13 +37,13 @@ pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
     /// Notified when what was written is on the disk.
     Write(Box<Write>, Reply<()>),
-    /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
+    /// Return free space of the file to the system, if there is much. Answers the bytes returned.
     Compact(Reply<u64>),
     /// Hold a snapshot. Answers its number, the uuid and the last sequence number.
     Hold(Reply<(u64, String, u64)>),
     /// Read the next rows of the held snapshot of this number after an id.
     ReadHeld(u64, RowKind, String, Reply<Vec<ExportRow>>),
-    /// Hold the snapshot of this number no longer.
+    /// Release the snapshot of this number.
     Release(u64),
 }
 
@@ -54,7 +54,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// The state of the thread.
 pub(super) struct Keeper {
     pub(super) place: StorePlace,
-    /// What a new store is called.
+    /// The id of a new store.
     pub(super) new_uuid: Arc<str>,
     pub(super) watcher: Arc<dyn Watcher>,
     pub(super) requests: mpsc::Receiver<StoreRequest>,
@@ -154,7 +154,7 @@ impl Keeper {
         Ok(self.database.insert(database))
     }
 
-    /// Writes the uuid where `settee replicate` looks for it, unless it is there already.
+    /// Writes the uuid where `settee replicate` looks for it, unless it already exists.
     fn tell(&self, uuid: &str) {
         if let Some(file) = uuid_file::beside(&self.place)
             && uuid_file::read(&file).is_none()
@@ -256,7 +256,7 @@ impl Keeper {
                 Ok(())
             }
             Err(error) => {
-                // After a failed write the library wants the file opened anew.
+                // After a failed write the library requires a reopened file.
                 self.close();
                 Err(error)
             }

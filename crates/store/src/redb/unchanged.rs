@@ -26,7 +26,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the first part of so many bytes.
+    /// Returns the first part of that many bytes.
     fn first(at: u64, length: usize) -> Self {
         let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
         let length = length.min(BLOCK as usize - within);
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_the_file_stays_as_it_is() {
-        let mut random = TestRandom::for_test("what_is_written_is_read_again");
+    fn writes_are_read_back_and_the_file_is_unchanged() {
+        let mut random = TestRandom::for_test("what_is_written_can_be_read_back");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         for _ in 0..50 {

@@ -1,6 +1,6 @@
 //! What keeps the file small: deleted documents are removed for good, what is free is given back.
 //!
-//! SUMMARY   A deleted document stays as a tombstone, so that readers of `_changes` hear of it.
+//! SUMMARY   A deleted document stays as a tombstone, so that readers of `_changes` learn of it.
 //!           Purging removes old ones; compacting makes the file smaller.
 //! PROMISES  A purge removes deleted documents only. A compaction is done only where little has to be moved,
 //!           so that writers wait for it no longer than [`COMPACT_DOCUMENTS_MAX`] says.

@@ -4,7 +4,7 @@ use super::*;
 use crate::documents::Document;
 
 /// Who writes must know the last revision.
-pub async fn who_writes_must_know_the_last_revision(place: &TestPlace) {
+pub async fn a_write_must_name_the_last_revision(place: &TestPlace) {
     let store = place.handle();
     let first = one(&store, edit("a", None, "{}")).await.unwrap();
     assert_eq!(first.number, 1);
@@ -101,7 +101,7 @@ pub async fn the_last_changes_are_all_changes_read_from_the_end(place: &TestPlac
 }
 
 /// A change is made to what is there at that moment or not at all.
-pub async fn a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all(place: &TestPlace) {
+pub async fn a_change_applies_to_the_current_revision_or_not_at_all(place: &TestPlace) {
     let store = place.handle();
     let longer = |document: &Document| Some(format!("{}+", document.body));
     assert_eq!(store.change("a", longer).await.unwrap(), None);
@@ -121,7 +121,7 @@ pub async fn a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all(plac
 }
 
 /// Local documents count their updates and are nowhere else.
-pub async fn local_documents_count_their_updates_and_are_nowhere_else(place: &TestPlace) {
+pub async fn local_documents_count_their_updates_and_appear_nowhere_else(place: &TestPlace) {
     let store = place.handle();
     let put = async |expected, body: Option<&str>| {
         let body = body.map(str::to_owned);
@@ -138,7 +138,7 @@ pub async fn local_documents_count_their_updates_and_are_nowhere_else(place: &Te
 }
 
 /// The order of members and the digits of numbers stay.
-pub async fn the_order_of_members_and_the_digits_of_numbers_stay(place: &TestPlace) {
+pub async fn the_order_of_members_and_the_digits_of_numbers_are_kept(place: &TestPlace) {
     let store = place.handle();
     let body = r#"{"z":1.0,"a":12345678901234567890123,"e":1e2,"é":"\u0000 \n ☃","z":0.10}"#;
     one(&store, edit("ö/☃ 'x'", None, body)).await.unwrap();

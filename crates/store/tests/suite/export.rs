@@ -53,7 +53,7 @@ pub async fn an_export_has_each_document_once_with_what_is_kept_of_its_job(place
 }
 
 /// An export has what was there when it began.
-pub async fn an_export_has_what_was_there_when_it_began(place: &TestPlace) {
+pub async fn an_export_is_a_snapshot_of_its_beginning(place: &TestPlace) {
     let store = place.handle();
     make_and_delete(&store, 600, 200).await;
     let (before, _) = exported(&store).await;
@@ -71,7 +71,7 @@ pub async fn an_export_has_what_was_there_when_it_began(place: &TestPlace) {
 }
 
 /// An import writes what is not there, and leaves what is.
-pub async fn an_import_writes_what_is_not_there_and_leaves_what_is(place: &TestPlace) {
+pub async fn an_import_writes_missing_documents_and_leaves_existing_ones(place: &TestPlace) {
     let store = place.handle();
     let mine = one(&store, edit("mine", None, "{\"a\":1}")).await.unwrap();
     let gone = one(&store, edit("gone", None, "{}")).await.unwrap();

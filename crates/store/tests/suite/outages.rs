@@ -29,7 +29,7 @@ async fn until_it_works<T, F: Future<Output = Result<T, StoreError>>>(
 }
 
 /// What was answered is there though connections are cut. `cut` cuts all that there are; returns how many.
-pub async fn what_was_answered_is_there_though_connections_are_cut(
+pub async fn acknowledged_writes_survive_lost_connections(
     place: &TestPlace,
     cut: impl Fn() -> usize,
 ) {
@@ -85,7 +85,7 @@ async fn heard(store: &Store, seq: u64) {
 }
 
 /// While the database is gone requests fail and say why, and afterwards all goes on.
-pub async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on(
+pub async fn while_the_database_is_gone_requests_fail_and_afterwards_they_succeed(
     place: &TestPlace,
     stop: impl FnOnce(),
     start: impl FnOnce(),
@@ -123,7 +123,7 @@ pub async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on
 
 /// What was acknowledged of jobs survives a failover that lost it: `back_up` keeps what a standby has, `fail_over` has that
 /// take over.
-pub async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
+pub async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
     place: &TestPlace,
     back_up: impl FnOnce(),
     fail_over: impl FnOnce(),
@@ -170,7 +170,7 @@ pub async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
 
 /// A database that says nothing fails requests after their time, and does not hold up later ones. `pause` stops what
 /// has connections to it, `resume` has that go on.
-pub async fn a_database_that_says_nothing_fails_requests_after_their_time(
+pub async fn requests_to_a_silent_database_time_out(
     place: &TestPlace,
     pause: impl FnOnce(),
     resume: impl FnOnce(),

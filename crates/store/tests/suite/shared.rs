@@ -12,7 +12,7 @@ const WRITERS: usize = 20;
 const UPDATES: u64 = 10;
 
 /// What was written is there for every handle.
-pub async fn what_was_written_is_there_for_every_handle(place: &TestPlace) {
+pub async fn a_write_is_visible_to_every_handle(place: &TestPlace) {
     let (first, second) = (place.handle(), place.handle());
     let revision = one(&first, edit("a", None, "{}")).await.unwrap();
     first.keep("a", Some("{}".to_owned())).await.unwrap();
@@ -142,8 +142,8 @@ impl Noted {
     }
 }
 
-/// Watchers hear of the writes of other handles, in their order, and of their own before these are answered.
-pub async fn watchers_hear_of_the_writes_of_other_handles_in_their_order(place: &TestPlace) {
+/// Watchers learn of the writes of other handles, in their order, and of their own before these are answered.
+pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace) {
     let noted = Arc::new(Noted::default());
     let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
     let other = place.handle();
@@ -156,7 +156,7 @@ pub async fn watchers_hear_of_the_writes_of_other_handles_in_their_order(place: 
     assert_eq!(noted.all(), pairs(&[("early", 1)]));
     let own = one(&watched, edit("own", None, "2")).await.unwrap();
     assert_eq!(noted.all(), pairs(&[("early", 1), ("own", 2)]));
-    // Both write one document in turns: an earlier write that is heard of late must not win.
+    // Both write one document in turns: an earlier write that is reported late must not win.
     let mut known = own;
     for n in 0..20 {
         let store = [&other, &watched][n % 2];

@@ -35,7 +35,7 @@ pub(crate) async fn purge_all(store: &Store) -> usize {
 }
 
 /// Deleted documents are purged after their time and no live one ever.
-pub async fn deleted_documents_are_purged_after_their_time_and_no_live_one_ever(place: &TestPlace) {
+pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlace) {
     let store = place.handle();
     let live = one(&store, edit("live", None, "{}")).await.unwrap();
     make_and_delete(&store, 250, 1).await;

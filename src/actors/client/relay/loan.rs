@@ -101,7 +101,7 @@ async fn teach(lease: &Lease, taught: &Taught) -> Result<(), PromptError> {
         let gone = || Err(lease.process.shared.gone());
         let answer = answers.recv().await.unwrap_or_else(gone)?;
         if answer.trim_ascii() != b"true" {
-            let what = "an answer that is not true to what it was taught";
+            let what = "an answer other than true to what it was taught";
             return Err(PromptError::protocol(what, &answer));
         }
     }

@@ -1,10 +1,10 @@
-//! What a relay has to see to next.
+//! The next step of a relay.
 //!
 //! SUMMARY   One look at everything that a relay waits for: the process, the client's pipes, the signals
 //!           from outside, the time at which the process goes back.
 //! PROMISES  Answers come before everything else, so that those that are there together are written
 //!           together; the end of a process comes after its last answer. Nothing is lost when nothing is
-//!           ready: whatever is looked at wakes the relay.
+//!           ready: whatever is polled wakes the relay.
 
 use std::task::{Context, Poll};
 
@@ -19,7 +19,7 @@ use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::PromptError;
 use policy::attach::{QuietLoan, give_back_at};
 
-/// What a relay has to see to next.
+/// The next step of a relay.
 pub(super) enum Event {
     Line(Bytes),
     Answer(Result<Bytes, PromptError>),
@@ -48,7 +48,7 @@ impl Relay {
                 Signal::Stop => self.stopping = true,
             }
         }
-        // What no process has is for the next service, which cannot go on with a list.
+        // What no process has is for the next service, which cannot continue with a list.
         let in_hand = if self.taught.is_portable() {
             self.sent
         } else {

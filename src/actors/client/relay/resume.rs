@@ -1,4 +1,4 @@
-//! What a service that ends tells an attached client, so that the next service goes on from there.
+//! The state that an ending service gives an attached client, so that the next service can continue.
 //!
 //! SUMMARY   [`Resume`] has what the client has taught, and what it wrote that nobody has answered. The client hands
 //!           it over with its pipes, and reads nothing in it.
@@ -46,7 +46,7 @@ impl Resume {
 }
 
 impl Relay {
-    /// Returns where the conversation stands; `None` where no other service can go on from there.
+    /// Returns the state of the conversation; `None` if no other service can continue from it.
     pub(super) fn resume(&mut self) -> Option<Resume> {
         if self.sent > 0 || self.too_long || !self.taught.is_portable() {
             return None;

@@ -1,7 +1,7 @@
-//! What a connection is sent.
+//! The output of a connection.
 //!
-//! PROMISES  Replies are written together where they come together. A client that does not take what
-//!           it is sent is cut off.
+//! PROMISES  Replies are written together where they come together. A client that does not read its
+//!           output is disconnected.
 
 use std::io;
 use std::rc::Rc;

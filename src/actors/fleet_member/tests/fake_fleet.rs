@@ -63,7 +63,7 @@ impl Tables {
         Some(Ok(()))
     }
 
-    /// To whom a document is open: at once closed to who does not reach a server of it, if another epoch does.
+    /// Which epochs may claim a document: one that does not reach its server may not, once another epoch does.
     fn standing(&self, doc: &str, epoch: Epoch) -> Standing {
         let servers = self.servers.get(doc).into_iter().flatten();
         let avoids = |one: Epoch| {

@@ -145,7 +145,7 @@ async fn all_runs_are_told_to_stop_together_when_the_service_ends() {
 }
 
 #[actix_rt::test]
-async fn jobs_end_with_a_scheduler_that_ends_without_a_word() {
+async fn jobs_end_with_a_scheduler_that_vanishes() {
     let world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
     let (jobs, job) = (world.jobs.clone(), run.job.clone());

@@ -79,7 +79,7 @@ async fn settings_are_obeyed_at_run_time() {
 }
 
 #[actix_rt::test]
-async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
+async fn a_job_is_paused_resumed_restarted_and_given_a_priority() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
     assert!(world.order("a", JobOrder::Pause).await);

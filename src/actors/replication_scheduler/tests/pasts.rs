@@ -30,7 +30,7 @@ fn owned(name: &str, earlier: Earlier) -> AddJob {
     }
 }
 
-/// A past of crashes so many seconds ago, the latest one first.
+/// A past of crashes that many seconds ago, the latest one first.
 fn crashes(seconds_ago: &[u64]) -> Earlier {
     let now = WallClock::new().now().as_micros();
     let crashed = HistoryEvent::Crashed(Arc::new(Reason::new("x", false)));
@@ -75,7 +75,7 @@ async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_not_to_start_yet_tells_when_and_starts_then() {
+async fn a_job_that_starts_later_reports_when_and_starts_then() {
     let world = World::start(|_| {}).await;
     let not_before = WallClock::new().now() + Duration::from_secs(3600);
     let history = History::default();
@@ -139,7 +139,7 @@ impl Saved {
 }
 
 #[actix_rt::test]
-async fn what_happens_to_jobs_of_owned_documents_is_saved_for_the_next_owner() {
+async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
     let saved = Saved::default();
     let world = World::saving(saved.writer()).await;
     let types = |name: &'static str, expected: &'static [&'static str]| {
@@ -157,7 +157,7 @@ async fn what_happens_to_jobs_of_owned_documents_is_saved_for_the_next_owner() {
     types("a", &["started", "added"]).await;
     run.job.do_send(Do::End(crash()));
     types("a", &["crashed", "started", "added"]).await;
-    // Paused: it says so no more, and is begun anew when somebody says so.
+    // Paused: it says so no more, and is restarted when somebody says so.
     world.order("a", JobOrder::Restart).await;
     types("a", &["started", "added"]).await;
     world.order("a", JobOrder::Pause).await;

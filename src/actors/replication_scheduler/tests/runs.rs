@@ -1,9 +1,9 @@
-//! From a job that is added to the end of its runs, and what is told of it.
+//! The life of a job, from its addition to the end of its runs, and its reports.
 
 use super::*;
 
 #[actix_rt::test]
-async fn a_job_is_started_and_tells_how_far_it_is() {
+async fn a_job_starts_and_reports_its_progress() {
     let mut world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
     run.job.do_send(Do::News(JobNews::Started(progress(1))));
@@ -24,7 +24,7 @@ async fn a_job_is_started_and_tells_how_far_it_is() {
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_done_is_gone_and_says_what_it_did() {
+async fn a_completed_job_is_removed_and_reports_what_it_did() {
     let mut world = World::start(|_| {}).await;
     let (waiter, outcome) = oneshot::channel();
     let mut order = AddJob::new(permanent("a"), id("a"));
@@ -108,7 +108,7 @@ async fn every_end_of_a_run_is_noticed_once() {
 }
 
 #[actix_rt::test]
-async fn a_job_without_a_document_that_crashes_is_gone() {
+async fn a_crashed_job_without_a_document_is_removed() {
     let world = World::start(|_| {}).await;
     let (waiter, outcome) = oneshot::channel();
     let mut order = AddJob::new(replication("a", None), id("a"));
@@ -238,7 +238,7 @@ async fn jobs_are_listed_by_id_and_by_state() {
 }
 
 #[actix_rt::test]
-async fn what_happens_is_counted() {
+async fn events_are_counted() {
     let world = World::start(|settings| settings.backoff.base = Duration::from_secs(60)).await;
     world.add_and_run("a").await.job.do_send(Do::End(crash()));
     world.history("a", &["crashed", "started", "added"]).await;
@@ -272,7 +272,7 @@ async fn what_happens_is_counted() {
 }
 
 #[actix_rt::test]
-async fn a_job_that_has_more_to_do_and_stands_still_is_stalled_until_it_comes_on() {
+async fn a_job_with_pending_changes_and_no_progress_is_stalled() {
     let world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
     assert_eq!(world.add("other").await, Ok(Added::New));
@@ -290,18 +290,18 @@ async fn a_job_that_has_more_to_do_and_stands_still_is_stalled_until_it_comes_on
     };
     assert_eq!(world.ask(GetRunTroubles).await.stalled, stalled);
     run.job.do_send(Do::News(JobNews::Progress(left(4))));
-    eventually("it comes on", || async {
+    eventually("it makes progress", || async {
         world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;
-    // One that has nothing to do stands still.
+    // One that has nothing to do makes no progress.
     run.job.do_send(Do::News(JobNews::Progress(left(0))));
     tokio::time::sleep(STALLED_AFTER * 2).await;
     assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());
 }
 
 #[actix_rt::test]
-async fn a_server_that_takes_long_to_answer_is_told_with_how_many_running_jobs_are_at_it() {
+async fn a_slow_server_is_reported_with_the_number_of_its_running_jobs() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
     let server: Arc<str> = "http://127.0.0.1:5984".into();

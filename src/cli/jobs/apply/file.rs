@@ -98,8 +98,12 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
                     entries.extend(tables.iter().filter_map(|table| reading.entry(table)));
                 }
                 (name, _) => {
-                    let what = format!("{name:?} is no list of replications");
-                    reading.mistake(line, what, "the file has sections [[replication]] alone");
+                    let what = format!("{name:?} is not a list of replications");
+                    reading.mistake(
+                        line,
+                        what,
+                        "the file can only have sections [[replication]]",
+                    );
                 }
             }
         }
@@ -136,7 +140,7 @@ impl Reading<'_> {
         let DeValue::Table(members) = table.get_ref() else {
             self.mistake(
                 line,
-                "a replication is no table".to_owned(),
+                "a replication is not a table".to_owned(),
                 "write [[replication]]",
             );
             return None;
@@ -165,7 +169,7 @@ impl Reading<'_> {
     fn made(&mut self, line: usize, mut members: Map<String, Value>) -> Option<Entry> {
         let before = self.mistakes.len();
         let Some(Value::String(name)) = members.remove("name") else {
-            let what = "the replication has no name, which is a text".to_owned();
+            let what = "the replication has no name, or it is not a text".to_owned();
             self.mistake(line, what, "add name = \"..\", the id of its document");
             return None;
         };
@@ -183,7 +187,7 @@ impl Reading<'_> {
             None => Vec::new(),
             Some(Value::String(text)) => vec![text],
             Some(value) => serde_json::from_value(value).unwrap_or_else(|_| {
-                let what = format!("{name} is no list of texts");
+                let what = format!("{name} is not a list of texts");
                 self.mistake(line, what, format!("write {name} = [\"..\", \"..\"]"));
                 Vec::new()
             }),
@@ -202,7 +206,7 @@ impl Reading<'_> {
                 except,
             },
             None if !matching.is_empty() || !except.is_empty() => {
-                let what = "match and except choose among all_dbs, which is not there".to_owned();
+                let what = "match and except choose among all_dbs, which is missing".to_owned();
                 self.mistake(line, what, "add all_dbs = \"http://..\", or leave them out");
                 Databases::None
             }

@@ -1,4 +1,4 @@
-//! What is to be done so that the service has the documents of a file: the difference, without doing it.
+//! The plan of `settee jobs apply`: the difference between a file and the service's documents.
 //!
 //! PROMISES  Documents that are not marked as made from the file are never changed or removed. Of a change only the
 //!           names of members are shown.

@@ -82,7 +82,7 @@ impl Filter {
                 StatusCode::NOT_IMPLEMENTED,
                 "not_implemented",
                 format!(
-                    "the filter {other:?} is not done here, only _doc_ids, _selector and _design"
+                    "the filter {other:?} is not supported here, only _doc_ids, _selector and _design"
                 ),
             )),
         }

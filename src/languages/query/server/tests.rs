@@ -26,7 +26,7 @@ fn error_of(server: &mut QueryServer, prompt: &Value) -> String {
 }
 
 #[test]
-fn a_definition_that_is_refused_is_told_before_the_answer_if_a_reset_asks_for_it() {
+fn a_refused_definition_is_logged_before_the_answer_if_the_reset_requests_it() {
     let mut server = server();
     assert_eq!(server.prompt(r#"["reset",{"report":true}]"#), "true");
     assert_eq!(
@@ -75,7 +75,7 @@ fn documents_are_mapped_a_column_an_index() {
 }
 
 #[test]
-fn what_is_no_definition_is_logged_and_keeps_its_column() {
+fn an_invalid_definition_is_logged_and_keeps_its_column() {
     let mut server = server();
     talks(
         &mut server,
@@ -296,7 +296,7 @@ fn an_expression_that_takes_too_long_is_an_error() {
 }
 
 #[test]
-fn what_a_server_holds_and_answers_is_bounded() {
+fn memory_and_answers_of_a_server_are_bounded() {
     let mut server = server();
     // Many indexes of one large field.
     let definition = json!(["add_fun", {"fields": {"a": "asc"}}]).to_string();

@@ -103,7 +103,7 @@ fn a_document_gets_an_id_and_then_a_job() {
 }
 
 #[test]
-fn what_cannot_be_read_is_written_as_failed_and_its_job_goes() {
+fn an_unreadable_document_is_marked_failed_and_its_job_removed() {
     let mut fixture = Fixture::default();
     let broken = || Wish::Broken {
         reason: "why".to_owned(),
@@ -143,7 +143,7 @@ fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
 }
 
 #[test]
-fn what_comes_late_changes_nothing() {
+fn late_results_change_nothing() {
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
     let late = fixture.last;
@@ -153,7 +153,7 @@ fn what_comes_late_changes_nothing() {
     assert_eq!(
         fixture.scheduled(Ok(())),
         ["remove abc"],
-        "nobody wants it any more"
+        "nobody wants it now"
     );
     assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
     assert_eq!(fixture.due(), [""; 0]);
@@ -196,7 +196,7 @@ fn a_temporary_error_is_tried_again_after_a_growing_random_time() {
 }
 
 #[test]
-fn a_document_that_cannot_start_yet_and_is_written_anew_is_tried_at_once() {
+fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
     let mut fixture = Fixture::default();
     let written = |fixture: &mut Fixture| {
         let doc = "d".to_owned();
@@ -234,7 +234,7 @@ fn a_transient_job_of_the_same_id_is_waited_for() {
 }
 
 #[test]
-fn another_documents_job_of_the_same_id_is_a_failure_for_good() {
+fn another_documents_job_of_the_same_id_is_a_permanent_failure() {
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
     fixture.identified(Ok("abc"));

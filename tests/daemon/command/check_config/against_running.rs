@@ -16,7 +16,7 @@ fn tried(service: &Service, arguments: &[&str]) -> Run {
     Run::of(output.expect("the program runs"))
 }
 
-/// Puts another text into the service's file in place of one.
+/// Replaces a text in the service's file.
 fn edit(service: &Service, from: &str, to: &str) {
     let file = service.path("settee.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -29,7 +29,7 @@ fn change(section: &str, key: &str, old: &str, new: &str, effect: &str) -> Value
 }
 
 #[test]
-fn what_a_reload_changes_what_takes_a_restart_and_what_http_overrides_is_told_and_left_as_it_is() {
+fn changes_of_a_reload_restarts_and_http_overrides_are_shown_and_nothing_is_changed() {
     let web = Web::start(CONFIG);
     let service = &web.service;
     let run = tried(service, &[]);
@@ -83,7 +83,7 @@ fn what_a_reload_changes_what_takes_a_restart_and_what_http_overrides_is_told_an
 }
 
 #[test]
-fn mistakes_of_the_files_are_told_as_those_of_the_configuration() {
+fn mistakes_in_the_files_are_reported_as_those_of_the_configuration() {
     let web = Web::start(CONFIG);
     edit(&web.service, "= 6000", "= \"soon\"");
     let run = tried(&web.service, &[]);

@@ -64,7 +64,7 @@ fn an_unknown_key_names_the_nearest_known_one() {
 }
 
 #[test]
-fn a_key_outside_of_any_section_is_told_where_it_belongs() {
+fn a_key_outside_of_any_section_is_reported_with_the_section_it_belongs_in() {
     let home = "put os_process_limit under [query_server_config]";
     refuses(
         &Fixture::toml("os_process_limit = 3\n"),
@@ -145,7 +145,7 @@ chttpd_auth.secret = 5 => a secret is text
 admins.ann = 5 => a password is text
 admins.ann = '' => the password is empty
 admins.ann = '***' => this is how a password is shown
-admins.ann = '-pbkdf2-zz,salt,10' => it is no hash as CouchDB writes them
+admins.ann = '-pbkdf2-zz,salt,10' => it is not a hash as CouchDB writes them
 admins.'a:b' = 'secret' => without colons
 server.tcp = false => "off"
 server.line_max = 10 => is too small
@@ -326,7 +326,7 @@ fn every_problem_is_reported_and_counted() {
 }
 
 #[test]
-fn commands_that_cannot_be_started_are_told_in_comments() {
+fn commands_that_cannot_be_started_are_listed_in_comments() {
     let fixture = Fixture::toml(
         "[query_servers]\nperl = \"no-such-program server\"\nlua = \"lua 'server\"\npython = \"sh 'server'\"\n",
     );
@@ -354,7 +354,7 @@ fn a_mistake_counts_even_where_a_later_layer_overrides_it() {
 }
 
 #[test]
-fn what_serve_cannot_open_is_refused_with_the_same_words() {
+fn a_file_that_serve_cannot_open_is_refused_with_the_same_words() {
     let pem =
         "[ssl]\nenable = true\nport = 0\ncert_file = \"DIR/c.pem\"\nkey_file = \"DIR/k.pem\"\n";
     let service = "[services.a]\nlanguage = \"javascript\"\nlisten = \"unix:DIR/none/a.sock\"\n";

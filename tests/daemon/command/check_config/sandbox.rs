@@ -100,7 +100,7 @@ fn a_strict_pool_without_users_for_its_cells_is_a_mistake() {
 }
 
 #[test]
-fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
+fn read_paths_that_others_cannot_read_are_a_mistake_with_a_remedy() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: cells have the user of these tests");
@@ -128,7 +128,7 @@ fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
 }
 
 #[test]
-fn the_cells_of_the_service_that_runs_are_told_beside_those_of_this_user() {
+fn the_cells_of_the_running_service_are_listed_beside_those_of_this_user() {
     let service = Service::start("[query_server_config]\nsandbox = \"standard\"\n");
     let mut command = service.client(&["check-config", "--sandbox", "-c"]);
     let run = Run::of(command.arg(service.path("settee.toml")).output().unwrap());

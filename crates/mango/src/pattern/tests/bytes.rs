@@ -196,7 +196,7 @@ fn sets_match_the_bytes_that_they_match_in_erlang() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn what_erlang_refuses_is_refused_and_the_rest_taken() {
+fn expressions_are_refused_exactly_where_erlang_refuses_them() {
     let is_taken = |expression: &&str| Pattern::new(expression).is_ok();
     let refused = [
         r"\x{}",

@@ -266,10 +266,10 @@ fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
 }
 
 #[test]
-fn what_a_leaving_daemon_has_stopped_is_anothers_within_five_seconds() {
+fn another_daemon_takes_over_within_five_seconds_what_a_leaving_one_has_stopped() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
-        // Half of them hear nothing of releases.
+        // Half of them learn nothing of releases.
         world.tells = seed % 2 == 0;
         (0..12).for_each(|n| world.add(&format!("doc-{n}")));
         (0..3).for_each(|at| world.start(at));
@@ -288,7 +288,7 @@ fn what_a_leaving_daemon_has_stopped_is_anothers_within_five_seconds() {
 }
 
 #[test]
-fn what_a_dead_daemon_had_is_anothers_within_the_bound_and_comes_back_to_its_successor() {
+fn documents_of_a_dead_daemon_are_taken_over_within_the_bound_and_return_to_its_successor() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 2);
         (0..10).for_each(|n| world.add(&format!("doc-{n}")));
@@ -374,7 +374,7 @@ fn owned_of(world: &World, server: &str) -> Vec<usize> {
 }
 
 #[test]
-fn documents_whose_server_one_daemon_cannot_reach_go_to_those_that_do_in_equal_parts_and_stay() {
+fn documents_of_a_server_that_one_daemon_cannot_reach_are_shared_equally_by_the_others_and_stay() {
     let docs: Vec<usize> = (0..12).collect();
     for seed in 1..=5 {
         let mut world = with_one_cut_off(seed, &docs);
@@ -398,7 +398,7 @@ fn documents_whose_server_one_daemon_cannot_reach_go_to_those_that_do_in_equal_p
 }
 
 #[test]
-fn a_daemon_tries_again_after_a_while_and_longer_after_each_time_that_failed() {
+fn a_daemon_retries_a_server_with_a_growing_delay() {
     let mut world = with_one_cut_off(1, &[3, 4, 5]);
     let mut tries = Vec::new();
     let begun = world.now;
@@ -425,7 +425,7 @@ fn a_daemon_tries_again_after_a_while_and_longer_after_each_time_that_failed() {
 }
 
 #[test]
-fn documents_come_back_to_a_daemon_that_had_given_them_up_when_it_alone_reaches_their_server() {
+fn a_daemon_gets_documents_back_when_it_alone_reaches_their_server() {
     for seed in 1..=5 {
         let mut world = World::new(TestRandom::with_seed(seed), 2);
         for n in [3, 4, 5, 9, 10, 11] {
@@ -453,7 +453,7 @@ fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
         let server: Server = "server-1".into();
-        // Who has none of its documents cannot know of it.
+        // A daemon with none of its documents cannot know of it.
         let before = owned_of(&world, &server);
         if before.contains(&0) {
             continue;

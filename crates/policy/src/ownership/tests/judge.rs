@@ -17,7 +17,7 @@ pub(super) struct Judge {
     last_failover: Option<Ms>,
     /// When daemons or documents came or went.
     last_change: Ms,
-    /// When daemons' reports of servers counted last: to whom documents are open.
+    /// When daemons' reports of servers counted last: which daemons may claim documents.
     last_standing: Ms,
     live: BTreeSet<usize>,
     /// Since when nothing hinders one daemon or another.

@@ -189,7 +189,7 @@ fn a_document_that_is_kept_after_its_outcome_is_found() {
 }
 
 #[test]
-fn a_daemon_that_gives_nothing_back_is_found() {
+fn a_daemon_that_releases_nothing_is_found() {
     // In some histories by its share, in others by what it does not reach.
     for by in ["FL-2", "FL-6"] {
         let is_found = |seed| {
@@ -212,7 +212,7 @@ fn a_daemon_that_keeps_what_it_cannot_reach_is_found() {
 }
 
 #[test]
-fn a_claim_of_what_was_given_up_is_found() {
+fn a_claim_of_a_document_that_was_given_up_is_found() {
     database_is_found(&["FL-7"], |mistakes| mistakes.claims_what_is_closed = true);
 }
 
@@ -236,6 +236,6 @@ fn epochs_that_a_failover_repeats_are_found() {
 }
 
 #[test]
-fn a_claim_of_what_is_under_a_lease_is_found() {
+fn a_claim_of_a_leased_document_is_found() {
     database_is_found(&["FL-1"], |mistakes| mistakes.ignores_leases = true);
 }

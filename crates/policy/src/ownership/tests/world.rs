@@ -149,7 +149,7 @@ pub(super) struct World {
     logs: BTreeMap<DocId, Log>,
     /// What is in the target of each document's replication.
     written: BTreeMap<DocId, u64>,
-    /// What happened, for who has to find out why.
+    /// What happened, for debugging.
     pub(super) story: Option<Vec<String>>,
 }
 
@@ -618,7 +618,7 @@ impl World {
         }
         match self.run_of(at, doc, number) {
             Some(run) if is_taken => (run.rev, run.checkpoint) = (rev + 1, None),
-            // Who meets another's revision ends.
+            // A run that meets another's revision ends.
             Some(_) => self.begin_again(at, doc),
             None => {}
         }

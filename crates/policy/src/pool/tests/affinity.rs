@@ -1,4 +1,4 @@
-//! The affinity wait: what it saves, whom it lets overtake, and when it ends.
+//! The affinity wait: what it saves, which waiters it lets overtake, and when it ends.
 
 use super::*;
 
@@ -140,7 +140,7 @@ fn waiter_is_not_overtaken_after_its_affinity_wait() {
 }
 
 #[test]
-fn changed_wait_is_in_force_for_those_that_wait() {
+fn changed_wait_applies_to_present_waiters() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     world.ask(3, tagged("db1", "_design/1"));
     let actions = world.limit(limits(2, 1));

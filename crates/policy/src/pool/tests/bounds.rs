@@ -1,4 +1,4 @@
-//! Bounds of tenants over all pools: who waits, who is refused, and who is served past whom.
+//! Bounds of tenants over all pools: which calls wait, are refused, or overtake others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,7 +118,7 @@ fn bound_counts_over_all_pools_and_the_oldest_request_is_served_first_whichever_
 }
 
 #[test]
-fn what_is_held_back_takes_no_room_in_a_queue() {
+fn a_held_back_request_takes_no_room_in_a_queue() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(2)
@@ -145,7 +145,7 @@ fn half_a_core(rule: TenantRule) -> TenantRule {
 }
 
 #[test]
-fn one_that_would_wait_above_the_tenants_own_queue_is_refused_at_once_whichever_pool_it_asks() {
+fn a_request_beyond_the_tenants_own_queue_is_refused_at_once_by_any_pool() {
     let busy = Some(Refusal::TenantBusy);
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
@@ -171,7 +171,7 @@ fn one_that_would_wait_above_the_tenants_own_queue_is_refused_at_once_whichever_
 }
 
 #[test]
-fn who_can_be_served_at_once_is_not_refused_for_a_full_queue_of_its_tenant() {
+fn a_request_that_can_be_served_at_once_is_not_refused_for_a_full_tenant_queue() {
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
     world.run();
@@ -183,7 +183,7 @@ fn who_can_be_served_at_once_is_not_refused_for_a_full_queue_of_its_tenant() {
 }
 
 #[test]
-fn what_waits_in_a_tenants_own_queue_takes_no_room_in_a_pools() {
+fn waiters_in_a_tenants_own_queue_take_no_room_in_a_pools() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(1)
@@ -204,7 +204,7 @@ fn what_waits_in_a_tenants_own_queue_takes_no_room_in_a_pools() {
 }
 
 #[test]
-fn other_rules_hold_at_once_and_take_nothing_away() {
+fn changed_rules_apply_at_once_and_revoke_nothing() {
     let mut world = world(named(4), [("*", rule(1, 0))]);
     world.take(1, plain(db("a")));
     let waits = [2, 3, 4].map(|client| (client, ask(&mut world, client, POOLS[0], "a")));
@@ -240,7 +240,7 @@ enum Step {
     Down(u64),
     Advance(u64),
     Set(u32, u32),
-    /// A use has cost this database so many milliseconds of processor time.
+    /// A use has cost this database that many milliseconds of processor time.
     Charge(u8, u64),
     ToDeadline,
 }

@@ -197,7 +197,7 @@ fn without_db_tag_the_knowing_process_is_chosen_and_stays_untagged() {
 }
 
 #[test]
-fn stale_processes_go_when_they_come_back() {
+fn stale_processes_stop_on_return() {
     let mut world = World::new(3, 2);
     let first = world.take(1, tagged("db", "_design/1"));
     let second = world.take(2, tagged("db", "_design/2"));

@@ -46,7 +46,7 @@ fn pool_with_a_waiter_and_no_process_gets_the_place_of_the_longest_unused_one() 
 }
 
 #[test]
-fn process_in_use_is_never_stopped_and_makes_way_when_it_comes_back() {
+fn process_in_use_is_never_stopped_and_makes_way_on_return() {
     let mut world = world_of(2, &[named(5), named(5)]);
     let leases = [1, 2].map(|client| take_of(&mut world, client, 0));
     let own = ask_pool(&mut world, 3, 0);
@@ -61,7 +61,7 @@ fn process_in_use_is_never_stopped_and_makes_way_when_it_comes_back() {
 }
 
 #[test]
-fn process_that_came_back_is_left_to_its_pool_for_a_while_and_then_goes_to_the_waiter() {
+fn returned_process_stays_with_its_pool_for_a_while_and_then_goes_to_the_waiter() {
     let mut world = world_of(1, &[named(5), named(5)]);
     let lease = take_of(&mut world, 1, 0);
     let other = ask_pool(&mut world, 2, 1);
@@ -120,7 +120,7 @@ fn one_waiter_of_another_pool_gets_one_process() {
 }
 
 #[test]
-fn process_passes_over_the_waiter_of_another_pool_once() {
+fn process_skips_the_waiter_of_another_pool_once() {
     let mut world = world_of(1, &[named(5), named(5)]);
     let lease = take_of(&mut world, 1, 0);
     let other = ask_pool(&mut world, 2, 1);
@@ -140,7 +140,7 @@ fn process_passes_over_the_waiter_of_another_pool_once() {
 }
 
 #[test]
-fn pools_that_all_want_more_have_the_same_number() {
+fn pools_that_all_want_more_get_equal_numbers() {
     let mut world = world_of(6, &[named(9), named(9), named(9)]);
     let mut leases: Vec<Lease> = (1..=6)
         .map(|client| take_of(&mut world, client, 0))
@@ -466,8 +466,8 @@ impl Crowd {
 }
 
 #[test]
-fn nobody_waits_for_ever_and_the_ceiling_is_kept() {
-    let seeds = TestRandom::for_test("nobody_waits_for_ever_and_the_ceiling_is_kept");
+fn every_waiter_is_served_and_the_ceiling_is_kept() {
+    let seeds = TestRandom::for_test("every_waiter_is_served_and_the_ceiling_is_kept");
     serve_crowds(seeds, 60);
 }
 
@@ -496,7 +496,7 @@ fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
             let goes_on = crowd.waiting.len() < 30;
             crowd.step(goes_on);
             steps += 1;
-            assert!(steps < 20_000, "{last:?} is passed over");
+            assert!(steps < 20_000, "{last:?} is skipped");
         }
         // Everybody, once there are no new requests.
         let mut steps = 0;

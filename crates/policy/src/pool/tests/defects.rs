@@ -52,7 +52,7 @@ fn process_with_an_open_list_is_not_lent_again() {
     assert_eq!(opened(&actions)[0].1, Some(waiter));
 }
 
-/// D2: others are served while one learns, and while that takes for ever.
+/// D2: others are served while one learns, and while that takes forever.
 #[test]
 fn teaching_holds_up_nobody_else() {
     let mut world = World::new(2, 2);

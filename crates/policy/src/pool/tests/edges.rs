@@ -1,4 +1,4 @@
-//! The edges: limits, deadlines, deaths, reload, shutdown, and who is told what.
+//! The edges: limits, deadlines, deaths, reload, shutdown, and who is notified.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn requests_of_clients_that_ended_get_no_answer_and_leave_no_trace() {
 }
 
 #[test]
-fn another_text_takes_the_place_of_the_old_one() {
+fn a_new_text_replaces_the_old_one() {
     let mut world = World::new(2, 2);
     let lease = world.take(1, affinity(Some("db"), "_design/1", "1-a"));
     world.give_back(lease);
@@ -172,7 +172,7 @@ fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest
     assert!(matches!(&world.last[..], [action] if is_reset(action)));
     world.give_back(lease);
     world.give_back(of_own);
-    // It knows what it was taught, and who asks for a document gets no other database's.
+    // It keeps what it was taught, and a request for a document never gets another database's.
     assert_eq!(world.status().free_tagged, 3);
     let again = world.ask(6, tagged("z", "_design/1"));
     assert!(world.lease(again, 6).is_some(), "nothing is taught again");
@@ -206,7 +206,7 @@ fn oldest_used_are_reaped_first_and_a_batch_at_a_time() {
 }
 
 #[test]
-fn lowered_limit_stops_idle_ones_now_and_held_ones_when_they_come_back() {
+fn lowered_limit_stops_idle_processes_now_and_lent_ones_on_return() {
     let mut world = World::new(4, 4);
     let tagged_one = world.take(1, tagged("db", "_design/1"));
     let held: Vec<Lease> = (2..=3).map(|client| world.take(client, None)).collect();
@@ -225,7 +225,7 @@ fn lowered_limit_stops_idle_ones_now_and_held_ones_when_they_come_back() {
 }
 
 #[test]
-fn openings_in_flight_at_a_reload_are_stale_once_born() {
+fn openings_in_flight_at_a_reload_become_stale_processes() {
     let mut world = World::new(2, 2);
     let request = world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];
@@ -317,7 +317,7 @@ fn process_that_needs_a_reset_is_lent_only_after_it_worked() {
 }
 
 #[test]
-fn dead_client_gives_back_all_it_held_each_by_its_condition() {
+fn processes_of_a_dead_client_are_taken_back_each_by_its_condition() {
     let mut world = World::new(3, 3);
     let leases: Vec<Lease> = (0..3).map(|_| world.take(1, None)).collect();
     let held: Vec<ProcId> = leases.iter().map(|lease| lease.proc).collect();

@@ -278,7 +278,7 @@ fn databases_have_processes_for_the_same_time_however_long_each_call_takes() {
 }
 
 #[test]
-fn what_is_held_now_counts_before_it_is_given_back() {
+fn a_loan_counts_before_it_is_returned() {
     let mut world = World::named(fair(4, Fairness::PerDb));
     let leases = [(1, "big"), (2, "big"), (3, "big"), (4, "small")]
         .map(|(client, name)| world.take(client, plain(db(name))));
@@ -397,7 +397,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     /// In any history the tenant served had the least of those that waited, as added up step by step.
     #[test]
-    fn whoever_is_served_had_the_least(
+    fn the_waiter_served_next_had_the_least(
         max in 1..5_u32,
         steps in prop::collection::vec(any_step(), 1..200),
     ) {
@@ -586,7 +586,7 @@ fn a_request_that_loses_its_process_is_the_next_one_again() {
 }
 
 #[test]
-fn a_request_that_loses_its_process_is_the_next_one_also_after_waiters_were_put_in_order_anew() {
+fn a_request_that_loses_its_process_is_next_also_after_waiters_were_reordered() {
     let (mut world, proc, [first, ..]) = forgetting_for_the_first_of_b();
     let old = *world.pools.settings(POOL).expect("the pool");
     for fairness in [Fairness::Fifo, Fairness::PerDb] {

@@ -93,7 +93,7 @@ fn process_is_opened_rather_than_made_to_forget_while_there_is_room() {
 }
 
 #[test]
-fn process_that_was_not_used_for_longest_forgets() {
+fn least_recently_used_process_forgets() {
     let mut world = World::with(forgetful(2, Reuse::Any));
     let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
     for lease in leases.into_iter().rev() {
@@ -185,7 +185,7 @@ fn request_whose_process_does_not_forget_is_served_by_another() {
 }
 
 #[test]
-fn process_that_forgot_for_a_client_that_is_gone_is_anybodys() {
+fn process_that_forgot_for_a_dead_client_serves_anyone() {
     for reuse in [Reuse::Any, Reuse::Database] {
         let (mut world, proc) = one_of_a(forgetful(1, reuse));
         world.ask(2, tagged("b", "_design/1"));
@@ -247,7 +247,7 @@ fn throttled_pool_serves_another_database_with_a_process_that_forgets() {
 }
 
 #[test]
-fn in_a_throttled_pool_whose_processes_cannot_forget_any_more_nobody_waits_for_that() {
+fn in_a_throttled_pool_no_waiter_waits_for_processes_that_cannot_forget() {
     let settings = PoolSettings {
         can_forget: true,
         ..named(2)
@@ -313,7 +313,7 @@ fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait()
         let request = ask(&mut world, 3, "c");
         let other = world.lease(request, 3).expect("served");
         assert_eq!(other.proc, lease.proc, "that of the other pool is in use");
-        // Who waits is taken over by the pool whose process is free first.
+        // A waiter is taken over by the pool whose process is free first.
         let waiter = ask(&mut world, 4, "d");
         assert_eq!(world.last, []);
         world.give_back(other);

@@ -107,7 +107,7 @@ fn waiter_of_a_group_is_served_by_whichever_pool_has_a_process_first() {
         world.give_back(lease);
         let served = world
             .lease(request, client)
-            .expect("whoever comes back first");
+            .expect("the first that returns");
         assert_eq!(served.proc, lease.proc);
     }
 }
@@ -123,7 +123,7 @@ fn waiter_of_one_pool_is_served_by_that_pool_alone() {
 }
 
 #[test]
-fn pool_that_is_added_serves_those_who_wait_in_its_group_at_once() {
+fn added_pool_serves_the_waiters_of_its_group_at_once() {
     let mut world = world_of(&[in_group(1)]);
     take_of(&mut world, 1, GROUP);
     let request = world.ask_of(2, GROUP);
@@ -138,7 +138,7 @@ fn pool_that_is_added_serves_those_who_wait_in_its_group_at_once() {
 }
 
 #[test]
-fn any_pool_of_a_language_serves_who_names_none() {
+fn any_pool_of_a_language_serves_a_request_that_names_none() {
     let other = PoolSettings {
         language: LanguageId(7),
         ..named(5)

@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// The settings of a named pool that is to have at most so many processes.
+/// The settings of a named pool that is to have at most that many processes.
 fn named(max: u32) -> PoolSettings {
     PoolSettings::named(LanguageId(0), limits(max, max))
 }

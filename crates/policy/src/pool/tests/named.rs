@@ -80,7 +80,7 @@ fn waiters_beyond_queue_max_are_refused_at_once_with_pool_busy() {
 }
 
 #[test]
-fn queue_max_of_zero_serves_whoever_can_be_served_at_once() {
+fn queue_max_of_zero_serves_requests_that_can_be_served_at_once() {
     let mut world = World::named(PoolSettings {
         queue_max: Some(0),
         ..named(1)
@@ -211,7 +211,7 @@ fn returning_fail_destroys_the_process_and_opens_a_fresh_one_in_its_place() {
 }
 
 #[test]
-fn return_by_somebody_who_does_not_hold_it_changes_nothing() {
+fn return_by_a_client_that_does_not_hold_it_changes_nothing() {
     let mut world = World::named(named(2));
     let lease = world.take(1, None);
     let other = Lease {

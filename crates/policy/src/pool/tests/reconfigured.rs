@@ -60,7 +60,7 @@ fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
 }
 
 #[test]
-fn queue_is_shortened_after_those_are_served_whom_the_new_limit_has_room_for() {
+fn queue_is_shortened_after_the_new_limit_has_served_its_waiters() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let waiters = [2, 3, 4, 5, 6].map(|client| world.ask(client, None));
@@ -153,7 +153,7 @@ fn pool_that_is_throttled_starts_nothing() {
 }
 
 #[test]
-fn shorter_age_is_in_force_for_those_that_live() {
+fn shorter_age_applies_to_existing_processes() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         ..named(5)
@@ -235,7 +235,7 @@ proptest! {
     /// What the list says of processes and of the queue is what happens, in pools without design
     /// documents.
     #[test]
-    fn plan_is_what_is_carried_out(
+    fn plan_matches_what_is_carried_out(
         old in any_settings(),
         new in any_settings(),
         clients in 0..12_u64,

@@ -132,7 +132,7 @@ fn soft_memory_lets_the_current_use_end_and_hard_memory_does_not() {
 }
 
 #[test]
-fn hard_memory_while_learning_answers_the_one_who_waits() {
+fn hard_memory_while_learning_answers_the_waiter() {
     let recycle = Recycle {
         memory_hard: Some(200),
         ..Recycle::default()

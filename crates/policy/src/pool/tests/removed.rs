@@ -21,7 +21,7 @@ fn busy() -> (World, Lease, ProcId, RequestId) {
 }
 
 #[test]
-fn pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
+fn gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
     let (mut world, held, idle, opening) = busy();
     let unborn = ProcId {
         pool: POOL,
@@ -116,7 +116,7 @@ fn waiters_of_a_group_are_served_by_the_pools_that_are_left() {
 }
 
 #[test]
-fn deaths_while_a_pool_is_removed_are_no_failing_starts() {
+fn deaths_while_a_pool_is_removed_are_not_failed_starts() {
     let mut world = World::named(PoolSettings {
         init_size: 2,
         min_free: 1,

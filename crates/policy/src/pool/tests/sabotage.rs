@@ -118,14 +118,14 @@ fn wrong_queue_index_is_found() {
 }
 
 #[test]
-fn wrong_count_of_what_is_held_for_a_tenant_is_found() {
+fn wrong_count_of_a_tenants_loans_is_found() {
     violates(Invariant::Pm25, |pools| {
         pools.pools[0].settings.fairness = Fairness::PerDb
     });
 }
 
 #[test]
-fn wrong_count_of_what_a_tenant_has_is_found() {
+fn wrong_count_of_a_tenants_processes_is_found() {
     violates(Invariant::Pm26, |pools| {
         let rules = TenantRules::new([("*".to_owned(), TenantRule::default())]);
         let mut out = Vec::new();
@@ -191,7 +191,7 @@ fn process_that_stops_and_is_in_use_is_found() {
 }
 
 #[test]
-fn what_is_left_after_a_shutdown_is_found() {
+fn leftovers_of_a_shutdown_are_found() {
     violates(Invariant::Pm16, |pools| pools.ledger.shutting_down = true);
 }
 
@@ -277,7 +277,7 @@ fn wrong_count_of_the_bulk_lane_is_found() {
 }
 
 #[test]
-fn waiter_whom_another_pool_of_its_group_could_serve_is_found() {
+fn waiter_that_another_pool_of_its_group_could_serve_is_found() {
     violates_named(Invariant::Pm19, |pools| {
         pools.pools[0].settings.group = Some(GroupId(2))
     });
@@ -305,7 +305,7 @@ fn process_that_ages_unseen_is_found() {
 }
 
 #[test]
-fn waiter_without_hope_in_a_throttled_pool_is_found() {
+fn waiter_that_a_throttled_pool_cannot_serve_is_found() {
     violates_named(Invariant::Pm22, |pools| {
         let pool = &mut pools.pools[1];
         let settings = pool.settings.throttle.expect("named pools have one");

@@ -45,7 +45,7 @@ fn debt(world: &World, name: &str) -> Option<Duration> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn who_is_in_debt_is_held_back_until_its_share_has_made_up_for_it_and_nobody_else_is() {
+fn a_tenant_in_debt_is_held_back_until_its_share_has_paid_it_off_and_no_other_is() {
     let mut world = half_a_core();
     let lease = world.take(1, plain(db("big")));
     charge(&mut world, "big", 30_000);
@@ -75,7 +75,7 @@ fn who_is_in_debt_is_held_back_until_its_share_has_made_up_for_it_and_nobody_els
 }
 
 #[test]
-fn who_is_out_of_debt_is_served_by_any_pool_of_its_group_whoever_it_waits_behind() {
+fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before_it() {
     let group = GroupId(1);
     let settings = PoolSettings {
         group: Some(group),
@@ -163,7 +163,7 @@ fn an_account_is_kept_while_its_tenant_has_nothing_and_forgotten_when_it_is_full
 }
 
 #[test]
-fn nothing_is_noted_of_who_has_no_share() {
+fn no_account_is_kept_for_a_tenant_without_a_share() {
     let mut world = half_a_core();
     charge(&mut world, "small", 1_000_000);
     assert_eq!(debt(&world, "small"), None);
@@ -171,7 +171,7 @@ fn nothing_is_noted_of_who_has_no_share() {
 }
 
 #[test]
-fn what_is_left_of_a_bucket_stays_under_another_share_as_far_as_that_holds_it() {
+fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
     let mut world = half_a_core();
     charge(&mut world, "big", 32_000);
     let waits = ask(&mut world, 1, "big");
@@ -197,7 +197,7 @@ fn what_is_left_of_a_bucket_stays_under_another_share_as_far_as_that_holds_it() 
 }
 
 #[test]
-fn what_was_begun_is_lent_and_a_bound_of_processes_holds_beside_the_share() {
+fn begun_openings_are_lent_and_the_process_bound_applies_beside_the_share() {
     let mut world = World::with(limits(2, 2));
     let both = TenantRule {
         processes_max: Some(1),
@@ -224,7 +224,7 @@ fn what_was_begun_is_lent_and_a_bound_of_processes_holds_beside_the_share() {
 }
 
 #[test]
-fn no_more_accounts_are_kept_than_the_bound_says_and_the_fullest_go_first() {
+fn accounts_are_bounded_and_the_fullest_are_evicted_first() {
     let mut world = World::named(named(1));
     world.on(rules([("*", share(1000))]));
     world.check_every = 5_000;

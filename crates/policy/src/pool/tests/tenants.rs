@@ -60,7 +60,7 @@ fn client_that_names_nothing_has_its_processes_for_itself() {
     assert_ne!(other.proc, first.proc);
 }
 
-/// Takes the one process of a pool, returns it, and tells whether it is reset for who has it now.
+/// Takes the one process of a pool, returns it, and tells whether it is reset for its next holder.
 fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool {
     let request = world.ask(client, affinity);
     world.run();
@@ -168,7 +168,7 @@ fn process_of_a_database_outlives_its_client() {
 }
 
 #[test]
-fn opening_whose_client_is_gone_is_anybodys() {
+fn opening_whose_client_is_gone_serves_anyone() {
     let mut world = apart(2);
     world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];

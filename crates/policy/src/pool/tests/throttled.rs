@@ -48,7 +48,7 @@ fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
 }
 
 #[test]
-fn one_failing_start_is_no_evidence_and_waiters_are_kept_for_the_first_new_try() {
+fn one_failed_start_is_no_evidence_and_waiters_are_kept_for_the_next_try() {
     let mut world = World::named(named(1));
     let first = world.ask(1, None);
     let waiter = world.ask(2, None);
@@ -77,7 +77,7 @@ fn start_that_a_signal_from_outside_ended_is_not_the_commands_failure() {
 }
 
 #[test]
-fn while_a_pool_is_throttled_whoever_has_the_time_waits_for_the_next_try() {
+fn waiters_of_a_throttled_pool_with_time_left_wait_for_the_next_try() {
     let mut world = World::named(named(5));
     let (_, actions) = fail_to_start(&mut world, 1);
     let until = warned_until(&actions).expect("throttled");
@@ -129,7 +129,7 @@ fn processes_that_end_by_themselves_before_they_have_worked_throttle_their_pool(
 }
 
 #[test]
-fn early_end_counts_also_where_its_client_had_found_the_process_broken_before() {
+fn early_end_counts_even_if_its_client_had_returned_the_process_as_broken() {
     let mut world = World::named(named(5));
     for failure in 1..=FAILURES_MIN {
         let lease = world.take(1, None);
@@ -144,7 +144,7 @@ fn early_end_counts_also_where_its_client_had_found_the_process_broken_before() 
 }
 
 #[test]
-fn no_early_end_is_of_a_process_that_lived_for_a_while_or_after_one_that_did_its_work() {
+fn an_end_is_not_early_after_a_while_or_after_work_was_done() {
     let mut world = World::named(named(5));
     for _ in 0..=FAILURES_MIN {
         assert_eq!(warned_until(&end_early(&mut world, 1, EARLY_END)), None);
@@ -178,7 +178,7 @@ fn warned_until(actions: &[PoolAction]) -> Option<Timestamp> {
 }
 
 #[test]
-fn failing_starts_are_told_to_their_takers_and_nothing_is_created_for_throttle_delay() {
+fn failed_starts_are_reported_to_their_requests_and_nothing_is_created_for_throttle_delay() {
     let mut world = World::named(named(5));
     let (request, actions) = fail_to_start(&mut world, 1);
     assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
@@ -321,7 +321,7 @@ fn existing_processes_go_on_serving_while_nothing_is_created() {
 }
 
 #[test]
-fn waiters_whom_no_process_that_is_left_can_serve_are_refused_and_do_not_spin() {
+fn waiters_that_no_remaining_process_can_serve_are_refused_and_do_not_spin() {
     let mut world = World::named(named(1));
     for _ in 1..FAILURES_MIN {
         fail_to_start_once(&mut world, 1);
@@ -354,7 +354,7 @@ fn waiters_are_refused_when_the_last_process_goes_while_nothing_is_created() {
 }
 
 #[test]
-fn process_of_another_database_is_no_hope_for_a_design_document() {
+fn process_of_another_database_cannot_serve_a_design_document() {
     let mut world = World::named(named(5));
     world.take(1, tagged("db1", "_design/1"));
     fail_to_start(&mut world, 2);
@@ -413,7 +413,7 @@ fn throttled_pool_of_a_group_leaves_its_callers_to_the_others() {
 }
 
 #[test]
-fn whole_group_that_is_throttled_tells_the_time_of_the_next_try() {
+fn fully_throttled_group_reports_the_time_of_the_next_try() {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
         ..named(1)
@@ -509,7 +509,7 @@ fn pool_that_is_exempt_is_never_under_stress() {
 }
 
 #[test]
-fn opening_that_admission_forbids_is_a_mistake_that_development_builds_stop_on() {
+fn opening_that_admission_forbids_panics_in_development_builds() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let mut out = Vec::new();

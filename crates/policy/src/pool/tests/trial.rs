@@ -46,7 +46,7 @@ pub(super) enum Step {
     LendsTaught(u32, bool),
     /// Of a database: its share in thousandths, and the length of its queue; 0 is no bound.
     Bound(&'static str, u32, u32),
-    /// A use has cost this database so many milliseconds.
+    /// A use has cost this database that many milliseconds.
     Charge(&'static str, u64),
     Shutdown,
 }

@@ -44,7 +44,7 @@ fn three_crashes() -> [HistoryEntry; 7] {
 }
 
 #[test]
-fn a_job_with_crashes_in_its_past_goes_on_with_its_back_off_and_its_count() {
+fn a_job_with_past_crashes_keeps_its_back_off_and_its_count() {
     let mut world = world_at(150);
     assert!(!started_by(
         world.on(Event::Add(with_past("a", three_crashes())))
@@ -69,7 +69,7 @@ fn a_job_with_crashes_in_its_past_goes_on_with_its_back_off_and_its_count() {
 }
 
 #[test]
-fn a_job_that_is_tried_at_once_does_not_wait_for_its_past_and_counts_its_crashes_on() {
+fn a_job_that_is_tried_at_once_skips_its_back_off_and_keeps_its_count() {
     let mut world = world_at(150);
     let past = with_past("a", three_crashes());
     let earlier = Earlier {
@@ -143,7 +143,7 @@ fn a_job_is_not_started_before_its_time_and_is_woken_then() {
 }
 
 #[test]
-fn a_job_that_is_begun_anew_has_no_past() {
+fn a_restarted_job_has_no_past() {
     let mut world = world_at(100);
     world.on(Event::Add(NewJob {
         earlier: Earlier {

@@ -130,7 +130,7 @@ fn jobs_that_stop_count_as_running_until_they_are_gone() {
 
 /// Whatever order they go in.
 #[test]
-fn the_order_in_which_jobs_go_does_not_decide_who_is_next() {
+fn the_order_in_which_jobs_end_does_not_decide_which_is_next() {
     for reversed in [false, true] {
         let mut world = World::new(RuleSet::Current, [cr(1), cr(5), c(3), c(4)]);
         world.holds = true;
@@ -144,7 +144,7 @@ fn the_order_in_which_jobs_go_does_not_decide_who_is_next() {
 }
 
 #[test]
-fn a_job_that_is_removed_while_it_stops_is_gone_for_everybody_but_its_slot() {
+fn a_job_that_is_removed_while_it_stops_keeps_only_its_slot() {
     let mut world = start_all(&["a", "b"]);
     world.configure(|settings| settings.max_jobs = 2);
     world.holds = true;
@@ -177,7 +177,7 @@ fn lose(id: &str) -> Event {
 }
 
 #[test]
-fn a_lost_job_is_told_to_stop_for_that_and_is_known_no_more() {
+fn a_lost_job_is_stopped_for_that_reason_and_forgotten() {
     let mut world = start_all(&["a", "b"]);
     world.holds = true;
     let run = world.run_of("a");
@@ -209,7 +209,7 @@ fn a_lost_job_that_waits_is_gone_without_a_stop() {
 }
 
 #[test]
-fn a_run_that_is_stopping_is_told_once_more_when_its_job_is_lost() {
+fn a_stopping_run_gets_another_stop_when_its_job_is_lost() {
     let told: [fn() -> Event; 3] = [
         || Event::Pause {
             id: "a".into(),
@@ -229,7 +229,7 @@ fn a_run_that_is_stopping_is_told_once_more_when_its_job_is_lost() {
 }
 
 #[test]
-fn a_run_whose_job_was_removed_is_told_once_more_when_that_is_lost() {
+fn a_run_of_a_removed_job_gets_another_stop_when_that_is_lost() {
     let mut world = start_all(&["a"]);
     world.holds = true;
     world.on(Event::Remove { id: "a".into() });
@@ -403,7 +403,7 @@ fn nothing_is_retried_in_a_tight_loop_whatever_is_configured() {
 }
 
 #[test]
-fn a_changed_backoff_or_threshold_holds_for_those_that_wait() {
+fn a_changed_backoff_or_threshold_applies_to_waiting_jobs() {
     let mut world = start_all(&["a", "b"]);
     world.end("a", crash("x"));
     world.advance(Duration::from_secs(10));
@@ -425,7 +425,7 @@ fn a_changed_backoff_or_threshold_holds_for_those_that_wait() {
 }
 
 #[test]
-fn jobs_that_could_not_be_started_are_no_reason_to_stop_others() {
+fn jobs_that_could_not_start_do_not_stop_others() {
     let mut world = start_all(&["a", "b", "c"]);
     world.end("a", crash("x"));
     world.on(Event::Pause {
@@ -510,7 +510,7 @@ fn a_pause_and_its_end_may_come_while_the_job_stops() {
 }
 
 #[test]
-fn a_job_that_is_begun_anew_forgets_its_failures() {
+fn a_restarted_job_forgets_its_failures() {
     let mut world = start_all(&["a"]);
     world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
     let actions = world.on(Event::Restart { id: "a".into() }).to_vec();

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached: who is asked, when, and who is tried early.
+//! Unreachable servers: which are probed, when, and which jobs are tried early.
 
 use super::super::outage::{
     PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX, UNREACHABLE_AFTER,
@@ -51,7 +51,7 @@ fn at_rest() -> Settings {
 }
 
 #[test]
-fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_later() {
+fn jobs_of_an_unreachable_server_are_retried_as_soon_as_it_answers() {
     let mut world = worn(&["a", "b"], at_rest());
     assert_eq!(
         probes(world.end("a", unreachable(SERVER, SERVER))),
@@ -80,8 +80,7 @@ fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_la
 }
 
 #[test]
-fn a_server_that_was_unreachable_is_back_when_a_run_reaches_it_although_nobody_waits_for_it_any_more()
- {
+fn an_unreachable_server_is_back_when_a_run_reaches_it_even_if_no_job_waits_for_it() {
     let back = |actions: &[ScheduleAction]| {
         let is = |action: &&ScheduleAction| matches!(action, ScheduleAction::ServerBack { .. });
         actions.iter().filter(is).count()
@@ -105,7 +104,7 @@ fn a_server_that_was_unreachable_is_back_when_a_run_reaches_it_although_nobody_w
 }
 
 #[test]
-fn a_server_that_answers_the_first_question_was_not_away_and_its_jobs_keep_their_backoff() {
+fn a_server_that_answers_the_first_probe_was_not_away_and_its_jobs_keep_their_backoff() {
     let mut world = worn(&["a"], at_rest());
     world.end("a", unreachable(SERVER, OTHER));
     world.on(probed(SERVER, true));
@@ -115,7 +114,7 @@ fn a_server_that_answers_the_first_question_was_not_away_and_its_jobs_keep_their
 }
 
 #[test]
-fn of_a_server_is_told_once_that_it_is_lost_and_once_that_it_is_back_with_the_jobs_that_wait() {
+fn the_loss_and_the_return_of_a_server_are_reported_once_with_its_waiting_jobs() {
     let told = |actions: &[ScheduleAction]| {
         let told = |action: &ScheduleAction| match action {
             ScheduleAction::ServerLost { server, jobs } => Some(format!("lost {server} {jobs}")),
@@ -141,7 +140,7 @@ fn of_a_server_is_told_once_that_it_is_lost_and_once_that_it_is_back_with_the_jo
 }
 
 #[test]
-fn a_server_that_is_lost_for_long_is_told_of_at_each_question_until_it_is_back() {
+fn a_long_lost_server_is_reported_at_each_probe_until_it_is_back() {
     let told = |actions: &[ScheduleAction]| {
         let is_it = |action: &&ScheduleAction| matches!(action, ScheduleAction::ServerUnreachable { server } if **server == *SERVER);
         actions.iter().filter(is_it).count()
@@ -195,7 +194,7 @@ fn other_crashes_keep_their_backoff_when_the_server_answers() {
 }
 
 #[test]
-fn a_job_that_was_paused_or_removed_meanwhile_is_left_alone_and_nobody_is_asked_for_it() {
+fn a_job_that_was_paused_or_removed_meanwhile_is_left_alone_and_its_server_is_not_probed() {
     let mut world = worn(&["a", "b"], at_rest());
     world.end("a", unreachable(SERVER, SERVER));
     world.end("b", unreachable(SERVER, SERVER));
@@ -245,7 +244,7 @@ fn thousands_of_jobs_are_started_one_after_another_within_ten_seconds() {
 }
 
 #[test]
-fn nobody_is_asked_by_the_rules_of_2017_or_after_the_end() {
+fn no_server_is_probed_under_the_rules_of_2017_or_after_the_end() {
     let mut world = World::new(RuleSet::First, []);
     world.on(Event::Add(new_job("a")));
     assert_eq!(probes(world.end("a", unreachable(SERVER, OTHER))), [""; 0]);

@@ -1,4 +1,4 @@
-//! Priorities and rotation: who makes room for whom.
+//! Priorities and rotation: which job makes room for which.
 
 use super::*;
 use test_support::TestRandom;
@@ -52,7 +52,7 @@ fn a_job_does_not_stop_for_one_of_a_lower_priority() {
 }
 
 #[test]
-fn what_is_too_many_is_stopped_by_priority_first_and_then_by_kind() {
+fn surplus_jobs_are_stopped_by_priority_first_and_then_by_kind() {
     for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, [cr(1), or(2), cr(3)]);
         world.on(Event::SetLevel {
@@ -74,8 +74,8 @@ fn what_is_too_many_is_stopped_by_priority_first_and_then_by_kind() {
     }
 }
 
-/// Whatever the priorities are: who is stopped makes room for none below him, and who has one priority
-/// gets his turn among them.
+/// Whatever the priorities are: a stopped job makes room for none of lower priority, and jobs of one priority
+/// take turns.
 #[test]
 fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
     let mut random = TestRandom::for_test("priorities_and_rotation");

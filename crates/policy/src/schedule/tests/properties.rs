@@ -24,7 +24,7 @@ struct Pair {
     runs: Vec<Run>,
     /// Before when jobs are not to start.
     not_before: BTreeMap<JobId, WallTime>,
-    /// What happened so far, for who has to find out why.
+    /// What happened so far, for debugging.
     events: Vec<String>,
 }
 
@@ -273,7 +273,7 @@ fn any_settings(random: &mut TestRandom) -> Settings {
 }
 
 #[test]
-fn the_core_does_what_a_model_does_that_folds_over_everything() {
+fn the_core_agrees_with_a_naive_model() {
     let mut random = TestRandom::for_test("the_core_does_what_a_model_does");
     for _ in 0..HISTORIES {
         let mut pair = Pair::new(random.fork());

@@ -96,7 +96,7 @@ fn running_time_is_charged_up_to_an_interval() {
 }
 
 #[test]
-fn what_does_not_run_is_not_charged() {
+fn only_running_jobs_are_charged() {
     let mut world = World::with(Settings::default(), [c(1), o(2)]);
     world.configure(|settings| settings.max_jobs = 0);
     world.on(Event::Cycle);
@@ -180,7 +180,7 @@ fn penalties_decay() {
 }
 
 #[test]
-fn the_penalty_of_what_runs_grows_and_then_stays() {
+fn the_penalty_of_a_running_job_grows_to_a_limit() {
     let mut world = World::with(Settings::default(), []);
     world.on(Event::Add(new_job("j1")));
     let mut cycles = |count: u32| {

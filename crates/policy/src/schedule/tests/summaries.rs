@@ -219,7 +219,7 @@ fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart
 }
 
 #[test]
-fn reasons_are_equal_in_lists_for_equal_causes() {
+fn equal_causes_have_equal_reasons_in_lists() {
     let reason = Arc::new(Reason::with_short(
         "nxdomain: http://h/a/",
         "name not found: h",

@@ -65,7 +65,7 @@ fn link_local_networks_and_own_listeners_are_denied_in_every_form() {
 }
 
 #[test]
-fn an_entry_that_names_it_by_itself_allows_what_is_denied_otherwise() {
+fn an_entry_of_its_own_allows_a_host_that_is_otherwise_denied() {
     for (allowed, address) in [
         ("*, 127.0.0.1:5995", "127.0.0.1:5995"),
         ("127.0.0.0/8:5995", "127.0.0.1:5995"),
@@ -109,7 +109,7 @@ fn only_what_is_allowed_and_not_denied_is_connected_to() {
 }
 
 #[test]
-fn a_name_that_a_proxy_looks_up_is_judged_by_itself() {
+fn a_name_that_a_proxy_resolves_is_judged_by_itself() {
     let rules = EndpointRules::parse("*.example.org,10.0.0.0/8", "bad.example.org").unwrap();
     let judged = |name, later| rules.check_name(name, 80, later).is_ok();
     assert!(judged("a.example.org", false) && judged("a.example.org", true));
@@ -118,7 +118,7 @@ fn a_name_that_a_proxy_looks_up_is_judged_by_itself() {
 }
 
 #[test]
-fn entries_that_are_none_are_named() {
+fn invalid_entries_are_named() {
     for wrong in [
         "a b",
         "*example",

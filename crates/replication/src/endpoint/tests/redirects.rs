@@ -165,7 +165,7 @@ async fn a_refusal_by_another_origin_renews_no_session() {
 }
 
 #[tokio::test]
-async fn who_is_elsewhere_cannot_send_credentials_back_to_a_path_of_their_own() {
+async fn another_server_cannot_redirect_credentials_back_to_a_path_of_its_choice() {
     let server = Server::start(|request| match &*request.line {
         "GET /db/" => {
             let host = request.header("host").unwrap_or_default().to_owned();

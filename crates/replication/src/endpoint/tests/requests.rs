@@ -59,7 +59,7 @@ async fn a_request_is_sent_with_its_query_headers_and_body() {
 }
 
 #[tokio::test]
-async fn no_header_of_a_document_says_where_a_request_ends_on_a_connection_of_all() {
+async fn no_header_of_a_document_frames_a_request_on_a_shared_connection() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     let headers = json!({"Content-Length": "40", "transfer-encoding": "chunked", "Connection": "close",
         "TE": "trailers", "Upgrade": "x", "Expect": "100-continue", "X-Own": "1"});
@@ -100,7 +100,7 @@ async fn answers_below_500_are_returned_as_they_are() {
 }
 
 #[tokio::test]
-async fn failing_answers_are_tried_again_and_then_returned_as_failures() {
+async fn failing_requests_are_retried_and_then_returned_as_failures() {
     for code in [408, 500, 502, 503, 599] {
         let server = Server::start(move |_| Answer::new(code, "{}")).await;
         let endpoint = endpoint(&server.url("bob:s3cret@"), |config, settings| {
@@ -143,7 +143,7 @@ async fn a_request_succeeds_once_the_server_is_back() {
 }
 
 #[tokio::test]
-async fn nobody_listening_and_unknown_hosts_are_told_apart() {
+async fn refused_connections_and_unknown_hosts_are_distinguished() {
     let server = Server::start(|_| Answer::new(200, "")).await;
     let url = server.url("u:s3cret@");
     drop(server);
@@ -441,7 +441,7 @@ async fn gzip_is_decoded() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_to_compress_the_changes_feed() {
+async fn the_changes_feed_is_requested_uncompressed() {
     let server = Server::start(|_| Answer::new(200, "")).await;
     let feed = Request::get("_changes").endless();
     server.endpoint().stream(feed).await.unwrap();
@@ -463,7 +463,7 @@ async fn requests_slow_down_after_429_and_succeed() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_when_to_come_again_is_not_asked_sooner() {
+async fn retry_after_is_honoured() {
     for status in [429, 503] {
         let server = Server::start(move |request| match request.nth {
             0 => Answer::with(status, &[("retry-after", "1")], ""),
@@ -534,7 +534,7 @@ async fn at_the_rate_limit_requests_fail_at_once_with_max_backoff() {
 }
 
 #[tokio::test]
-async fn only_so_many_requests_are_under_way_and_others_wait_in_order() {
+async fn requests_in_flight_are_bounded_and_others_wait_in_order() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345";
     let server = Server::start(move |request| match request.nth {
         0..3 => Answer::raw(head, Then::Hang),
@@ -612,7 +612,7 @@ async fn threads_have_connections_of_their_own_and_share_what_is_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_anything_but_a_failure_of_a_proxy_is_there() {
+async fn any_answer_but_a_proxy_failure_means_that_a_server_is_up() {
     for (status, answers) in [
         (200, true),
         (401, true),

@@ -76,7 +76,7 @@ async fn a_session_that_ended_early_is_renewed_and_the_request_sent_again() {
 }
 
 #[tokio::test]
-async fn a_fresh_session_that_is_refused_is_the_callers_to_judge() {
+async fn a_refused_fresh_session_is_left_to_the_caller() {
     let (server, newest) = with_sessions("; Max-Age=600").await;
     let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |_, _| {});
     assert_eq!(
@@ -123,7 +123,7 @@ async fn a_server_without_sessions_gets_basic_credentials() {
 }
 
 #[tokio::test]
-async fn without_credentials_nobody_asks_for_a_session() {
+async fn without_credentials_no_session_is_requested() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     server.endpoint().request(Request::get("")).await.unwrap();
     assert_eq!(server.lines(), ["GET /db/"]);

@@ -95,7 +95,7 @@ async fn is_answered(endpoint: &Endpoint) -> bool {
 }
 
 #[tokio::test]
-async fn certificates_are_looked_at_unless_that_is_turned_off() {
+async fn certificates_are_verified_unless_that_is_turned_off() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], false).await;
     let url = format!("https://localhost:{}/db/", server.port);
@@ -122,7 +122,7 @@ async fn certificates_are_looked_at_unless_that_is_turned_off() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_to_see_a_certificate_is_shown_ours() {
+async fn a_server_that_requests_a_client_certificate_gets_ours() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], true).await;
     let url = format!("https://localhost:{}/db/", server.port);

@@ -47,7 +47,7 @@ fn a_body_with_both_sides_gets_the_defaults() {
 }
 
 #[test]
-fn endpoints_that_are_none_are_refused_in_couchdbs_words() {
+fn invalid_endpoints_are_refused_in_couchdbs_words() {
     for (source, text) in [
         (json!("ABSENT"), "Missing replicator database"),
         (json!("db"), "local_endpoints_not_supported"),
@@ -90,14 +90,14 @@ fn endpoints_that_are_none_are_refused_in_couchdbs_words() {
 fn headers_are_checked_and_their_values_never_shown() {
     let source = |headers: Value| json!({"source": {"url": "http://h/d", "headers": headers}});
     assert!(refused(source(json!([]))).contains("must be a JSON object"));
-    assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is no name"));
+    assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is not a header name"));
     assert!(refused(source(json!({"a": 1}))).contains("must be a text"));
     let text = refused(source(json!({"a": "s3cret\n"})));
     assert!(!text.contains("s3cret"), "{text}");
 }
 
 #[test]
-fn auth_and_headers_that_are_no_objects_are_refused() {
+fn auth_and_headers_must_be_objects() {
     for side in ["source", "target"] {
         for name in ["auth", "headers"] {
             for value in [
@@ -117,7 +117,7 @@ fn auth_and_headers_that_are_no_objects_are_refused() {
 }
 
 #[test]
-fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
+fn a_replication_does_not_depend_on_the_configurations_defaults() {
     let of = |body: &Value, defaults: &Defaults| {
         Replication::parse(body, defaults, UserCtx::default(), None).unwrap()
     };
@@ -292,7 +292,7 @@ fn filters_are_parsed_with_their_parameters_in_order() {
 }
 
 #[test]
-fn who_runs_a_filter_is_said_beside_it() {
+fn filter_at_says_where_a_filter_runs() {
     let at = |body: Value| parse(body).map(|replication| replication.options.filter_at);
     let (source, settee) = (Ok(FilterAt::Source), Ok(FilterAt::Settee));
     let view = json!({"filter": "_view", "query_params": {"view": "d/v"}, "filter_at": "settee"});
@@ -378,7 +378,7 @@ fn the_mark_of_a_document_is_known_and_compared_and_a_call_has_none() {
 }
 
 #[test]
-fn whatever_a_body_asks_for_is_in_the_digest() {
+fn every_member_of_a_body_is_in_the_digest() {
     let bodies = [
         json!({}),
         json!({"continuous": true}),
@@ -480,7 +480,7 @@ fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
 }
 
 #[test]
-fn how_changes_are_heard_of_is_one_of_two_words() {
+fn the_option_feed_is_one_of_two_words() {
     let feed = |value: Value| parse(json!({"feed": value})).unwrap().options.tuning.feed;
     assert_eq!(feed(json!("db_updates")), Feed::DbUpdates);
     assert_eq!(feed(json!("continuous")), Feed::Continuous);

@@ -227,7 +227,7 @@ pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error
     Ok((daemon, usize::try_from(claimed).unwrap_or(0)))
 }
 
-// Which servers daemons do not reach, and which documents are closed to whom for that.
+// Servers that daemons do not reach, and the documents that they may not claim for that.
 //
 // SOURCE    policy::ownership: servers that one daemon cannot reach; its simulated database says the same.
 
@@ -254,8 +254,8 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// What is closed to whom, among the documents for which `which` holds. `told` says which rows of `unreached` count. Where
-/// none does, no document is looked at. The planner does not know how many are closed: `closed` is asked with `IN`, and not joined
+/// Which daemons may not claim which of the documents for which `which` holds. `told` says which rows of `unreached` count. Where
+/// none does, no document is checked. The planner does not know how many are closed: `closed` is asked with `IN`, and not joined
 /// to jobs, for which it would take a loop in a loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(

@@ -104,7 +104,7 @@ fn damage(random: &mut TestRandom, bytes: &mut Vec<u8>) -> String {
 }
 
 #[tokio::test]
-async fn a_damaged_file_says_what_was_written_or_is_refused_as_damaged() {
+async fn a_damaged_file_returns_what_was_written_or_is_refused_as_damaged() {
     let mut random = TestRandom::for_test("a_damaged_file_says_what_was_written");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
@@ -138,7 +138,7 @@ async fn a_damaged_file_says_what_was_written_or_is_refused_as_damaged() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_cut_to_nothing_and_one_of_another_program_are_no_stores() {
+async fn an_empty_file_and_one_of_another_program_are_not_stores() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     fs::write(&path, "").unwrap();
@@ -159,7 +159,7 @@ async fn a_file_that_was_cut_to_nothing_and_one_of_another_program_are_no_stores
 }
 
 #[tokio::test]
-async fn a_file_that_is_damaged_while_it_is_open_is_told_by_the_requests_that_meet_it() {
+async fn damage_to_an_open_file_is_reported_by_the_requests_that_meet_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::of(Some(&path));

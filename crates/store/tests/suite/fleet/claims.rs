@@ -79,8 +79,10 @@ async fn set_id(
     set.await.unwrap().remove(0)
 }
 
-/// Documents that do not ask for a replication are not claimed, and their owners hear of it with the renewal.
-pub async fn documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it(place: &TestPlace) {
+/// Documents that do not ask for a replication are not claimed, and their owners learn of it with the renewal.
+pub async fn documents_that_request_no_replication_are_not_claimed_and_owners_are_notified(
+    place: &TestPlace,
+) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     let (first, _) = enter(fleet, 1).await;
@@ -177,7 +179,7 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
 }
 
 /// A claim reads the free documents that it claims, from the index whose entries `read` counts some time after they were.
-pub async fn a_claim_reads_the_free_documents_that_it_claims_and_no_others(
+pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     place: &TestPlace,
     read: impl Fn() -> usize,
 ) {
@@ -196,7 +198,7 @@ pub async fn a_claim_reads_the_free_documents_that_it_claims_and_no_others(
     };
     let counted = tokio::time::timeout(PATIENCE, counted).await;
     counted.expect("the index of free documents is read");
-    // Both ends of a range are looked at.
+    // Both ends of a range are checked.
     assert!(read() <= CLAIMED + 2, "{} entries were read", read());
 }
 
@@ -216,7 +218,7 @@ pub async fn each_daemon_claims_in_an_order_of_its_own(place: &TestPlace) {
 }
 
 /// Epochs go when they depart, are followed, or are over and own nothing.
-pub async fn epochs_go_when_they_depart_are_followed_or_are_over_and_own_nothing(
+pub async fn epochs_that_departed_were_succeeded_or_expired_own_nothing(
     place: &TestPlace,
     end_lease: impl Fn(u64),
 ) {
@@ -270,7 +272,7 @@ pub async fn a_daemon_that_leaves_does_not_count_as_alive(place: &TestPlace) {
 }
 
 /// Of two documents that ask for the same replication one gets it.
-pub async fn of_two_documents_that_ask_for_the_same_replication_one_gets_it(place: &TestPlace) {
+pub async fn of_two_documents_with_the_same_replication_one_gets_it(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     let revs = ask(&store, &["a", "b"]).await;
@@ -374,8 +376,8 @@ pub async fn a_document_is_changed_for_its_owner_only(place: &TestPlace) {
     assert_eq!(found.body, DONE);
 }
 
-/// Daemons hear of documents that ask, of releases, and of daemons that come and go.
-pub async fn daemons_hear_when_there_may_be_something_to_claim(place: &TestPlace) {
+/// Daemons learn of documents that ask, of releases, and of daemons that come and go.
+pub async fn daemons_are_notified_when_there_may_be_something_to_claim(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let (others, other) = fleet_of(place);
     store.open().await.unwrap();

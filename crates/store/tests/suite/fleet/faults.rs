@@ -8,7 +8,7 @@ use policy::ownership::ListedDoc;
 
 /// What a renewal that is under way keeps is not claimed by others. `begin` begins one that was in time, as a
 /// transaction, `commit` commits it once the claim waits for it.
-pub async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed(
+pub async fn documents_kept_by_a_renewal_in_flight_are_not_claimed(
     place: &TestPlace,
     end_lease: impl Fn(u64),
     begin: impl FnOnce(u64),
@@ -51,7 +51,7 @@ async fn until_renewed(fleet: &dyn FleetStore, epoch: Epoch) -> Renewed {
 
 /// A renewal fails after its time where the database says nothing, and the next one needs no answer to it. `pause`
 /// stops what has connections to it, `resume` has that go on.
-pub async fn a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it(
+pub async fn a_renewal_times_out_and_does_not_delay_the_next_one(
     place: &TestPlace,
     pause: impl FnOnce(),
     resume: impl FnOnce(),

@@ -18,7 +18,7 @@ async fn said(fleet: &dyn FleetStore) -> Vec<(Epoch, Option<String>)> {
 }
 
 /// A daemon's report replaces its last one, and goes when the daemon goes.
-pub async fn a_report_stands_with_its_daemon_and_goes_with_it(place: &TestPlace) {
+pub async fn a_report_lasts_as_long_as_its_daemon(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     let (first, second) = (enter(fleet, 1).await.0, enter(fleet, 2).await.0);
@@ -40,7 +40,7 @@ pub async fn a_report_stands_with_its_daemon_and_goes_with_it(place: &TestPlace)
 }
 
 /// What a daemon said whose lease is over goes when another one begins.
-pub async fn a_report_goes_with_a_lease_that_is_over(place: &TestPlace, end_lease: impl Fn(u64)) {
+pub async fn a_report_ends_with_its_lease(place: &TestPlace, end_lease: impl Fn(u64)) {
     let (_store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     let lost = enter(fleet, 1).await.0;

@@ -11,8 +11,8 @@ fn setting(key: &str, value: Option<&str>) -> Override {
     }
 }
 
-/// A setting that one daemon makes is there for all, the last one counts, and all hear of it.
-pub async fn a_setting_that_one_daemon_makes_is_there_for_all(place: &TestPlace) {
+/// A setting that one daemon makes is there for all, the last one counts, and all learn of it.
+pub async fn a_setting_of_one_daemon_is_visible_to_all(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let (_other, other) = fleet_of(place);
     assert_eq!(other.overrides().await.unwrap(), []);
@@ -37,7 +37,7 @@ pub async fn a_setting_that_one_daemon_makes_is_there_for_all(place: &TestPlace)
 }
 
 /// Of secrets that are proposed at the same time one is everybody's.
-pub async fn of_secrets_that_are_proposed_at_the_same_time_one_is_everybodys(place: &TestPlace) {
+pub async fn of_secrets_proposed_at_the_same_time_all_daemons_get_one(place: &TestPlace) {
     let proposals = (0..6).map(|n| {
         let (store, fleet) = fleet_of(place);
         async move {

@@ -66,7 +66,7 @@ except = ["*-test", "customer-0*1"]
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn every_mistake_is_told_with_its_line_and_what_to_do() {
+fn every_mistake_is_reported_with_its_line_and_a_remedy() {
     let section = |more: &str| {
         format!(
             "[[replication]]\nname = \"x\"\nsource = \"http://a/x\"\ntarget = \"http://b/x\"\n{more}"
@@ -82,7 +82,7 @@ fn every_mistake_is_told_with_its_line_and_what_to_do() {
         (
             "a = 1\n".to_owned(),
             1,
-            "\"a\" is no list",
+            "\"a\" is not a list",
             "[[replication]]",
         ),
         (String::new(), 1, "no replication", "add a section"),
@@ -102,10 +102,10 @@ fn every_mistake_is_told_with_its_line_and_what_to_do() {
         (
             section("databases = [1]"),
             1,
-            "no list of texts",
+            "not a list of texts",
             "databases = [",
         ),
-        (section("match = \"a\""), 1, "which is not there", "all_dbs"),
+        (section("match = \"a\""), 1, "which is missing", "all_dbs"),
         (
             section("databases = [\"a\"]\nall_dbs = \"http://a\""),
             1,

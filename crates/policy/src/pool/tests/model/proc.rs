@@ -12,7 +12,7 @@ pub(super) struct ModelProc {
     pub(super) isolates_max: u32,
     pub(super) is_apart: bool,
     pub(super) last_use: Timestamp,
-    /// Who had it last, for whom, unless it was made as new since.
+    /// Its last holder and tenant, unless it was reset since.
     pub(super) left_by: Option<(ClientId, Tenant)>,
 }
 
