@@ -97,7 +97,12 @@ fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
 
 fn replication() -> Arc<Replication> {
     let body = json!({"source": "http://s.example/a", "target": "http://t.example/b"});
-    let parsed = Replication::parse(&body, &Default::default(), UserCtx::default(), None);
+    let parsed = Replication::parse(
+        &body,
+        &crate::replicator::defaults(&Default::default()),
+        UserCtx::default(),
+        None,
+    );
     Arc::new(parsed.expect("it is right"))
 }
 

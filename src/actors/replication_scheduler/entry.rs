@@ -120,7 +120,12 @@ mod tests {
     #[test]
     fn the_latest_refused_documents_are_remembered_each_once_and_not_at_any_length() {
         let body = json!({"source": "http://h/a", "target": "http://h/b"});
-        let replication = Replication::parse(&body, &Default::default(), UserCtx::default(), None);
+        let replication = Replication::parse(
+            &body,
+            &crate::replicator::defaults(&Default::default()),
+            UserCtx::default(),
+            None,
+        );
         let mut entry = JobEntry {
             id: "abc".parse().unwrap(),
             replication: Arc::new(replication.unwrap()),

@@ -63,8 +63,13 @@ async fn start(jobs: usize) -> ReplicatorApi {
             "target": format!("http://t.example/{id}"), "continuous": true,
         });
         let doc = Some(DocRef { database, id });
-        let replication =
-            Replication::parse(&body, &Default::default(), UserCtx::default(), doc).unwrap();
+        let replication = Replication::parse(
+            &body,
+            &crate::replicator::defaults(&Default::default()),
+            UserCtx::default(),
+            doc,
+        )
+        .unwrap();
         let id = format!("{number:032x}+continuous").parse().unwrap();
         let added = scheduler.send(AddJob::new(replication, id)).await;
         added.unwrap().unwrap();

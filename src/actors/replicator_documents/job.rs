@@ -155,7 +155,12 @@ mod tests {
         });
         let (database, id) = ("_replicator".to_owned(), "d".to_owned());
         let doc = Some(DocRef { database, id });
-        let parsed = Replication::parse(&body, &Default::default(), UserCtx::default(), doc);
+        let parsed = Replication::parse(
+            &body,
+            &crate::replicator::defaults(&Default::default()),
+            UserCtx::default(),
+            doc,
+        );
         Arc::new(parsed.expect("it is right"))
     }
 

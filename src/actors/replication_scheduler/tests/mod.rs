@@ -351,7 +351,13 @@ fn replication(name: &str, doc: Option<DocRef>) -> Replication {
         "continuous": true,
         "worker_processes": 20,
     });
-    Replication::parse(&body, &Default::default(), UserCtx::default(), doc).expect("it is right")
+    Replication::parse(
+        &body,
+        &crate::replicator::defaults(&Default::default()),
+        UserCtx::default(),
+        doc,
+    )
+    .expect("it is right")
 }
 
 fn doc(name: &str) -> DocRef {
