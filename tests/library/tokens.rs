@@ -112,6 +112,11 @@ const BOUND: &[(isize, &str)] = &[
         2_320,
         "losses outlive a restart, calls take the language of their pool, settee map writes CSV",
     ),
+    (
+        670,
+        "used-up watches of epoll and descriptors are named where replications and PostgreSQL connect, and the next waiter \
+         of a shorter queue has its own affinity timer",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
