@@ -126,6 +126,10 @@ impl ProcManager {
         if following.replaces {
             self.event(Event::SetThresholdTs, ctx);
         }
+        if let Some(before) = following.before {
+            // Freeing what many pools and tenants had takes long. Without a thread it is freed here.
+            drop(blocking::run("reload", move || drop(before)));
+        }
     }
 
     /// Has the next pools follow a reload when everybody else has had a turn: also those who are not the manager.

@@ -16,6 +16,7 @@
 //!           by a pool that has something to lend.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -70,7 +71,8 @@ impl TenantBound {
 /// The rules for all tenants, by name or by pattern. A pattern ends in `*`, which stands for any end of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantRules {
-    names: BTreeMap<String, TenantRule>,
+    /// Shared: there may be many, and they are passed on.
+    names: Arc<BTreeMap<String, TenantRule>>,
     /// What is before the star, the longest first.
     patterns: Vec<(String, TenantRule)>,
     /// Whether one of them has a share of processor time.
@@ -87,14 +89,15 @@ struct Bounds {
 impl TenantRules {
     /// Returns the rules that are set under these names and patterns.
     pub fn new(rules: impl IntoIterator<Item = (String, TenantRule)>) -> Self {
-        let mut all = Self::default();
+        let (mut all, mut names) = (Self::default(), BTreeMap::new());
         for (name, rule) in rules {
             all.has_shares |= rule.cpu_share > Some(0);
             match name.strip_suffix('*') {
                 Some(start) => all.patterns.push((start.to_owned(), rule)),
-                None => drop(all.names.insert(name, rule)),
+                None => drop(names.insert(name, rule)),
             }
         }
+        all.names = Arc::new(names);
         let length = |(start, _): &(String, TenantRule)| std::cmp::Reverse(start.len());
         all.patterns.sort_by_key(length);
         all
