@@ -335,7 +335,7 @@ fn outcome(reason: &ExitReason) -> Result<(), CliError> {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
         reason => Err(match watches::require(WATCHES_MIN) {
-            // A lack of resources that made the start fail, even if ended parts have freed theirs since.
+            // A lack of watches explains the failure, even though ended parts have freed theirs.
             Err(error) => CliError::no_room("the service gave up", &error),
             Ok(()) => CliError::new(
                 Exit::Internal,
