@@ -206,6 +206,7 @@ impl PoolMetrics {
         self.count().wait.observe(waited);
     }
 
+    /// Counts a returned process.
     pub fn returned(&self, kind: ReturnKind) {
         self.count().returns.one(kind);
     }

@@ -32,6 +32,7 @@ impl StderrLog {
         }
     }
 
+    /// Adds what was read.
     pub fn add(&mut self, chunk: &Bytes) {
         // Piece by piece, so that a line over the bound is cut and the next one is still seen.
         for piece in chunk.chunks(LINE_BYTES_MAX / 2) {
