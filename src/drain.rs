@@ -1,10 +1,10 @@
 //! Drain: whether this daemon takes new work.
 //!
-//! SUMMARY   A daemon is drained before its machine is serviced: it lends no process and runs no replication until that
-//!           is revoked; earlier loans may end. [`Drain`] says so to all parts.
-//! CALLED    Set by HTTP. Asked by the manager of pools for each loan; followed by services,
+//! SUMMARY   A daemon is drained before its machine is serviced: until that is undone, it lends no process and runs no
+//!           replication; earlier loans may end. All parts share one [`Drain`].
+//! CALLED    Set by HTTP. Checked by the manager of pools for each loan; followed by services,
 //!           the scheduler and the member of a fleet.
-//! LIMITS    A daemon that is started again takes work.
+//! LIMITS    A restarted daemon takes work.
 
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use policy::schedule::WallTime;
 pub(crate) struct Drain(watch::Sender<Option<WallTime>>);
 
 impl Drain {
-    /// Drains the daemon, or has it take work again. Returns false if nothing changes.
+    /// Drains the daemon, or lets it take work again. Returns `false` if nothing changes.
     pub fn set(&self, is_drained: bool) -> bool {
         self.0.send_if_modified(|since| {
             let changes = since.is_some() != is_drained;
@@ -32,12 +32,11 @@ impl Drain {
         *self.0.borrow()
     }
 
-    /// Returns whether the daemon is drained.
     pub fn is_on(&self) -> bool {
         self.since().is_some()
     }
 
-    /// Returns what changes whenever this does.
+    /// Returns a receiver of every change.
     pub fn follow(&self) -> watch::Receiver<Option<WallTime>> {
         self.0.subscribe()
     }

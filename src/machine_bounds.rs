@@ -1,10 +1,9 @@
 //! The machine's resources: memory and file descriptors.
 //!
-//! SUMMARY   [`memory`] is the machine's, or what the service may use of it; [`connections_max`] is how
-//!           many connections of a kind the limit of open files leaves room for, [`replication_connections`] how many
-//!           those of replications may be, and [`replications_max`] for how many of them that is enough.
-//! LIMITS    Of control groups, version 2 is read, and the limits of the service's own group and those
-//!           above it.
+//! SUMMARY   [`memory`] is the machine's memory, or the service's limit; [`connections_max`] is how many
+//!           connections of a kind the limit of open files allows, [`replication_connections`] how many those of
+//!           replications may be, and [`replications_max`] how many replications these are enough for.
+//! LIMITS    Only control groups of version 2 are read: the service's own and those above it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,10 @@ use rustix::process::{Resource, getrlimit};
 /// Descriptors that no connection takes: for children and the store.
 pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 
-/// Fewer connections of a kind than this would be none at all.
+/// Fewer connections of a kind than this would be useless.
 const CONNECTIONS_MIN: usize = 4;
 
-/// Taken where the machine does not say how much memory it has, in bytes.
+/// Assumed if the machine does not report its memory, in bytes.
 const MEMORY_UNKNOWN: usize = 1 << 30;
 
 /// Returns the memory that the service may use, in bytes.
@@ -63,8 +62,8 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     least
 }
 
-/// Returns how many connections of one kind (HTTP, or clients of the sockets) there may be: at most
-/// `wanted`, and half of the descriptors that are left beside those in use now and the reserve.
+/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): at most `wanted`, and
+/// half of the descriptors beyond those in use and the reserve.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     share(descriptors(), descriptors_in_use(), wanted)
 }
@@ -75,7 +74,7 @@ fn descriptors() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Returns what the connections of replications have room for, beside feeds of `replications`.
+/// Returns the maximum of connections of replications, beside the feeds of `replications`.
 pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     ConnectionsMax {
         feeds: replications,
@@ -84,13 +83,13 @@ pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     }
 }
 
-/// Returns how many replications can run that each keep a connection open, and have half as much room for others.
+/// Returns how many replications can run if each keeps a connection open, with half as many left for others.
 pub(crate) const fn replications_max(room: &ConnectionsMax) -> usize {
     room.descriptors / 3 * 2
 }
 
-/// Reads on the thread that asks, also one of actors: the kernel lists what it has in memory, and no disk is waited for. It
-/// takes about a microsecond for each descriptor; where connections are opened it is asked once in many of them.
+/// May run on an actor's thread: the kernel lists this from memory, without waiting for a disk, in about a
+/// microsecond for each descriptor. Called once for many opened connections.
 fn descriptors_in_use() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

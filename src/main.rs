@@ -1,4 +1,4 @@
-//! The settee program: the daemon with the languages that it brings along, and nothing else.
+//! The settee program: the daemon with its built-in languages, and nothing else.
 
 use std::process::ExitCode;
 

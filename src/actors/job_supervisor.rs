@@ -1,17 +1,17 @@
-//! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
+//! JobSupervisor: starts, monitors and ends the runs of jobs.
 //!
-//! SUMMARY   A run is a temporary child: whether and when a job that crashed is retried, the scheduler
-//!           decides. A run whose replication has an earlier run that is still there, of whatever
-//!           scheduler, waits for the end of that ([`LiveRuns`]).
-//! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
-//!           fails or panics, it ends, panics, or does not end in its time. All children end with the
-//!           scheduler, or with this. Of a replication there is never more than one run.
+//! SUMMARY   A run is a temporary child: the scheduler decides whether and when a crashed job is
+//!           retried. A run waits for the end of any earlier run of its replication, even under an
+//!           earlier scheduler ([`LiveRuns`]).
+//! PROMISES  One [`ChildEnded`] for each run to be started, whether its start fails or panics, or it
+//!           ends, panics or does not end in time. All children end with the scheduler, or with this
+//!           actor. A replication never has more than one run.
 //! CALLED    By the ReplicationScheduler, on whose arbiter it runs. The runs are on other threads
 //!           ([`JobThreads`]).
 //! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
-//!           restart intensity is about children that are restarted, of which there are none.
-//! LIMITS    A child that does not even end when it is killed is left behind, and counts as ended: its
-//!           slot is free, its replication is not.
+//!           restart intensity does not apply, as no child is restarted.
+//! LIMITS    A child that survives being killed is left behind, and counts as ended: its slot is free, its
+//!           replication is not.
 
 mod live;
 mod threads;
@@ -40,13 +40,13 @@ pub(crate) use threads::JobThreads;
 /// Messages that may wait for a job before senders have to wait; those of the supervisor never do.
 const MAILBOX_MESSAGES_MAX: usize = 16;
 
-/// How long a child that was killed may take to be gone.
+/// How long a killed child may take to end.
 const KILLED_MAX: Duration = Duration::from_secs(1);
 
-/// How long children may take to end when the scheduler has failed.
+/// How long children may take to end after the scheduler failed.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
 
-/// Runs an actor as a job on this thread: its life ends when nothing is left of it, and it can be killed.
+/// Runs an actor as a job on this thread. Its pid ends when nothing is left of it, and it can be killed.
 pub fn run<A>(job: A) -> RunningJob
 where
     A: Actor<Context = Context<A>> + Handler<StopJob>,
@@ -56,8 +56,8 @@ where
     running
 }
 
-/// Prepares a job; what is returned beside it begins the job on the thread that calls it. If nobody does, the job has
-/// ended. `held` is dropped when nothing else is left of it.
+/// Prepares a job. The returned closure begins it on the calling thread; dropping the closure ends the job. `held` is
+/// dropped when nothing else is left of it.
 fn prepare<A, H>(make: impl FnOnce() -> A, held: H) -> (RunningJob, impl FnOnce())
 where
     H: 'static,
@@ -70,8 +70,7 @@ where
     let (killer, registration) = AbortHandle::new_pair();
     let begin = move || {
         let life = Context::with_receiver(receiver).into_future(make());
-        // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
-        // before its pid guard is.
+        // Ends with the job, at the latest when it is killed. Its pid guard is dropped last.
         actix_rt::spawn(async move {
             let _held = held;
             if Abortable::new(life, registration).await.is_ok() {
@@ -83,36 +82,36 @@ where
     (RunningJob { pid, stop, kill }, begin)
 }
 
-/// A run. What is left of it ends with the supervisor.
+/// A run, which ends with the supervisor.
 struct Child {
     id: ReplicationId,
     name: JobName,
     job: RunningJob,
     monitor: MonitorRef,
-    /// When it is killed, or given up, once it was told to end.
+    /// When it is killed, or given up, after it was told to end.
     timer: Option<SpawnHandle>,
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // One that has ended is not harmed.
+        // Harmless if it has ended.
         (self.job.kill)();
     }
 }
 
-/// A run that starts when an earlier one is gone.
+/// A run that waits for the end of an earlier one.
 struct Waiting {
     new: NewRun,
     earlier: Pid,
     monitor: MonitorRef,
 }
 
-/// Watches over runs.
+/// Supervises runs.
 pub(crate) struct JobSupervisor {
     jobs: StartJobs,
-    /// The runs that there are, also those of supervisors before this one.
+    /// All live runs, those of earlier supervisors included.
     live: LiveRuns,
-    /// The scheduler's life: children end with it.
+    /// The scheduler's pid: children end with it.
     scheduler: Pid,
     reports: Recipient<ChildEnded>,
     children: FxHashMap<Run, Child>,
@@ -126,7 +125,7 @@ pub(crate) struct JobSupervisor {
 }
 
 impl JobSupervisor {
-    /// Makes a supervisor that starts children with `jobs` and reports to a scheduler.
+    /// Creates a supervisor that starts children with `jobs` and reports to a scheduler.
     pub fn new(
         jobs: StartJobs,
         live: LiveRuns,
@@ -149,7 +148,7 @@ impl JobSupervisor {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -158,7 +157,7 @@ impl JobSupervisor {
         self.reports.tell(ChildEnded { run, reason });
     }
 
-    /// Starts a run, now or when the earlier one of its replication is gone.
+    /// Starts a run, now or after the earlier one of its replication.
     fn start(&mut self, new: NewRun, ctx: &mut Context<Self>) {
         let run = new.number;
         if let Some(earlier) = self.live.owner(&new.id) {
@@ -177,7 +176,7 @@ impl JobSupervisor {
         let id = new.id.clone();
         let name = JobName::new(&id, &new.replication);
         let start = AssertUnwindSafe(|| (self.jobs)(new));
-        // A mistake in starting one job is that job's end and nobody else's.
+        // A panic at the start of a job ends only that job.
         let started = catch_unwind(start)
             .unwrap_or_else(|_| Err(Crash::JobDied("its start panicked".to_owned())));
         let job = match started {
@@ -197,7 +196,7 @@ impl JobSupervisor {
         self.children.insert(run, child);
     }
 
-    /// Gives up a run that waits.
+    /// Forgets a waiting run.
     fn forget_waiting(&mut self, run: Run) -> Option<Waiting> {
         let waiting = self.waiting.remove(&run)?;
         self.by_monitor.remove(&waiting.monitor);

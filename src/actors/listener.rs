@@ -1,9 +1,9 @@
 //! Listener: accepts connections and starts a client for each.
 //!
-//! SUMMARY   One Unix socket, and TCP, plain and with TLS, where they are configured. At most `max_connections` clients at a time;
-//!           more wait in the system's queue to be accepted.
-//! PROMISES  Stops accepting first, lets calls in hand finish, and ends when the last client has.
-//!           Clients end with it. An error of the system's delays the next accept and loses nobody.
+//! SUMMARY   One Unix socket, and, if configured, TCP with and without TLS. At most `max_connections` clients at a
+//!           time; more wait in the system's backlog.
+//! PROMISES  Stops accepting first, lets calls in hand finish, and ends with the last client. Clients end
+//!           with it. A system error delays the next accept and loses no connection.
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
 
 pub mod address;
@@ -38,16 +38,16 @@ use connections::Connections;
 use encryption::{DESCRIPTORS, Relay, encrypt};
 use policy::listening::{ListenBounds, Listening, MayAccept};
 
-/// What a listener needs.
+/// The parts of a listener.
 #[derive(Clone)]
 pub(crate) struct ListenerOptions {
-    /// Where it listens.
+    /// The Unix socket.
     pub socket: Rc<Bound>,
-    /// Where else, for clients that log in.
+    /// TCP, for clients that log in.
     pub tcp: Option<Rc<Bound>>,
-    /// Where else, for clients that speak TLS.
+    /// TCP with TLS.
     pub tls: Option<Rc<Bound>>,
-    /// The certificate for those.
+    /// The certificate for TLS.
     pub certificate: Arc<Certificate>,
     /// What clients are served with.
     pub services: Rc<ClientContext>,
@@ -64,11 +64,11 @@ struct Acceptors {
     tls: Option<Acceptor>,
 }
 
-/// Who has connected.
+/// A new connection.
 enum Accepted {
-    /// One who can be served.
+    /// It can be served.
     Client(Stream),
-    /// One who has yet to shake hands.
+    /// Its TLS handshake is still to be done.
     Encrypted(TcpStream),
 }
 
@@ -99,9 +99,9 @@ pub(crate) struct Listener {
     options: ListenerOptions,
     acceptors: Option<Rc<Acceptors>>,
     clients: Connections,
-    /// What else is in hand.
+    /// Connections that are not, or no longer, clients.
     listening: Listening,
-    /// How many clients the limit of open files leaves room for.
+    /// How many clients the limit of open files allows.
     room: usize,
     /// The task that waits for a connection, or for the time to try again.
     accepting: Option<SpawnHandle>,
@@ -131,7 +131,7 @@ impl Listener {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -149,7 +149,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Waits for the next connection, unless there are as many as there may be.
+    /// Waits for the next connection, unless the maximum is reached.
     fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptors) = self.acceptors.clone() else {
             return;
@@ -203,7 +203,7 @@ impl Listener {
         })));
     }
 
-    /// Has a client shake hands, then serves it.
+    /// Serves a client after its TLS handshake.
     fn shake_hands(&mut self, tcp: TcpStream, ctx: &mut Context<Self>) {
         self.listening.handshake_begun();
         let certificate = Arc::clone(&self.options.certificate);
@@ -287,7 +287,7 @@ impl Handler<Down> for Listener {
     }
 }
 
-/// Ends: no new clients, no new requests, and those in hand are let finish, or not.
+/// Ends: no new clients or requests; those in hand may finish, unless the stop is immediate.
 impl Handler<Stop> for Listener {
     type Result = ();
 

@@ -6,7 +6,7 @@
 //! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), monitors
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
-//! LIMITS    When it ends, its processes end with it, as linked ones do.
+//! LIMITS    Its processes end with it, as if linked.
 
 mod pools;
 mod processes;
@@ -68,7 +68,7 @@ const MAILBOX_MESSAGES_MAX: usize = 1024;
 /// What the ProcManager takes from the configuration.
 #[derive(Clone)]
 pub struct ManagerSettings {
-    /// The limits of every language's pool, where its section says nothing else.
+    /// The limits of every language's pool, unless its section sets others.
     pub limits: Limits,
     /// `processes_max`: most processes of all pools together; `None` is any number.
     pub processes_max: Option<u32>,
@@ -79,7 +79,7 @@ pub struct ManagerSettings {
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.
     /// Shared with the pool while that follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,
-    /// Name -> what services ask of a pool that is in no section, in lower case.
+    /// Name, in lower case -> what services ask of a pool without a section.
     pub service_terms: BTreeMap<String, ServiceTerms>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
@@ -93,7 +93,7 @@ pub struct ManagerSettings {
     pub log_lines_max: usize,
     /// Bytes of lines of a pool's processes that are logged in a minute.
     pub log_bytes_max: usize,
-    /// Whom the processes of pools may serve; none: it depends on their language.
+    /// Whom the processes of pools may serve; `None`: that depends on their language.
     pub reuse: Option<Reuse>,
     /// How many tenants may have an isolate in a process.
     pub isolates_max: u32,
@@ -105,13 +105,13 @@ pub struct ManagerSettings {
     pub languages: Registry,
     /// Those of them whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
-    /// What the configuration says of the cells of processes.
+    /// The configuration of processes' cells.
     pub cells: Cells,
 }
 
 impl ManagerSettings {
-    /// Returns who may be served by the processes of a language, where their pool's section says nothing else:
-    /// a language that keeps functions apart by itself shares its processes.
+    /// Returns whom the processes of a language may serve, unless their pool's section says otherwise: a language
+    /// that isolates functions itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.has_isolates()) {
             Reuse::Isolates
@@ -123,7 +123,6 @@ impl ManagerSettings {
         self.reuse.unwrap_or(by_language)
     }
 
-    /// Returns what holds for the pools of a language.
     pub(super) fn terms_of(&self, language: &LanguageName) -> PoolTerms {
         let language = self.languages.get(language);
         PoolTerms {
@@ -144,9 +143,9 @@ impl ManagerSettings {
 /// What the actor keeps of a client, from its first request to its end.
 #[derive(Default)]
 struct PoolClient {
-    /// Where it is notified that a process is taken from it.
+    /// Notified when a process of the client is revoked.
     revoked: Option<Recipient<ProcRevoked>>,
-    /// Who that is, for people.
+    /// Who the client is, for people.
     who: Option<Arc<Holder>>,
 }
 
@@ -175,20 +174,20 @@ pub struct ProcManager {
     openers: FxHashMap<ProcId, Opening>,
     /// Request -> who waits for it.
     requests: FxHashMap<RequestId, Waiting>,
-    /// The clients that are watched; a client's number is that of its pid.
+    /// The monitored clients; a client's number is that of its pid.
     clients: FxHashMap<ClientId, PoolClient>,
     /// Actor of a process -> the process.
     actors: FxHashMap<ActorId, ProcId>,
     next_request: u64,
     /// Empty between turns; kept for its memory.
     actions: Vec<PoolAction>,
-    /// Looks at what is due.
+    /// Fires at the next deadline.
     timer: DeadlineTimer<Timestamp>,
     /// Process -> what it does, or did last, for a tenant that has a share of processor time.
     meters: FxHashMap<ProcId, processes::Meter>,
-    /// Those that were given back and may have to rest.
+    /// Returned processes that may have to rest.
     resting: resting::Due,
-    /// What its checks of itself found.
+    /// What its self-checks found.
     findings: turn::Findings,
     /// The reload that pools are following.
     following: Option<reload::Following>,
@@ -196,13 +195,13 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// The warning that all pools together are full.
     full: RepeatLimiter,
-    /// Finds out what is not known yet of the pools' query servers.
+    /// Probes the pools' query servers.
     prober: Addr<PoolProber>,
-    /// What tells people of the pools.
+    /// Reports on the pools to people.
     reporter: Addr<PoolReporter>,
-    /// The actors beside it by name, which end with it, as it does with them.
+    /// The actors beside it, by name. They end with it, and it ends with them.
     beside: [(&'static str, Pid); 2],
-    /// Whether it lends nothing for now.
+    /// Whether lending is suspended.
     drain: Drain,
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
@@ -210,7 +209,7 @@ pub struct ProcManager {
 }
 
 impl ProcManager {
-    /// Makes a manager with one pool for each language, and starts the actors beside it. Start it on the same
+    /// Creates a manager with one pool for each language, and starts the actors beside it. Start it on the same
     /// arbiter, the pool's.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
         let (pid_guard, clock) = (PidGuard::new(), Clock::new());
@@ -270,7 +269,7 @@ impl ProcManager {
         self
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -294,7 +293,7 @@ impl ProcManager {
         if !self.shutting_down || is_left {
             return;
         }
-        // Now it has everything.
+        // It has received everything by now.
         self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);
@@ -312,7 +311,7 @@ impl ProcManager {
             .map(|(name, _)| *name)
     }
 
-    /// An actor beside it has ended: in a shutdown by order, otherwise a failure of its own.
+    /// An actor beside it has ended: as ordered in a shutdown, otherwise a failure that ends the manager too.
     fn beside_down(&mut self, name: &str, reason: &ExitReason, ctx: &mut Context<Self>) {
         if self.shutting_down {
             return self.finish_shutdown(ctx);

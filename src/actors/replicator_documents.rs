@@ -1,10 +1,10 @@
 //! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of the jobs into
 //! them.
 //!
-//! SUMMARY   Follows the updates of the store from the first one on; [`DocTable`](crate::replicator::table::DocTable)
+//! SUMMARY   Follows the updates of the store from the first; [`DocTable`](crate::replicator::table::DocTable)
 //!           decides what they mean.
-//! PROMISES  After a start every document that asks for a replication has its job again. Nothing here
-//!           waits in a turn: the store, the scheduler and sources are asked by tasks.
+//! PROMISES  After a start every document that asks for a replication has its job again. Handlers never
+//!           wait: tasks ask the store, the scheduler and sources.
 //! CALLED    By the store's updates and by the scheduler's events; asked by HTTP.
 //! SOURCE    couch_replicator_doc_processor, couch_replicator_docs, couch_multidb_changes.
 //! LIMITS    [`FETCHES_MAX`] sources are asked for the code of filters at a time.
@@ -61,7 +61,7 @@ use upkeep::keep_small;
 /// Sources that are asked for the code of filters at a time.
 const FETCHES_MAX: usize = 32;
 
-/// How long it may take to find out an id.
+/// How long computing an id may take.
 const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 
 /// What the actor works with.
@@ -69,7 +69,7 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
-    /// What several daemons share of it; none where one has it to itself, and owns every document.
+    /// What several daemons share of it; `None` if this one has it to itself, and owns every document.
     pub fleet: Option<Arc<dyn FleetStore>>,
     /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
@@ -94,11 +94,11 @@ pub(crate) struct ReplicatorDocuments {
     pid_guard: PidGuard,
 }
 
-/// The scheduler was started again and knows of no job: every document is read again.
+/// The scheduler was restarted and knows no job: read every document again.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct BeginAnew {
-    /// The new one, which may not have its name yet.
+    /// The new scheduler, which may not be registered yet.
     pub scheduler: Addr<ReplicationScheduler>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct BeginAnew {
 #[rtype(result = "()")]
 struct Updated(Vec<Document>);
 
-/// Something that takes time, and returns what came of it.
+/// Work in progress, which returns its results.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
 /// A result, and the work that ended with it.
@@ -119,7 +119,7 @@ struct StepEnd {
 impl ReplicatorDocuments {
     /// Creates the actor, which has read nothing yet; its supervisor already monitors it.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
-        // Those of the one before it, whose tasks ended with it.
+        // A predecessor's, whose tasks ended with it.
         options.database.states().lock().forget_rows();
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
@@ -145,7 +145,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// What is known of documents; to be given back with the statement.
+    /// Locks what is known of documents; do not hold it longer than a statement.
     fn table(&self) -> Locked<'_> {
         self.options.database.states().lock()
     }
@@ -223,25 +223,25 @@ impl ReplicatorDocuments {
                     actor.add_later(jobs, ctx);
                 });
             }
-            // `take` has seen to these.
+            // Handled by `take`.
             RowAction::Identify { .. }
             | RowAction::Schedule { .. }
             | RowAction::RemoveJob { .. } => {}
         }
     }
 
-    /// Computes an id that takes no request.
+    /// Computes an id that needs no request.
     fn identify(&self, replication: &Replication) -> Option<ReplicationId> {
         let identity = self.options.identity.known()?;
         let has_code = matches!(replication.options.filter, Filter::Function { .. });
         (!has_code).then(|| replication_id(replication, &identity, None))
     }
 
-    /// Computes an id with what the source says.
+    /// Computes an id that needs code from the source.
     fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> UnderWay {
         let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
         Box::pin(async move {
-            // The wait for a turn is not the source's.
+            // Waiting for a turn does not count as the source's time.
             let _turn = fetches.acquire().await;
             let work = identify(&options, &replication);
             let timed = actix_rt::time::timeout(IDENTIFY_MAX, work).await;
@@ -263,7 +263,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Begins to add a job; none if the document may no longer be acted upon.
+    /// Begins to add a job; `None` if the document may no longer be acted upon.
     fn begin_add(
         &self,
         doc: String,
@@ -317,7 +317,7 @@ impl ReplicatorDocuments {
         ctx.spawn(done);
     }
 
-    /// Takes in what came of something that took time.
+    /// Handles the results of finished work.
     fn done(&mut self, done: Vec<StepEnd>, ctx: &mut Context<Self>) {
         for StepEnd { event, work } in done {
             if let Some(event) = event {
@@ -328,7 +328,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// A version of a document was read.
+    /// Handles a version of a document that was read.
     fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<ToAdd> {
         let is_acted_upon = self.is_to_be_acted_upon(&document);
         let reading = {
@@ -417,7 +417,7 @@ impl ReplicatorDocuments {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
             if let Ok(Some(_)) = store.kept(&doc).await {
-                // What is kept of a document that is gone does no harm.
+                // Harmless: the document is gone.
                 drop(store.keep(&doc, None).await);
             }
         }));
@@ -481,7 +481,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         if !self.is_current(&doc, &replication) {
             return;
         }
-        // The document is not given back before its outcome is written.
+        // The document is released only after its outcome is written.
         let work = self.begin_work(&doc);
         let outcome = match what {
             Happening::Triggered => Outcome::Triggered { id: id.to_string() },

@@ -1,12 +1,11 @@
 //! Service: a socket with a pool behind it; each connection is lent one process.
 //!
-//! SUMMARY   Accepts a connection when admission says that a process is, or can be, there for it, and
-//!           starts a client that is lent one for as long as the connection lasts.
+//! SUMMARY   Accepts a connection when admission says that a process is or can be available, and starts
+//!           a client that is lent one for as long as the connection lasts.
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
-//!           pool. What is not accepted waits in the system's queue, and is served later without
-//!           loss. When the service goes, its socket goes last, and those
-//!           who still wait to be accepted learn why ([`leaving`]), unless the program ends and somebody
-//!           else keeps the socket.
+//!           pool. Other connections wait in the system's backlog, and are served later without
+//!           loss. A removed service closes its socket last, and connections still waiting learn why
+//!           ([`leaving`]), unless the program ends and a service manager keeps the socket.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
 
@@ -37,7 +36,7 @@ use accept::Entrance;
 use queue_place::QueuePlace;
 use socket::ServiceSocket;
 
-/// What a service needs.
+/// The parts of a service.
 #[derive(Clone)]
 pub(crate) struct ServiceOptions {
     /// Its name.
@@ -54,12 +53,12 @@ pub(crate) struct ServiceOptions {
     pub log: Logger,
 }
 
-/// Changes the settings of a service that runs; connections that are there keep theirs.
+/// Changes the settings of a running service; existing connections keep theirs.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
-/// Returns what is shown of where a service is.
+/// Returns where a service listens, as shown to people.
 fn place(options: &ServiceOptions) -> ServicePlace {
     ServicePlace {
         listen: options.socket.shown().to_owned(),
@@ -109,12 +108,12 @@ impl Service {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Waits for the next connection that may be let in, instead of what it waited for before.
+    /// Waits for the next connection that may be accepted, replacing an earlier wait.
     fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
@@ -151,7 +150,7 @@ impl Service {
             prompt_timeout: unless_zero(settings.prompt_timeout),
             client_timeout: unless_zero(client_timeout),
             session_timeout: unless_zero(settings.session_timeout),
-            // One with a place in the queue has claimed before.
+            // A connection with a place in the queue has its claim already.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,
             end: EndCount::new(Arc::clone(self.state.metrics())),
@@ -170,7 +169,7 @@ impl Service {
         self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Tells those who connect from now on that the address is left.
+    /// Tells later connections that the service leaves this address.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;
@@ -180,7 +179,7 @@ impl Service {
         ctx.spawn(turn_away.into_actor(self));
     }
 
-    /// Ends once no connection is left. With it goes its hold on the socket, the last of all.
+    /// Ends once no connection is left, and releases the socket last.
     fn finish_removal(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.connections.is_empty() {
             leaving::dismiss_waiting(&self.options.socket);
@@ -232,8 +231,8 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
-/// Takes the service out of operation: no more connections are accepted, those that are there finish
-/// what is in hand or are cut, their processes go back; the socket is closed last. Safe to repeat.
+/// Ends the service: accepts no more connections; existing ones finish what is in hand or are cut, and
+/// return their processes; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();
 

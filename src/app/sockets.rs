@@ -1,6 +1,6 @@
 //! Every socket that the service listens on.
 //!
-//! SUMMARY   [`Sockets::bind`] takes each that the program was started with, and binds the others.
+//! SUMMARY   [`Sockets::bind`] takes the sockets that were passed to the program, and binds the others.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(super) struct Sockets {
     addresses: Addresses,
 }
 
-/// Where the service is found, with the ports that it has got.
+/// The service's addresses, with their actual ports.
 #[derive(Clone)]
 pub(super) struct Addresses {
     pub socket: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct Addresses {
 }
 
 impl Sockets {
-    /// Binds all that the configuration names. Says in the log which of those that were passed it does not use.
+    /// Binds all sockets of the configuration. Logs passed sockets that it does not use.
     ///
     /// # Errors
     /// One of them is not available; nothing is left of the others.
@@ -90,12 +90,11 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Returns where the service is found.
     pub fn addresses(&self) -> Addresses {
         self.addresses.clone()
     }
 
-    /// Returns all addresses of TCP but those of services.
+    /// Returns all TCP addresses except those of services.
     pub fn bound(&self) -> impl Iterator<Item = SocketAddr> {
         let Addresses {
             tcp,
@@ -112,7 +111,7 @@ fn address(bound: &Option<Rc<Bound>>) -> Option<SocketAddr> {
     bound.as_ref()?.tcp_address()
 }
 
-/// Takes an address, if there is one to be taken, or the socket that was passed for it.
+/// Binds an address, if there is one, or takes the socket passed for it.
 fn bind(
     inherited: &Inherited,
     key: &'static str,

@@ -1,11 +1,11 @@
 //! Who may do what: logins by password and by session, for HTTP and for clients on TCP.
 //!
 //! SUMMARY   [`Authority`] knows the admins and users of the configuration in force. A login costs a slow hash
-//!           on a thread of its own, a repeated one a look into a small cache.
-//! PROMISES  A wrong name costs what a wrong password costs, whichever names there are. At most
-//!           [`CHECKS_MAX`] hashes at a time and [`WAITING_MAX`] waiting, of one address
+//!           on a thread of its own, a repeated one a lookup in a small cache.
+//! PROMISES  A wrong name takes as long as a wrong password, whichever names exist. At most
+//!           [`CHECKS_MAX`] hashes run and [`WAITING_MAX`] wait, of one address
 //!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: no
-//!           other login is delayed. A changed password ends what was remembered of the old one.
+//!           other login is delayed. A changed password invalidates the cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
@@ -36,7 +36,7 @@ use rights::Rights;
 use token::Tokens;
 use waiting::{Waiting, WaitingPlace};
 
-/// Passwords that are checked at a time.
+/// Passwords checked at a time.
 const CHECKS_MAX: usize = 2;
 
 /// Logins that wait for their check; more are refused.
@@ -48,28 +48,28 @@ const WAITING_OF_ADDRESS_MAX: usize = 32;
 /// How long a correct password need not be checked again.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Correct passwords that are remembered.
+/// Correct passwords remembered.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Failed logins in a row, from one address in one name, after which it has to wait.
+/// Failed logins in a row, of one name from one address, that lock it out.
 const FAILURES_MAX: u32 = 20;
 
-/// How long it then has to wait; also how long a failure counts.
+/// How long a lockout lasts, and how long a failure counts.
 const LOCKOUT: Duration = Duration::from_secs(60);
 
-/// Names and addresses whose failures are counted; beyond, the oldest are forgotten.
+/// Names and addresses whose failures are counted; beyond, those with the fewest failures are forgotten.
 const FAILURES_REMEMBERED_MAX: usize = 4096;
 
-/// Why somebody is not let in.
+/// Why a login is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
     /// There is no user of this name and password.
     #[error("Name or password is incorrect.")]
     Incorrect,
-    /// It was wrong too often.
+    /// There were too many failed logins in a row.
     #[error("too many failed logins: wait a minute before the next one")]
     LockedOut,
-    /// Too many try at the same time.
+    /// Too many log in at the same time.
     #[error("too many logins are being checked: try again later")]
     Busy,
     /// The system has no room for the thread that checks a password.
@@ -77,11 +77,11 @@ pub enum LoginError {
     NoThread,
 }
 
-/// Whose failures are counted together: the keyed hash of a name as it was given, known or not, and
-/// where it came from.
+/// Identifies whose failures are counted together: the keyed hash of a name as given, known or not, and of the
+/// client's address.
 type Suspect = [u8; 32];
 
-/// Lets users in. Shared by all threads.
+/// Authenticates users. Shared by all threads.
 pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
     checks: Arc<Semaphore>,
@@ -89,7 +89,7 @@ pub struct Authority {
     /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<Suspect, (u32, Instant)>>,
-    /// What makes each failure cost the same.
+    /// Makes every failure take the same time.
     decoy: Decoy,
     ended: Mutex<EndedSessions>,
     tokens: Mutex<Tokens>,
@@ -99,7 +99,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority that follows the configuration.
+    /// Creates an authority that follows the configuration.
     pub fn new(config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             config,
@@ -115,12 +115,12 @@ impl Authority {
         }
     }
 
-    /// Returns whether nobody has to log in over HTTP, and everybody there is an administrator.
+    /// Returns whether HTTP needs no login and every client there is an administrator.
     pub fn is_open(&self) -> bool {
         self.config.borrow().server.open
     }
 
-    /// Returns what a user may do; one who is not there, nothing.
+    /// Returns a user's rights; an unknown user has none.
     pub(crate) fn rights(&self, name: &str) -> Rights {
         let config = self.config.borrow();
         match config.users.get(name) {
@@ -130,7 +130,6 @@ impl Authority {
         }
     }
 
-    /// Returns whether there is a user of this name.
     pub(crate) fn knows(&self, name: &str) -> bool {
         let config = self.config.borrow();
         config.admins.contains_key(name) || config.users.contains_key(name)
@@ -170,7 +169,7 @@ impl Authority {
                 .acquire_owned()
                 .await
                 .map_err(|_| LoginError::Busy)?;
-            // Others may have failed, or have got it right, in the meantime.
+            // Other logins may have failed or succeeded meanwhile.
             if memory.is_some_and(|memory| self.is_remembered(&memory)) {
                 return Ok(());
             }
@@ -192,7 +191,7 @@ impl Authority {
         }
     }
 
-    /// Compares, and does so much more where the password is wrong that each failure costs the same.
+    /// Checks a password; a wrong one costs so much more work that every failure takes the same time.
     async fn check(
         &self,
         hash: Option<PasswordHash>,
@@ -202,7 +201,7 @@ impl Authority {
         let config = Arc::clone(&self.config.borrow());
         let decoy = self.decoy.clone();
         let checked = blocking::run("password", move || {
-            // Held to the end of the work, also when the client has gone.
+            // Held to the end of the work, even if the client has gone.
             let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {
@@ -218,7 +217,7 @@ impl Authority {
         checked.await.map_err(|_| LoginError::NoThread)
     }
 
-    /// A name may be as long as a request: what is kept of it is not.
+    /// A hash, because a name may be as long as a request.
     fn suspect(&self, name: &str, from: Option<IpAddr>) -> Suspect {
         let mut mac = keyed(&self.cache_key);
         mac.update(format!("{from:?} {name}").as_bytes());
@@ -288,7 +287,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("auth: a key of any length will do")
 }
 
-/// What is locked is changed in single steps: a panic elsewhere leaves it whole.
+/// Ignores poisoning: locked values change in single steps, so a panic leaves them whole.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

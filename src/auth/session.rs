@@ -1,12 +1,12 @@
-//! Sessions: what is in the cookie `AuthSession`.
+//! Sessions: the content of the cookie `AuthSession`.
 //!
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
 //!           seconds and the session's random number, signed with the secret and the salt of the
 //!           admin's password.
-//! PROMISES  Only sessions that were logged out are kept in memory. A session ends when it is logged out,
-//!           with its time, with the secret, with the password, and with the admin.
+//! PROMISES  Only sessions that were logged out are kept in memory. A session ends by logout, by timeout,
+//!           and when the secret, the password or the admin changes.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
-//! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie counts after its session was logged out.
+//! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie stays valid after its session was logged out.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,19 +23,19 @@ pub const COOKIE: &str = "AuthSession";
 /// Longest cookie that is read, in bytes.
 const COOKIE_BYTES_MAX: usize = 1024;
 
-/// A session that counts.
+/// A valid session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The admin.
     pub name: String,
-    /// Whether a tenth of its time has passed, so that it should be issued anew.
+    /// Whether a tenth of its time has passed, so its cookie should be renewed.
     pub needs_renewal: bool,
     /// The same in all its cookies.
     id: SessionId,
 }
 
 impl Authority {
-    /// Begins a session for somebody who has logged in; returns its cookie.
+    /// Begins a session after a login; returns its cookie.
     pub fn begin(&self, name: &str) -> Option<String> {
         self.issue_at(name, random(), SystemTime::now())
     }
@@ -47,7 +47,7 @@ impl Authority {
         (!has_ended).then(|| self.issue_at(&session.name, session.id, now))?
     }
 
-    /// Ends a session: no cookie of it counts from now on.
+    /// Ends a session: all its cookies become invalid.
     pub fn end(&self, session: &Session) {
         let timeout = self.config.borrow().chttpd_auth.timeout.as_secs();
         let now = seconds(SystemTime::now());

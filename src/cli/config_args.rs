@@ -26,7 +26,7 @@ impl ConfigArgs {
         Ok(config::load(&self.sources(languages))?)
     }
 
-    /// Returns everything that the configuration is made of, to be read now and again.
+    /// Returns the sources of the configuration, to be read now and on each reload.
     pub fn sources(&self, languages: &Registry) -> Sources {
         Sources {
             files: self.files.clone(),

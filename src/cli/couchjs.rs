@@ -1,8 +1,8 @@
 //! `settee couchjs`: the built-in JavaScript query server on standard input and output.
 //!
 //! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of
-//!           that name. Reads the options of both of CouchDB's servers, so that every start command
-//!           found in the field works; scripts and unknown options are ignored.
+//!           that name. Accepts the options of both of CouchDB's servers, so that existing start commands
+//!           work; scripts and unknown options are ignored.
 //! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`;
 //!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always
 //!           on.
@@ -21,23 +21,21 @@ use crate::config::{SandboxMode, nearest};
 use child::cell::own::{self, MissingLayer, OwnCell};
 use child::parent_death;
 
-/// Less memory than this does not hold the standard objects of the functions of one view.
+/// The least memory limit, in bytes: less does not hold the standard objects of one view's functions.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
-/// The option that says how long an answer may be.
 const LINE_MAX: &str = "--line-max";
 
-/// The option that says which cell the server puts itself into.
 const SANDBOX: &str = "--sandbox";
 
-/// Shorter lines have no room for the errors that say so.
+/// The least [`LINE_MAX`]: the error about a line that is too long must fit.
 const LINE_BYTES_MIN: usize = 4096;
 
-/// What turns isolates on, both set by the service.
+/// Environment variables that turn isolates on, both set by the service.
 const ISOLATES_MAX: &str = "SETTEE_ISOLATES_MAX";
 const TENANT_NONCE: &str = "SETTEE_TENANT_NONCE";
 
-/// The exit status for options that make no sense: `couchjs`'s own.
+/// The exit status for invalid options, as in CouchDB's `couchjs`.
 const BAD_OPTION_STATUS: u8 = 2;
 
 /// The exit status when input or output fails (EX_IOERR).
@@ -110,8 +108,8 @@ impl Default for Serve {
     }
 }
 
-/// What clap knows of the subcommand, for its help and for completions: the options themselves are
-/// more forgiving than clap can be, and are read here.
+/// The subcommand as clap knows it, for help and completions. Its options are parsed here, more leniently than
+/// clap can.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Options: settee couchjs -h
@@ -186,7 +184,7 @@ fn serve(request: &Serve, tenancy: Option<Tenancy>) -> io::Result<u8> {
     // Idle isolates may hold as much as the one that runs.
     let idle_bytes = tenancy.as_ref().map_or(0, |_| limit_bytes);
     couchjs::limit_process(limit_bytes.saturating_add(idle_bytes));
-    // The streams of the standard library buffer lines of their own.
+    // The standard library's own streams would buffer lines.
     let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
     let open = || {
         let (input, output) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
@@ -202,7 +200,7 @@ fn serve(request: &Serve, tenancy: Option<Tenancy>) -> io::Result<u8> {
     couchjs::run(request.options, tenancy, status, input, output, ready)
 }
 
-/// What the values of [`ISOLATES_MAX`] and [`TENANT_NONCE`] turn on; nothing if one is missing.
+/// Reads the values of [`ISOLATES_MAX`] and [`TENANT_NONCE`]; `None` if one is missing.
 fn tenancy(variables: [Option<String>; 2]) -> Result<Option<Tenancy>, String> {
     let [Some(isolates_max), Some(nonce)] = variables else {
         return Ok(None);
@@ -260,7 +258,7 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
     Ok(Request::Serve(serve))
 }
 
-/// Refuses an option that was meant to be one of ours; what else `couchjs` may take is ignored.
+/// Refuses a misspelt option of ours; other unknown options are ignored.
 fn check_slip(option: &str) -> Result<(), String> {
     let ours = [
         LINE_MAX,
@@ -279,7 +277,7 @@ fn check_slip(option: &str) -> Result<(), String> {
     })
 }
 
-/// Reads a number of bytes; `what` it limits is named where it is too small or none.
+/// Parses a number of bytes; an error names `what` it limits.
 fn bytes(name: &str, value: &str, what: &str, least: usize) -> Result<usize, String> {
     let bytes = value.trim().parse().ok().filter(|bytes| *bytes >= least);
     bytes.ok_or_else(|| {

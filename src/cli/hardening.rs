@@ -1,11 +1,11 @@
 //! Protects the program's secrets from other users and processes of the machine.
 //!
 //! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may hold
-//!           passwords, from the environment; [`harden`] closes the process to everybody but root.
-//! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. Of a hardened process
-//!           no other process of the same user reads the memory or the environment, or traces it; it
-//!           leaves no core dump; neither it nor a child gains privileges by starting a program.
-//! CALLED    By [`super::main`], before there is another thread.
+//!           passwords, from the environment; [`harden`] closes the process to all but root.
+//! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. No other process of the
+//!           same user can read a hardened process's memory or environment, or trace it; it leaves no
+//!           core dump; neither it nor a child gains privileges by starting a program.
+//! CALLED    By [`super::main`], before it starts another thread.
 //! LIMITS    Root may read everything. Arguments stay visible to all users.
 
 #![allow(unsafe_code, reason = "the environment as the system has laid it out")]
@@ -28,7 +28,7 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Takes secrets out of the environment. [`Surroundings::of_process`] goes on to return all variables,
+/// Takes secrets out of the environment. [`Surroundings::of_process`] still returns all variables,
 /// so a reload finds the same configuration. Does nothing in a program that has threads already.
 pub(super) fn take_secrets() {
     let surroundings = Surroundings::of_process();
@@ -62,7 +62,7 @@ fn is_secret(name: &OsStr) -> bool {
     })
 }
 
-/// Returns where the variables are: also a second one of the same name, which nobody else sees.
+/// Returns the places of the variables, including a second one of the same name, which other code never sees.
 ///
 /// # Safety
 /// Nobody changes the environment meanwhile.
@@ -83,7 +83,7 @@ unsafe fn secret_entries() -> Vec<*mut c_char> {
     found
 }
 
-/// Overwrites a text with zeros. Removing a variable leaves its text where it was, and the system shows
+/// Overwrites a text with zeros. Removing a variable leaves its text in place, and the system shows
 /// that place as the environment.
 ///
 /// # Safety
@@ -107,7 +107,7 @@ pub(super) fn harden() -> io::Result<()> {
         maximum: Some(0),
     };
     setrlimit(Resource::Core, none)?;
-    // Counts for this thread and for all that it starts.
+    // Applies to this thread and all that it starts.
     Ok(set_no_new_privs(true)?)
 }
 

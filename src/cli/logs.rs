@@ -1,7 +1,7 @@
 //! `settee logs`: what functions of a database log, and the errors that they end with.
 //!
-//! SUMMARY   Asks the service for the lines after the last one that it got, and prints them; with `--follow` again and
-//!           again until interrupted.
+//! SUMMARY   Prints the lines after the last one that it got from the service; with `--follow`, polls until
+//!           interrupted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::service_socket::{Service, SocketArgs, block_on};
 use crate::client::{path, with_query};
 use json::shown::is_unprintable;
 
-/// How often is asked with `--follow`.
+/// Poll interval of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of `settee logs`.
@@ -120,7 +120,7 @@ impl Line {
                 format!("{} {} {place}: {name}{message}", self.time, self.kind)
             }
         };
-        // A function's line is one line here, whatever is in it.
+        // A function's line stays one line, whatever characters it has.
         text.replace(is_unprintable, " ")
     }
 }

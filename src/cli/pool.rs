@@ -1,10 +1,9 @@
 //! `settee pool`: manages the pools of the running service.
 //!
-//! SUMMARY   One request for each subcommand; what changed is printed, one change
-//!           a line, or as the service sends it.
+//! SUMMARY   One request for each subcommand; prints the changes, one a line, or as the service sends
+//!           them.
 //! PROMISES  No option carries a command: a pool names a language of the service's configuration.
-//! LIMITS    What is changed so lives until the service is restarted; what is to stay belongs in
-//!           `[pools.NAME]`.
+//! LIMITS    Changes last until the service is restarted; permanent ones belong in `[pools.NAME]`.
 
 use std::path::Path;
 
@@ -118,7 +117,7 @@ struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// Returns where a pool is ordered to change.
+    /// Returns the path of an order to change a pool.
     fn path(&self, pool: &str, mode: &str) -> String {
         let query = [
             ("mode", mode.to_owned()),
@@ -147,7 +146,7 @@ struct AddArgs {
     plan: PlanArgs,
 }
 
-/// An option for each key of a pool that a request may set, with what the configuration says of it.
+/// An option for each key of a pool that a request may set, with the configuration's description.
 #[derive(Debug)]
 struct KeyArgs(Vec<(String, String)>);
 
@@ -307,7 +306,7 @@ fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> S
     }
 }
 
-/// A mistake of the caller's is one in the command line, but for the name of what is not there.
+/// Treats a mistake of the caller as one in the command line, except the name of something missing.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let code = match &*said.name {
         "not_found" => Exit::NotFound,

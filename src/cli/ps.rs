@@ -1,7 +1,6 @@
 //! `settee ps`: what each process does now.
 //!
-//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
-//!           interrupted.
+//! SUMMARY   Prints the service's answer, as a table or unchanged; with `--watch`, repeatedly until interrupted.
 
 use serde_json::value::RawValue;
 

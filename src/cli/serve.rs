@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into its orders.
 //! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP
-//!           reloads the configuration, and a mistake in it changes nothing; it also opens the files of the
-//!           log again. A query server whose command is missing or wrong never stops it.
+//!           reloads the configuration, and a mistake in it changes nothing; it also reopens the files of the
+//!           log. A query server whose command is missing or wrong never stops it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// How long a file of the log may take to be opened again until a reload continues without it.
+/// How long reopening a file of the log may take before a reload continues without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.
@@ -80,10 +80,10 @@ const GROUP_ROUNDS_MAX: u32 = 100;
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
-    // A socket lets in anyone who may write to it: nobody else may, not even between its making and its own mode.
+    // Anyone who may write to a socket may connect: forbid that to others even before it gets its own mode.
     let mask = umask(Mode::RWXU);
     umask(mask | Mode::WGRP | Mode::WOTH);
-    // Before there is a thread: it changes the environment.
+    // Before any thread starts: it changes the environment.
     builder.inherited = Inherited::of_environment().map_err(StartError::Inherited)?;
     let sources = Sources {
         socket: args.socket.clone(),
@@ -151,7 +151,7 @@ impl Logs {
         })
     }
 
-    /// Returns those there are, each by its name.
+    /// Returns the open logs with their names.
     fn all(&self) -> impl Iterator<Item = (&'static str, &Logging)> {
         let access = self.access.iter().map(|log| ("access_log", log));
         let audit = self.audit.iter().map(|log| ("audit", log));
@@ -162,7 +162,7 @@ impl Logs {
         self.all().filter_map(|(_, log)| log.reopener()).collect()
     }
 
-    /// Has a service log here.
+    /// Makes a service log here.
     fn give(&self, builder: &mut DaemonBuilder, config: &Log) {
         let access = self.access.as_ref();
         builder.access_log = access.map(|access| access.logger.clone());
@@ -195,7 +195,7 @@ pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliEr
     }
 }
 
-/// Says where clients find the service, a line each.
+/// Returns where clients find the service, one address a line.
 fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
     let (tcp, http) = (app.tcp(), app.http());
@@ -224,7 +224,7 @@ fn listening(app: &Daemon) -> String {
         .collect()
 }
 
-/// The signals that mean something to the service.
+/// The signals that the service handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -232,7 +232,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over. Their default is to end the program.
+    /// Handles the signals from now on. By default they end the program.
     fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -241,7 +241,7 @@ impl Signals {
         })
     }
 
-    /// Does what signals say until the service has ended.
+    /// Carries out signals until the service has ended.
     async fn follow(
         &mut self,
         mut app: Daemon,
@@ -295,8 +295,7 @@ impl Stopping {
     }
 }
 
-/// Opens the files of the log again and starts a reload; the listener logs how it went, and service managers are
-/// told.
+/// Reopens the files of the log and starts a reload; the listener logs the outcome, and notifies service managers.
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
     let sender = Sender::known(None, "signal HUP");
@@ -306,7 +305,7 @@ fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
         for file in files {
             reopen(file, &log).await;
         }
-        // Logged where it was done; there is nobody here to tell.
+        // Already logged by the listener.
         match listener.call(Reload).await {
             Ok(Ok(changes)) => {
                 order.did(Done::of_config(&changes));
@@ -336,7 +335,7 @@ fn outcome(reason: &ExitReason) -> Result<(), CliError> {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
         reason => Err(match watches::require(WATCHES_MIN) {
-            // Enough to have failed for, though what has ended has given its own back.
+            // A lack of watches explains the failure, even though ended parts have freed theirs.
             Err(error) => CliError::no_room("the service gave up", &error),
             Ok(()) => CliError::new(
                 Exit::Internal,
@@ -400,7 +399,7 @@ fn listen_code(kind: io::ErrorKind) -> Exit {
     }
 }
 
-/// Raises the limit of open files as far as it goes: every client and every process takes some.
+/// Raises the limit of open files to the maximum: every client and process needs some.
 fn raise_open_files(log: &Logger) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -7,10 +7,10 @@ use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
 };
 
-/// How much of how a start failed is shown, in characters.
+/// How much of a failed start's error is shown, in characters.
 const FAILURE_CHARS: usize = 120;
 
-/// So old is a reading of the other daemons when the database did not answer several times, in seconds.
+/// The age, in seconds, from which other daemons' data shows that the database did not answer several times.
 pub(super) const OLD_S: u64 = 10;
 
 /// Returns the state as text: totals, pools, services, processes.
@@ -31,7 +31,7 @@ pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
     totals + &shown.map(|table| format!("\n{table}")).collect::<String>()
 }
 
-/// Returns the daemons of a fleet as text, behind an empty line; nothing where there is no fleet. `fleet` is the
+/// Returns the daemons of a fleet as text, after an empty line; nothing without a fleet. `fleet` is the
 /// answer of `/_fleet`.
 pub(super) fn daemons(fleet: &Value, layout: Layout) -> String {
     let rows = fleet["daemons"].as_array().into_iter().flatten();
@@ -99,7 +99,7 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
     ]
 }
 
-/// What is out of the ordinary about a pool, and for how long.
+/// Unusual states of a pool, and for how long.
 fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
     let removing = pool.removing.as_ref();
     let removing = removing.map(|mode| format!("removing ({mode})"));
@@ -117,7 +117,7 @@ fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator
     throttled.into_iter().chain(stressed)
 }
 
-/// What the query servers of a pool are known not to be able to do.
+/// The abilities that a pool's query servers are known to lack.
 fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
     let absent = pool
         .abilities
@@ -126,7 +126,7 @@ fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
     absent.map(|(name, _)| name.clone())
 }
 
-/// How its processes are confined, and what is missing of that.
+/// The mode of its processes' cells, and the missing layers.
 fn cell(sandbox: &SandboxStatus) -> String {
     let broken = sandbox.error.as_ref().map(|_| "cannot be made".to_owned());
     let missing = sandbox.missing.keys();

@@ -1,7 +1,8 @@
 //! Output for terminals: a progress line that is redrawn, a table that fits the screen.
 //!
-//! SUMMARY   [`layout`] tells how wide a table may be, and whether it has colours; [`draw_line`] draws a progress line, [`clear_line`] ends it before anything else is printed; [`frame`] cuts a text
-//!           to the screen; [`ClearingDrain`] does the former before each record of a log.
+//! SUMMARY   [`TableArgs::layout`] returns a table's width, and whether it has colours; [`draw_line`] draws a progress
+//!           line, [`clear_line`] clears it before anything else is printed, [`ClearingDrain`] before each log record;
+//!           [`frame`] cuts a text to the screen.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -15,14 +16,14 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 /// Moves to the upper left corner and clears the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Lines that are too long are cut by the terminal, and after that are wrapped again.
+/// Make the terminal cut long lines, and wrap them again.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
-/// The height of a terminal that does not tell its own, in rows.
+/// The height of a terminal that does not report it, in rows.
 const ROWS: usize = 24;
 
-/// The width of a terminal that does not tell its own, in characters.
+/// The width of a terminal that does not report it, in characters.
 const WIDTH: usize = 80;
 
 /// Options of commands that print tables.
@@ -34,7 +35,7 @@ pub(super) struct TableArgs {
 }
 
 impl TableArgs {
-    /// Returns how tables are laid out on standard output; where it is no terminal, whole and without colours.
+    /// Returns the layout of tables on standard output: whole and without colours unless it is a terminal.
     pub(super) fn layout(&self) -> Layout {
         if !io::stdout().is_terminal() {
             return Layout::default();
@@ -55,18 +56,18 @@ impl TableArgs {
 
 /// Draws the progress line anew.
 pub(super) fn draw_line(line: &str) {
-    // Nobody is left to tell when standard error is gone.
+    // Without standard error, there is nowhere to report the failure.
     let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
 }
 
-/// Clears the progress line, where standard error is a terminal and so may have one.
+/// Clears the progress line, if standard error is a terminal and so may have one.
 pub(super) fn clear_line() {
     if io::stderr().is_terminal() {
         draw_line("");
     }
 }
 
-/// Returns how many rows the terminal of standard output has.
+/// Returns the height of standard output's terminal, in rows.
 pub(super) fn rows() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout());
     size.map_or(ROWS, |size| match size.ws_row {
@@ -75,7 +76,7 @@ pub(super) fn rows() -> usize {
     })
 }
 
-/// Returns a text as one screen: its top, and how many lines of it are left out.
+/// Returns a text as one screen: its top, and the number of lines left out.
 pub(super) fn frame(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     // The last row is the cursor's.

@@ -109,7 +109,7 @@ impl QueryServers {
             Ok(lease.fence().await.map_err(FunctionError::from)?)
         }
         .await;
-        // Whoever waits to send a row stops.
+        // Ends a sender that waits for room for a row.
         drop(rows);
         let result = match result {
             // Nobody takes the rest: the list is left where it is, and the process is replaced.

@@ -1,7 +1,7 @@
-//! Many commands to one process, with many unanswered at a time.
+//! Pipelines many commands to one process.
 //!
-//! PROMISES  What is unanswered is bounded in number and in bytes. Answers come in the order of the
-//!           commands; with a line too many among them the call fails. However it ends, nothing of it is unanswered
+//! PROMISES  Unanswered commands are bounded in number and bytes. Answers come in the order of the
+//!           commands; an extra line among them fails the call. However it ends, no command of it stays unanswered
 //!           while the process lives.
 
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::messages::proc_manager::Want;
 /// How many commands of a call may be unanswered.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// How many bytes of them may be unanswered, if it is more than one command.
+/// How many bytes of several commands may be unanswered.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 impl QueryServers {
-    /// Takes a process, sends it commands, has each answer taken, with its number from 0, and gives
-    /// the process back. The others are sent once the first is answered.
+    /// Borrows a process, sends it commands, passes each answer and its number, from 0, to `take`, and returns
+    /// the process. Further commands are sent once the first is answered.
     ///
     /// # Errors
-    /// The first error, of a prompt or of `take`; `place` tells what the command was about. No more
-    /// is sent then, and what was sent before is waited for.
+    /// The first error, of a prompt or of `take`; `place` tells what the command was about. Then nothing
+    /// more is sent, and answers to earlier commands are awaited.
     pub(super) async fn prompt_all(
         &self,
         want: &Want,
@@ -41,7 +41,7 @@ impl QueryServers {
         };
         let is_only = commands.peek().is_none();
         let (lease, mut answer) = self.prompt_clean(want, first, timeout, is_only).await?;
-        // The fence goes out with the last command.
+        // The fence is sent with the last command.
         let send = async |command: Option<Bytes>| match command {
             Some(command) => lease.prompt(command, timeout).await,
             None => lease.fence().await.map(|()| Bytes::new()),
@@ -74,7 +74,7 @@ impl QueryServers {
                     bytes_in_flight -= length;
                     answer = next;
                 }
-                // That of the fence is the last.
+                // The fence's answer is the last.
                 Some((None, fence)) => {
                     result = result.and(fence.map(drop).map_err(FunctionError::from));
                     break;

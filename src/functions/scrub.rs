@@ -15,7 +15,7 @@ use json::string::unescape;
 /// Headers that carry credentials, in lower case.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
-/// Headers of proxy authentication begin so.
+/// Prefix of the headers of proxy authentication.
 const SECRET_PREFIX: &str = "x-auth-couchdb-";
 
 /// Every request with credentials contains one of these words, unless it escapes characters.
@@ -78,8 +78,8 @@ fn rebuilt<'a>(
     }
 }
 
-/// Passes the members of an object through `keep`. Anything but an object stays as it is, and so does
-/// an object of which everything is kept.
+/// Passes the members of an object through `keep`. Anything but an object is returned unchanged, as is an
+/// object that loses nothing.
 fn members_kept<'a>(
     object: &'a str,
     keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,

@@ -1,7 +1,7 @@
 //! Filter functions of replications' sources, run by the pool.
 //!
-//! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it is asked about documents.
-//!           [`filter_pool`] has them run on this thread.
+//! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it tells which documents pass.
+//!           [`filter_pool`] runs filters on the thread of the replication.
 //! CALLED    By the service on its pool, and by `settee replicate` with a pool of its own.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
 use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::{BadDdoc, Ddoc};
 
-/// Has filters run by query servers on the replication's own thread.
+/// Makes query servers on the replication's own thread run filters.
 pub fn filter_pool(
     servers: impl Fn() -> QueryServers + Clone + Send + Sync + 'static,
 ) -> FilterPool {
@@ -38,7 +38,7 @@ pub(crate) struct SourceFilter {
 }
 
 impl SourceFilter {
-    /// Parses the design document. A process that was taught it serves this source alone.
+    /// Parses the design document. A process that knows it serves only this source.
     ///
     /// # Errors
     /// [`BadDdoc`].
@@ -54,7 +54,7 @@ impl SourceFilter {
         Ok(Self { at, kind })
     }
 
-    /// Tells for each document whether it passes.
+    /// Returns whether each document passes.
     ///
     /// # Errors
     /// See [`FunctionError`].

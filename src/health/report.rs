@@ -1,9 +1,9 @@
 //! What a daemon of a fleet reports to the others about its problems.
 //!
-//! SUMMARY   [`Report`] is what it writes and the others read; [`of_fleet`] puts together what all say.
-//! PROMISES  A report says the same for as long as the same is wrong: times are in it, and how long something has lasted
-//!           is counted by the reader.
-//! LIMITS    [`REPORT_BYTES_MAX`]: of more problems the least are left out, and counted.
+//! SUMMARY   [`Report`] is what it writes and the others read; [`of_fleet`] merges the reports of all.
+//! PROMISES  A report stays the same while the problems do: it has start times, from which the reader computes
+//!           durations.
+//! LIMITS    [`REPORT_BYTES_MAX`]: beyond it, the least severe problems are left out, and counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use settee_client::{FleetHealth, Health};
 use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
-/// How long the text of a report is at most, in bytes.
+/// The longest text of a report, in bytes.
 const REPORT_BYTES_MAX: usize = 64 * 1024;
 
-/// The status of a daemon that has told nothing yet.
+/// The status of a daemon without a report so far.
 const UNKNOWN: &str = "unknown";
 
 /// What a daemon reports of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {
-    /// What is wrong at it, as `/_health` has it.
+    /// Its problems, as in `/_health`.
     pub health: Health,
-    /// What of its configuration is meant to be the same at all: the section, or family, and its digest.
+    /// The settings that should be the same at all daemons: section, or family of sections -> digest.
     pub settings: BTreeMap<String, String>,
 }
 
 impl Report {
-    /// Returns its text, with as many problems as it has room for.
+    /// Returns its text, with as many problems as fit.
     pub fn text(mut self) -> String {
         let mut problems = std::mem::take(&mut self.health.problems);
         self.health.omitted = problems.len() as u64;
@@ -51,12 +51,12 @@ impl Report {
         text(&self)
     }
 
-    /// Reads what a daemon has written; nothing is known of what this version cannot read.
+    /// Parses a daemon's report; `None` if this version cannot.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns what it says is wrong, so long after it was written.
+    /// Returns the reported problems; `age`: since the report was written.
     pub fn health(&self, age: Duration) -> Health {
         let mut health = lasting(self.health.clone());
         health.age_s = Some(age.as_secs());
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Says of each problem how long it has lasted.
+/// Sets how long each problem has lasted.
 pub(crate) fn lasting(mut health: Health) -> Health {
     let now = system_time();
     for problem in &mut health.problems {
@@ -78,7 +78,7 @@ fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Returns what is known of a daemon that has told nothing.
+/// Returns the health of a daemon without a report.
 pub(crate) fn untold(daemon: &str, version: &str) -> Health {
     Health {
         status: UNKNOWN.to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn untold(daemon: &str, version: &str) -> Health {
     }
 }
 
-/// Returns what is wrong at all daemons, first at this one.
+/// Returns the health of all daemons, this one first.
 pub(crate) fn of_fleet(own: Health, others: Vec<Health>) -> FleetHealth {
     let daemons: Vec<Health> = [vec![own], others].concat();
     let rank = |health: &&Health| match health.status.as_str() {

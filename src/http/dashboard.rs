@@ -1,7 +1,7 @@
-//! `/_dashboard`: a page that shows what is wrong, pools, who waits, what functions cost, services and jobs, live.
+//! `/_dashboard`: a live page of problems, pools, waiters, costs of functions, services and jobs.
 //!
-//! SUMMARY   The page and its files, modules without a build step, hold no data and are given to everybody;
-//!           [`state::state`] is what the views ask for, made of the values that `status`, `_functions`
+//! SUMMARY   The page and its files, modules without a build step, hold no data and are public;
+//!           [`state::state`] is the data of the views, made of the values that `status`, `_functions`
 //!           and `_active_tasks` show, how many jobs are in which state, and the daemons of a fleet.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
@@ -21,7 +21,7 @@ use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
 
-/// Only what comes from here, and no frame around it.
+/// Allows only resources of this service, and forbids framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -108,7 +108,7 @@ pub(super) async fn page(request: HttpRequest) -> Answer {
     Ok(PAGE.answer(&request))
 }
 
-/// `POST /_dashboard_link`: a URL that lets a browser in once. The token is behind the `#`, which browsers do not
+/// `POST /_dashboard_link`: a URL that logs a browser in once. The token follows the `#`, which browsers do not
 /// send.
 pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     let Some(address) = shared.address else {
@@ -123,7 +123,7 @@ pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     }))
 }
 
-/// Replaces a wildcard address by the loopback one, where a browser of this machine finds it.
+/// Replaces a wildcard address by the loopback address, which a browser on this machine can use.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

@@ -1,4 +1,4 @@
-//! `GET /_functions`: what functions cost lately; `GET /_tenants`: what databases have cost.
+//! `GET /_functions`: recent costs of functions; `GET /_tenants`: costs of databases.
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
@@ -12,7 +12,7 @@ use crate::functions::QueryServers;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
 use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 
-/// The parameters `period`, `sort` and `limit` choose.
+/// Selected by the parameters `period`, `sort` and `limit`.
 pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let [period, sort] = ["period", "sort"].map(|name| params.get(name));
@@ -21,7 +21,7 @@ pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: 
     Ok(answer::ok(&page))
 }
 
-/// Returns the functions that are asked for; none where nothing is recorded.
+/// Returns the selected functions; `None` if costs are not recorded.
 pub(super) async fn costs(
     query: CostsQuery,
     shared: &HttpContext,
@@ -30,7 +30,7 @@ pub(super) async fn costs(
     Ok(shared.pool.run(Costs(query), user.principal()).await?)
 }
 
-/// The parameters `sort`, `limit` and `db` choose.
+/// Selected by the parameters `sort`, `limit` and `db`.
 pub(super) async fn tenants(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let db = params.get("db").map(str::to_owned);

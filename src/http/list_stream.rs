@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   The first line holds the arguments without rows; each further line is a row. The answer
 //!           begins with a line `{"response": R}`; each piece of the body is a line `{"chunk": C}`.
-//! PROMISES  A row is sent to the function when it has dealt with the one before. A function that has
-//!           enough ends the answer, however many rows are still to come.
+//! PROMISES  The function gets each row when it is done with the one before. A function that needs no more
+//!           rows ends the answer, however many are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) async fn list(
     line_stream::answer(pump, answers_out, work, (&shared, &user)).await
 }
 
-/// Cuts what comes into rows and hands them over, until the end or an error.
+/// Splits the body into rows and passes them on, until the end or an error.
 async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
     // The arguments are the first line.
     for number in 2_u64.. {
@@ -68,7 +68,7 @@ async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
             FunctionErrorKind::BadCall(format!("line {number}: {problem}")).into()
         });
         let is_last = row.is_err();
-        // The receiver is gone when the function has enough, or when the work is over and has its own error.
+        // The receiver is gone when the function needs no more rows, or when the call failed.
         if rows.send(row).await.is_err() || is_last {
             return;
         }

@@ -73,7 +73,7 @@ pub(super) async fn map(
     line_stream::answer(pump, answers, work, (&shared, &user)).await
 }
 
-/// Cuts what comes into documents and hands them over, until the end or an error.
+/// Splits the body into documents and passes them on, until the end or an error.
 async fn pump(
     mut lines: Lines,
     cutter: DocumentCutter,
@@ -91,7 +91,7 @@ async fn pump(
             task.docs_read.fetch_add(count as u64, Ordering::Relaxed);
             task.touch();
             let is_last = batch.is_err();
-            // The receiver is gone when the work is over, which has its own error.
+            // The receiver is gone when the call failed, with an error of its own.
             if batches.send(batch).await.is_err() || is_last {
                 return;
             }
@@ -136,7 +136,7 @@ impl PoolWork for Map {
         if sink.reports && result.is_ok() {
             sink.last(&finished.rest());
         }
-        // What was mapped before an error is sent first.
+        // Rows from before an error are sent first.
         let is_read = sink.ready().await;
         match result {
             Err(ViewError::Unwanted) => Err(not_read()),
@@ -152,11 +152,11 @@ impl PoolWork for Map {
 
 /// Passes answers on.
 struct Sink {
-    /// Whether each goes out with what was reported on the way.
+    /// Whether each answer is sent with its report.
     reports: bool,
     answers: mpsc::Sender<Bytes>,
     is_cut: Arc<AtomicBool>,
-    /// What can go out now: the answers to documents that were in flight together.
+    /// Answers to be sent together: those of documents that were in flight together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
 }

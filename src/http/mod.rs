@@ -1,14 +1,14 @@
 //! HTTP: CouchDB's paths that belong to the pool, and functions by POST.
 //!
-//! SUMMARY   [`server::HttpServer`] makes an actix-web server on threads of its own. A request passes
-//!           [`entrance`], which finds out who asks; then [`routes`], a table of actix-web resources: each
-//!           method of a path is declared with the rights that it takes and its handler. A handler gets what
+//! SUMMARY   [`server::HttpServer`] runs an actix-web server on threads of its own. A request passes
+//!           [`entrance`], which authenticates it; then [`routes`], a table of actix-web resources: each
+//!           method of a path is declared with its required rights and its handler. A handler gets what
 //!           it needs by extractors: [`access::User`], [`params::Params`], [`request::IsJson`],
 //!           [`body::AtMost`]. Functions run on the pool's arbiter, as messages to the
-//!           [`PoolExecutor`](crate::actors::pool_executor); everything else is asked of the actor that
+//!           [`PoolExecutor`](crate::actors::pool_executor); everything else is requested from the actor that
 //!           owns it.
 //! PROMISES  Every answer is JSON with a content type, errors are `{"error", "reason"}` with CouchDB's
-//!           codes. A client that goes away in the middle takes its work with it.
+//!           codes. If a client disconnects, its work ends.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
 //! LIMITS    HTTP/1.1 only. A request that is no HTTP gets a bare 400 from the server below.
@@ -94,14 +94,14 @@ pub struct HttpContext {
     /// What functions of each database log.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     pub(crate) dashboard: StateMemo,
-    /// The numbers of the last hour.
+    /// Metrics of the last hour.
     pub(crate) history: Mutex<History>,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) log: Logger,
 }
 
 impl HttpContext {
-    /// Returns what tells that the service is about to end.
+    /// Returns a receiver that learns when the service is about to end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
     }

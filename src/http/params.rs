@@ -1,4 +1,4 @@
-//! The query of a request: its parameters, and how their values are read.
+//! Reads the parameters of a request's query.
 //!
 //! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
 
@@ -28,7 +28,7 @@ impl Params {
     /// Reads the query of a request.
     ///
     /// # Errors
-    /// It is wrongly encoded, or has a name or a text that is too long.
+    /// The encoding is wrong, or a name or value is too long.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
         let params = Self::read(request.query_string())?;
         for (name, value) in params.0.iter().filter(|(name, _)| !is_key(name)) {
@@ -50,7 +50,7 @@ impl Params {
         let members = body.as_object().into_iter().flatten();
         self.0.extend(members.map(|(name, value)| {
             let text = match value {
-                // Words are in a query without quotes, keys with them: see `word`.
+                // In a query, only keys are in quotes.
                 Value::String(text) if !is_key(name) => text.clone(),
                 value => value.to_string(),
             };
@@ -70,7 +70,7 @@ impl Params {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Refuses a parameter that is none of these.
+    /// Refuses unknown parameters.
     pub(super) fn check(&self, known: &[&str]) -> Result<(), Refusal> {
         let mut names = self.0.iter().map(|(name, _)| name.as_str());
         let Some(name) = names.find(|name| !known.contains(name)) else {
@@ -83,7 +83,6 @@ impl Params {
         )))
     }
 
-    /// Returns a boolean, `default` where there is none.
     pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Refusal> {
         match self.get(name).map(str::to_ascii_lowercase).as_deref() {
             None => Ok(default),
@@ -104,7 +103,7 @@ impl Params {
             Ok(number) if number < 0 => Err(query_parse_error(format!(
                 "Invalid value for positive integer: {text:?}"
             ))),
-            // There are never as many.
+            // More than there can be of anything.
             Ok(number) => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
             Err(_) => Err(query_parse_error(format!(
                 "Invalid value for integer: {text:?}"

@@ -1,4 +1,4 @@
-//! `/_procs`: what each process does now, and the order to end one.
+//! `/_procs`: lists processes and what they are doing, and ends one.
 
 use actix_web::web::{Data, Path};
 use serde_json::json;

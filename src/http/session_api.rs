@@ -17,16 +17,15 @@ use super::request::content_type;
 use crate::auth::rights::Rights;
 use crate::config::Role;
 
-/// What is sent to log in.
 #[derive(Deserialize)]
 struct Login {
-    /// CouchDB takes both.
+    /// CouchDB accepts both.
     #[serde(alias = "username")]
     name: String,
     password: String,
 }
 
-/// What a browser sends that was opened with a token.
+/// Sent by a browser that was opened with a token.
 #[derive(Deserialize)]
 struct WithToken {
     token: String,
@@ -45,15 +44,14 @@ pub(super) async fn who(user: User) -> Answer {
     })))
 }
 
-/// `DELETE /_session`: ends every session that the request bears a cookie of.
+/// `DELETE /_session`: ends every session whose cookie the request has.
 pub(super) async fn log_out(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     end_sessions(&request, &shared);
     with_cookie(answer::done(), &no_session_cookie(&request))
 }
 
-/// Gives a browser a cookie.
 fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
-    // A cookie of these letters can always be written.
+    // These characters are always valid in a cookie.
     let _ = response.add_cookie(cookie);
     Ok(response)
 }
@@ -67,7 +65,7 @@ fn roles(rights: &Rights) -> Vec<&'static str> {
     rights.roles().iter().map(name).collect()
 }
 
-/// `POST /_session`: begins a session. Its sender is not known yet.
+/// `POST /_session`: begins a session; the sender is still unauthenticated.
 pub(super) async fn log_in(
     request: HttpRequest,
     body: AtMost<UNKNOWN_BYTES_MAX>,
@@ -121,7 +119,7 @@ async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Resul
     }
 }
 
-/// Returns the name of the administrator in whose name `settee dashboard` lets in.
+/// Returns the name of the administrator as whom a link of `settee dashboard` logs in.
 fn with_token(shared: &HttpContext, token: &str) -> Result<String, Refusal> {
     let name = shared.authority.take_token(token);
     name.ok_or_else(|| {

@@ -11,7 +11,7 @@ use crate::actors::native_process::NativeServer;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt::Command;
 
-/// Returns the language. It takes everything, and runs no function.
+/// Returns the language. It accepts every command, and runs no function.
 pub(crate) fn echo() -> impl Language {
     NativeLanguage::new(|_| EchoServer)
         .with_abilities(Ability::VARIANTS)
@@ -21,7 +21,7 @@ pub(crate) fn echo() -> impl Language {
 struct EchoServer;
 
 impl NativeServer for EchoServer {
-    /// Resets and lessons are answered `true`: that much the protocol demands.
+    /// Answers resets and lessons `true`, as the protocol demands.
     fn prompt(&mut self, command: &str) -> String {
         if let Some(Command::Reset | Command::Teach) = Command::of(command.as_bytes()) {
             return "true".into();

@@ -1,7 +1,7 @@
-//! A bound on the values of a record: names, errors and texts of others are in it.
+//! Bounds the values of a record, which include foreign names, errors and texts.
 //!
 //! SUMMARY   [`Bounded`] holds the values of a record; texts that do not fit are cut, and end with `…`.
-//! LIMITS    The values that a logger has for all of its records are not counted: they are names.
+//! LIMITS    Values that a logger adds to all its records are not counted: they are names.
 
 use std::fmt::{self, Write as _};
 

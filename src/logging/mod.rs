@@ -160,7 +160,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, which `terminal` says to be one or not; without colours.
+    /// Starts logging to `sink`, without colours; `terminal` says whether it is one.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,
@@ -179,7 +179,7 @@ impl Logging {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn to_file(config: &Log, path: &Path) -> io::Result<Self> {
-        // The system opens a socket by this name for nobody, and a service's standard error may be one.
+        // A service's standard error may be a socket, which cannot be opened by this name.
         if path == Path::new("/dev/stderr") {
             return Ok(Self::to_stderr(config));
         }
@@ -211,17 +211,17 @@ impl Logging {
         }
     }
 
-    /// Changes the level, at once and for every logger that was made of this one.
+    /// Changes the level at once, for this logger and all its children.
     pub fn set_level(&self, level: LogLevel) {
         self.level.store(level as usize, Ordering::Relaxed);
     }
 
-    /// Returns what opens the file again, if it logs to one.
+    /// Returns what reopens the file, if it logs to one.
     pub(crate) fn reopener(&self) -> Option<Reopener> {
         self.reopener.clone()
     }
 
-    /// Returns what it loses, as it goes on counting.
+    /// Returns the counters of lost records, which keep counting.
     pub(crate) fn losses(&self) -> Arc<Losses> {
         Arc::clone(&self.overflow.losses)
     }
@@ -233,7 +233,7 @@ impl Drop for Logging {
     }
 }
 
-/// Passes on what is at least as severe as a level that can change.
+/// Passes on records at least as severe as a level that can change.
 struct LevelSwitch<D> {
     level: Arc<AtomicUsize>,
     drain: D,

@@ -1,8 +1,8 @@
 //! The client socket's requests, as a client sends them.
 //!
 //! SUMMARY   [`Request::parse`] reads one line: which call, with which arguments.
-//! PROMISES  Command arrays, design documents and arguments stay the text they came as. Whatever is
-//!           wrong is reported by its name, with the request's own `id` where it can be found.
+//! PROMISES  Command arrays, design documents and arguments stay the text they came as. An error names the
+//!           wrong member, and has the request's `id` if that can be read.
 //! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
 //!           in [`function`](super::function).
 
@@ -28,11 +28,11 @@ const RETURN_STATUSES: [(&str, ReturnStatus); 2] =
 /// One request of a client.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What the reply is to carry: the JSON text of the request's `id`, `null` without one.
+    /// The `id` of the reply: the JSON text of the request's `id`, or `null`.
     pub id: &'a str,
-    /// The name of what is asked.
+    /// The call's name.
     pub name: CallName,
-    /// What is asked.
+    /// The call with its arguments.
     pub call: Call<'a>,
 }
 
@@ -61,17 +61,17 @@ pub enum Call<'a> {
     RetProc {
         /// The process, as in `Prompt`.
         proc: Option<ProcToken>,
-        /// What the client says of it.
+        /// Whether the client found it usable.
         status: ReturnStatus,
     },
-    /// Set the timeout of prompts that bring none.
+    /// Set the default timeout of prompts.
     SetTimeout {
         /// The process, as in `Prompt`.
         proc: Option<ProcToken>,
         /// The timeout.
         timeout: Duration,
     },
-    /// Run functions: everything from the process to its return is done inside the call.
+    /// Run functions; the call itself borrows and returns the process.
     Function(Box<FunctionRequest>),
     /// Cancel a call of functions.
     Cancel {
@@ -87,7 +87,7 @@ pub enum Call<'a> {
         /// Whether the client hands its pipes over, and shares processes with others.
         descriptors: bool,
     },
-    /// Tell how long a line may be.
+    /// Return how long a line may be.
     Limits,
     /// Log in; the first call over TCP.
     Auth {
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
     /// Parses a line. With `ddocs` design documents may be named by their digests.
     ///
     /// # Errors
-    /// [`BadRequest`] with the first thing that is wrong; the client's fault.
+    /// [`BadRequest`] with the first mistake; the client's fault.
     pub(crate) fn parse(
         line: &'a [u8],
         ddocs: Option<&'a KnownDdocs>,
@@ -161,7 +161,7 @@ fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
 }
 
 impl<'a> Call<'a> {
-    /// Makes the call `name` of its arguments.
+    /// Parses the arguments of the call `name`.
     fn of(name: CallName, arguments: &Arguments<'a>) -> Parsed<Self> {
         Ok(match name {
             CallName::GetProc => Self::get_proc(arguments)?,
@@ -264,7 +264,7 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
     })
 }
 
-/// A text that is no token can be nobody's process, which is not an error of form.
+/// `None` if the text is no token: an unknown process, not a malformed request.
 fn proc_token(arguments: &Arguments<'_>) -> Parsed<Option<ProcToken>> {
     Ok(arguments.string("proc")?.parse().ok())
 }

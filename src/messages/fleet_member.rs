@@ -13,14 +13,14 @@ use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
 use policy::schedule::Server;
 
-/// Whether this daemon reaches a server that jobs wait for. That it does not is reported again and again.
+/// Whether this daemon reaches a server that jobs wait for. A server out of reach is reported repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerReach {
     pub server: Server,
     pub answers: bool,
 }
 
-/// A member begins: whatever was owned before is lost. Answers the life that the member depends on.
+/// A member begins: earlier ownership is lost. Answers the pid of the actor that the member depends on.
 #[derive(Message)]
 #[rtype(result = "Pid")]
 pub(crate) struct JoinFleet {
@@ -33,7 +33,7 @@ pub(crate) struct JoinFleet {
 #[rtype(result = "()")]
 pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
 
-/// The outcome of a document.
+/// What changes for a document.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnedChange {
     /// It is owned from now on.
@@ -42,18 +42,18 @@ pub(crate) enum OwnedChange {
         /// For how long.
         lease: Arc<DocLease>,
     },
-    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be sent.
+    /// Stop its job with a checkpoint, then send [`DocStopped`].
     GiveBack {
         doc: DocId,
         claim: Claim,
-        /// After this time the job is killed; none: it takes as long as any stop may take.
+        /// After this time the job is killed; `None`: the usual time for a stop.
         within: Option<Duration>,
     },
     /// It is no longer owned: its job is killed.
     Lost { doc: DocId, claim: Claim },
 }
 
-/// Nothing of a document's job is running, and its outcome, if it has one, is written.
+/// A document's job has ended, and its outcome, if any, is written.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct DocStopped {

@@ -1,9 +1,9 @@
 //! The start of a replication's job, and its reports to its owner.
 //!
-//! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends on its own or when
-//!           told to with [`StopJob`].
-//! PROMISES  The last event of a run is [`JobNews::Ended`], exactly one, however the run ends: also
-//!           when the job's actor is dropped or panics. Every event carries the number of its run.
+//! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends by itself or after
+//!           [`StopJob`].
+//! PROMISES  The last event of a run is exactly one [`JobNews::Ended`], however the run ends: even
+//!           if the job's actor is dropped or panics. Every event carries the number of its run.
 //! SOURCE    `couch_replicator_scheduler_job`: its exits, and the statistics of its task.
 
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub struct NewRun {
     pub id: ReplicationId,
     /// The number of the run; the sender chooses it.
     pub number: Run,
-    /// What runs before this one counted, as far as it is known here.
+    /// The counts of earlier runs, as far as known.
     pub earlier: Stats,
     /// Asked before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Who is notified. The last news is how the run ended.
+    /// Gets the run's events. The last one says how the run ended.
     pub events: Recipient<JobEvent>,
-    /// For what is worth a line.
+    /// The log of the run.
     pub log: Logger,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct JobName {
 }
 
 impl JobName {
-    /// Returns the name of one of which no more is known.
+    /// Returns the name of a job of which only the id is known.
     pub fn of_id(id: &str) -> Self {
         let (id, doc) = (id.to_owned(), None);
         Self { id, doc }
@@ -86,12 +86,12 @@ pub struct JobStart {
     pub settings: JobSettings,
 }
 
-/// What is the same for all jobs.
+/// The settings of all jobs.
 #[derive(Clone, Debug)]
 pub struct JobSettings {
     /// What all replications share.
     pub http: Http,
-    /// Who computes ids: older checkpoints are found by it.
+    /// Part of computed ids, by which older checkpoints are found.
     pub identity: Identity,
     /// The longest random wait before a run begins; zero for none.
     pub startup_jitter: Duration,
@@ -101,11 +101,11 @@ pub struct JobSettings {
     pub max_document_id_length: Option<u64>,
     /// How long to wait for a revision that the source announced and does not deliver.
     pub missing_doc_retry: Duration,
-    /// Who runs filters that the source does not run.
+    /// Runs filters that the source does not run.
     pub filters: FilterPool,
 }
 
-/// What a job tells.
+/// An event of a job.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct JobEvent {
@@ -118,32 +118,32 @@ pub struct JobEvent {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum JobNews {
-    /// Both databases are open, and it is known where to begin.
+    /// Both databases are open, and the start sequence is known.
     Started(JobProgress),
     /// It made progress; at most one a second.
     Progress(JobProgress),
-    /// The target did not take a document.
+    /// The target refused a document.
     Refused(RefusedDoc),
     /// The run is over.
     Ended(JobEnd),
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobProgress {
-    /// What it counted, together with runs before it.
+    /// Its counts, those of earlier runs included.
     pub stats: Stats,
     /// Bytes of documents and attachments sent to the target in this run.
     pub bytes_written: u64,
     /// The highest sequence that is done.
     pub source_seq: Seq,
-    /// Up to where everything is done.
+    /// Everything up to this sequence is done.
     pub through_seq: Seq,
     /// What the last checkpoint recorded.
     pub checkpointed_source_seq: Seq,
-    /// Changes at the source that are still to come, if it tells; asked now and then.
+    /// Pending changes at the source, if it reports them; polled occasionally.
     pub changes_pending: Option<u64>,
-    /// Why it has a feed of its own although it was to go by `_db_updates`, and what to do.
+    /// Why it has a feed of its own instead of `_db_updates`, and the remedy.
     pub own_feed: Option<Arc<str>>,
 }
 
@@ -154,22 +154,22 @@ pub enum JobEnd {
     Normal(Arc<Completed>),
     /// The run was told to stop, and tried to leave a checkpoint; the job was removed, or replaced.
     Stopped,
-    /// It could not go on. A job with a document is retried; one without is gone.
+    /// It could not continue. A job with a document is retried; one without has ended.
     Crashed(Crash),
 }
 
-/// What a job that did its work leaves.
+/// The result of a completed job.
 #[derive(Clone, Debug)]
 pub struct Completed {
-    /// What `POST /_replicate` answers, beside `ok`: a JSON object, the log's body or what stands for it when
-    /// nothing was to be done.
+    /// What `POST /_replicate` answers, beside `ok`: a JSON object, the body of the log, or a substitute
+    /// if there was nothing to do.
     pub result: Box<RawValue>,
-    /// How far it came.
+    /// Its final progress.
     pub progress: JobProgress,
 }
 
-/// Tells a job to stop: it drops what it is at, leaves a checkpoint if that takes no more than
-/// [`STOP_MAX`], and ends.
+/// Tells a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`],
+/// and ends.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopJob;
@@ -179,13 +179,13 @@ pub(crate) const STOP_MAX: Duration = Duration::from_secs(5);
 
 // Messages between the ReplicationScheduler and the JobSupervisor, and how a job is started.
 
-/// Starts runs: real ones in the service, others in tests. Returns at once: what takes time, the run does. Fails
-/// if a run cannot even be begun.
+/// Starts runs: real ones in the service, others in tests. Returns at once, as the run does all slow work. Fails
+/// if a run cannot even begin.
 pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
 /// A run that was begun.
 pub struct RunningJob {
-    /// Its life: when that ends, nothing of it is left.
+    /// When this pid ends, nothing of the run is left.
     pub pid: Pid,
     /// Where to ask it to end.
     pub stop: Recipient<StopJob>,
@@ -193,27 +193,27 @@ pub struct RunningJob {
     pub kill: Box<dyn Fn()>,
 }
 
-/// Starts a run (`start_child`); answered by a [`ChildEnded`], also when it cannot be started.
+/// Starts a run (`start_child`); answered by a [`ChildEnded`], even if it cannot be started.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct StartChild(pub NewRun);
 
-/// Ends a run (`terminate_child`): politely, and surely when its time is up. A [`ChildEnded`] follows.
+/// Ends a run (`terminate_child`): stops it, and kills it after `within`. A [`ChildEnded`] follows.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct TerminateChild {
-    /// Which; one that is gone is no mistake.
+    /// The run; one that has ended is ignored.
     pub run: Run,
     /// How long it may take; zero ends it at once, without a checkpoint (`brutal_kill`).
     pub within: Duration,
 }
 
-/// A run is gone. Exactly one for each that was to be started.
+/// A run has ended. Exactly one for each run to be started.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct ChildEnded {
     /// Which.
     pub run: Run,
-    /// Why, as its life says, or as its start said.
+    /// Why: from its pid, or from its failed start.
     pub reason: Result<ExitReason, Crash>,
 }

@@ -1,10 +1,9 @@
-//! Where the values of all metrics come from: the fields of the rooms' own rows, and what is looked up when it is read,
-//! whose rows are here.
+//! Gathers the values of all metrics: the counters of each part, and values read on demand, which are defined here.
 //!
 //! SOURCE    couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator: what
 //!           they count.
 //! DIFFERS   Native query servers are counted like any other. `vdu_process_time` is the time of one
-//!           function and not of all that look at a document, which is the database's to know.
+//!           function, not of all that check a document, as only the database knows these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,7 +80,7 @@ impl<'a> Rows<'a> {
         if self.0.contains(name) { name } else { REST }
     }
 
-    /// Counts the names that have none.
+    /// Counts the names without one.
     fn count_others<'n>(&self, names: impl Iterator<Item = &'n str>) -> u64 {
         let others = names.filter(|name| self.of_name(name) == REST);
         others.collect::<BTreeSet<_>>().len() as u64
@@ -281,7 +280,7 @@ metrics! {
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
 }
 
-/// The logs that there may be.
+/// The possible logs.
 const LOGS: [&str; 3] = ["log", "access_log", "audit"];
 
 /// The program itself.
@@ -337,8 +336,8 @@ metrics! {
     gauge("settee.stale_processes", "settee_stale_processes");
 }
 
-/// What the manager says of its processes. A row may be of several pools: of those without a row of their
-/// own, or of one that is going and another of its name.
+/// Adds the manager's status of its processes. A row may cover several pools: those without a row of their
+/// own, or one being removed and its successor of the same name.
 fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus, rows: &Rows<'_>) {
     let count = status.proc_count;
     to.add("couchdb_query_server_process_count", &[], count);
@@ -414,7 +413,7 @@ metrics! {
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 
-/// As with pools, a row may be of several.
+/// As with pools, a row may cover several services.
 fn status_of_services(
     to: &mut Snapshot,
     status: &DaemonStatus,

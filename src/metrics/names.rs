@@ -1,22 +1,22 @@
-//! Numbers kept by name, of pools, languages, services and groups of jobs: so many names, and one row for all others.
+//! Metrics by name of pools, languages, services and groups of jobs: a bounded number of rows, and one for all others.
 //!
 //! SUMMARY   A name has its own row as long as fewer than [`NAMES_MAX`] others have one. All further names
-//!           count in the row [`REST`]. When the row of a name is no longer used and another name
-//!           wants one, what was counted in it is added to the rest.
+//!           count in the row [`REST`]. If a row is no longer used and another name needs
+//!           one, its counts are added to the rest.
 //! PROMISES  A sum over all rows never falls.
-//! LIMITS    A name that came when there was no room counts in the rest for as long as it is there.
+//! LIMITS    A name that came when there was no room counts in the rest for its whole life.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many pools, languages, services and groups of jobs have a row each: names come from the
-/// configuration, from requests and from documents, which may change without an end.
+/// Most rows of pools, languages, services and groups of jobs: their names come from the configuration,
+/// requests and documents, which may change forever.
 pub(crate) const NAMES_MAX: usize = 256;
 
-/// What the row of all others is called: no pool, language, service or group can have this name.
+/// The name of the row of all others: no pool, language, service or group can have this name.
 pub(crate) const REST: &str = "_other";
 
-/// What another one counted can be added to.
+/// Metrics to which those of a former row can be added.
 pub(super) trait Absorb: Default {
     /// Adds what `gone` has counted.
     fn absorb(&self, gone: &Self);
@@ -29,7 +29,7 @@ pub(super) struct Names<T>(Mutex<Rows<T>>);
 #[derive(Debug)]
 struct Rows<T> {
     named: BTreeMap<Arc<str>, Arc<T>>,
-    /// There from the first name that has no row.
+    /// `None` until a name has no row.
     rest: Option<Arc<T>>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Absorb> Names<T> {
-    /// Finds where a name counts, or begins a row.
+    /// Returns the row in which a name counts; creates one if there is room.
     pub(super) fn find(&self, name: &str) -> Arc<T> {
         let mut rows = self.lock();
         if let Some(found) = rows.named.get(name) {
@@ -57,21 +57,21 @@ impl<T: Absorb> Names<T> {
 }
 
 impl<T: Default> Names<T> {
-    /// Returns where all others count.
+    /// Returns the row of all others.
     pub(super) fn rest(&self) -> Arc<T> {
         Arc::clone(self.lock().rest.get_or_insert_default())
     }
 }
 
 impl<T> Names<T> {
-    /// Ends the rows that nobody uses.
+    /// Removes unused rows.
     pub(super) fn forget_unused(&self) {
         let mut rows = self.lock();
         rows.named.retain(|_, row| Arc::strong_count(row) > 1);
         rows.rest.take_if(|row| Arc::strong_count(row) == 1);
     }
 
-    /// Returns all rows with what they are called, in the order of the names.
+    /// Returns all rows with their names, in the order of names.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let rows = self.lock();
         let named = rows
@@ -85,14 +85,14 @@ impl<T> Names<T> {
         named.chain(rest).collect()
     }
 
-    /// Nothing panics while it holds the lock, and what it guards is whole at any time.
+    /// Ignores poisoning: the guarded value is consistent at any time.
     fn lock(&self) -> MutexGuard<'_, Rows<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Absorb> Rows<T> {
-    /// Ends the row of a name that is no longer used. Returns false if all are in use.
+    /// Removes an unused row. Returns `false` if all are in use.
     fn make_room(&mut self) -> bool {
         let mut rows = self.named.iter();
         let unused = rows

@@ -1,4 +1,4 @@
-//! What is counted of one pool: lending, waiting, opening, stopping.
+//! The metrics of one pool: lending, waiting, opening, stopping.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
@@ -13,15 +13,15 @@ use super::snapshot::Value;
 use crate::messages::process::Fault;
 use policy::pool::{Phase, StopReason};
 
-/// How a process came back.
+/// How a process was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReturnKind {
-    /// Its client gave it back.
+    /// By its client.
     Ok,
-    /// Its client gave it back as broken.
+    /// By its client, as broken.
     Fail,
-    /// Its client died, or let go of it.
+    /// Its client died or dropped it.
     Lost,
 }
 
@@ -29,9 +29,9 @@ pub enum ReturnKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum IsolateEvent {
-    /// It was made.
+    /// It was created.
     Made,
-    /// It has ended for others.
+    /// It ended to make room for others.
     Evicted,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum OpenFailure {
     Host,
     /// Its language is no longer configured.
     Client,
-    /// A mistake of ours.
+    /// A bug of the service.
     Settee,
 }
 
@@ -68,9 +68,9 @@ impl From<Fault> for OpenFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Refused {
-    /// As many wait as may.
+    /// The queue is full.
     Busy,
-    /// Its database has as many calls as it may.
+    /// Its database has its maximum of calls.
     Tenant,
     /// No process is started for a while.
     Throttled,
@@ -78,7 +78,7 @@ pub enum Refused {
     Removed,
 }
 
-/// What may take too long.
+/// What can time out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Slow {
@@ -88,8 +88,7 @@ pub(super) enum Slow {
     Prompt,
 }
 
-/// The numbers of one pool. They have a place from the first that is counted: a pool that nobody uses takes
-/// none.
+/// The metrics of one pool, allocated at the first count: an unused pool takes no memory for them.
 #[derive(Debug, Default)]
 pub struct PoolMetrics(OnceLock<Box<Counts>>);
 
@@ -136,10 +135,10 @@ metrics! {
 /// How many system calls are counted by name; more are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
-/// What the system calls that are too many are counted as.
+/// Counts system calls beyond [`CALLS_MAX`].
 const OTHER: &str = "other";
 
-/// System calls that cells refused, by name. They are seldom, so counting one may take a lock.
+/// System calls that cells refused, by name. They are rare, so counting one may take a lock.
 #[derive(Debug, Default)]
 pub(super) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
 
@@ -151,7 +150,7 @@ impl RefusedCalls {
         *known.entry(name.into()).or_default() += count;
     }
 
-    /// Returns the counts with their names; one for [`OTHER`] is always there.
+    /// Returns the counts by name, always with one for [`OTHER`].
     fn by_name(&self) -> BTreeMap<Box<str>, u64> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = known.clone();
@@ -185,12 +184,12 @@ impl Absorb for PoolMetrics {
 }
 
 impl PoolMetrics {
-    /// Where to count.
+    /// Returns the counts to add to, allocated if there are none.
     fn count(&self) -> &Counts {
         self.0.get_or_init(Box::default)
     }
 
-    /// What was counted.
+    /// Returns the counts so far.
     pub(super) fn counted(&self) -> &Counts {
         static NOTHING: LazyLock<Counts> = LazyLock::new(Counts::default);
         self.0.get().map_or_else(|| &*NOTHING, Box::as_ref)
@@ -202,22 +201,21 @@ impl PoolMetrics {
         (wait.count(), wait.sum())
     }
 
-    /// Counts a process that was lent, after its client had waited for this time in all.
+    /// Counts a process that was lent, and the whole time that its client waited.
     pub fn acquired(&self, waited: Duration) {
         self.count().wait.observe(waited);
     }
 
-    /// Counts a process that came back.
+    /// Counts a returned process.
     pub fn returned(&self, kind: ReturnKind) {
         self.count().returns.one(kind);
     }
 
-    /// Counts a process that was started, which took this time.
+    /// Counts a process that was started, and how long that took.
     pub fn opened(&self, took: Duration) {
         self.count().open.observe(took);
     }
 
-    /// Counts a process that could not be started.
     pub(crate) fn open_failed(&self, why: OpenFailure) {
         self.count().open_failures.one(why);
     }
@@ -242,7 +240,7 @@ impl PoolMetrics {
         self.count().timeouts.one(Slow::Prompt);
     }
 
-    /// Counts a system call that the cell of a process refused: the first one of its name in a process.
+    /// Counts a system call that a cell refused: only the first of its name in a process.
     pub(crate) fn call_refused(&self, call: &str) {
         self.count().refused_calls.add(call, 1);
     }
@@ -252,7 +250,6 @@ impl PoolMetrics {
         self.count().forgets.one();
     }
 
-    /// Counts what became of an isolate.
     pub(crate) fn isolate(&self, event: IsolateEvent) {
         self.count().isolates.one(event);
     }

@@ -1,7 +1,7 @@
-//! A snapshot in the text form that Prometheus reads.
+//! Writes a snapshot in Prometheus' text format.
 //!
-//! SOURCE    The exposition format, version 0.0.4; CouchDB's `_prometheus` for the names that
-//!           CouchDB has.
+//! SOURCE    The exposition format, version 0.0.4; CouchDB's `_prometheus` for its
+//!           names.
 //! DIFFERS   Lines end with a line feed alone; the sum of a summary is in seconds, as its name says
 //!           (CouchDB's is in milliseconds).
 
@@ -76,7 +76,7 @@ fn write_times(text: &mut String, definition: &Definition, labels: &[Label<'_>],
     line(text, format_args!("{name}_count{labels} {}", times.count()));
 }
 
-/// Returns labels as they follow a name.
+/// Returns labels as written after a name.
 fn set(labels: &[Label<'_>]) -> String {
     if labels.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What is counted of the store that keeps replications.
+//! Metrics of the store that keeps replications.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,18 +32,18 @@ metrics! {
             => pub refused: Counter;
     }
     beside {
-        /// Why it refused the last one, and what to do about that; none once it took one.
+        /// Why it refused the last write, with the remedy; `None` once it accepts one.
         refused_last: Mutex<Option<(String, &'static str)>>;
     }
 }
 
 impl StoreMetrics {
-    /// Returns why the last write was refused, if it was, and what to do about that.
+    /// Returns why the last write was refused, if it was, and the remedy.
     pub(crate) fn refused_last(&self) -> Option<(String, &'static str)> {
         self.last().clone()
     }
 
-    /// Returns how many requests of each kind the database has answered, and how long that took, in milliseconds.
+    /// Returns the number of answered requests of each kind, and the time that they took, in milliseconds.
     pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
         let requests = DatabaseRequest::VARIANTS.iter().zip(&self.requests.0);
         let sums = requests.map(|(kind, times)| {

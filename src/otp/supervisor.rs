@@ -1,10 +1,10 @@
-//! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
-//! Unlike there, children may be stopped at the same time as the one before them.
+//! Supervision as in OTP: children are restarted within an intensity, and stopped in reverse order.
+//! Unlike in OTP, children may be stopped together with the one before them.
 //!
 //! SUMMARY   A [`Supervisor`] starts children in order, monitors them, restarts
-//!           those that end, gives up when they fail too often, and stops all of them, last first.
+//!           those that end, gives up if they fail too often, and stops all, last first.
 //! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
-//!           not do that). A child that does not end in its time is left behind, with a warning.
+//!           not do that). A child that does not end in time is left behind, with a warning.
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::tell::Tell;
 
-/// Asks a supervised actor to end. Its pid guard tells when it has.
+/// Asks a supervised actor to end. Its pid guard notifies of the end.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Stop {
@@ -28,7 +28,7 @@ pub struct Stop {
     pub now: bool,
 }
 
-/// A child that runs: how to watch it, and where to ask it to end.
+/// A running child: how to monitor and how to end it.
 struct Running {
     pid: Pid,
     stop: Recipient<Stop>,
@@ -40,14 +40,14 @@ pub(crate) struct ChildSpec {
     id: &'static str,
     /// How long it may take to end.
     shutdown: Duration,
-    /// Whether it is stopped at the same time as the one that was started before it.
+    /// Whether it is stopped together with the one started before it.
     is_beside: bool,
     /// Starts it; called again for each restart.
     start: Box<dyn FnMut() -> Running>,
 }
 
 impl ChildSpec {
-    /// Describes an actor that `make` starts, now and after each end.
+    /// Describes an actor that `make` starts, first and after each end.
     pub fn new<A>(
         id: &'static str,
         shutdown: Duration,
@@ -69,7 +69,7 @@ impl ChildSpec {
         }
     }
 
-    /// Has it stopped at the same time as the one that is started before it: neither needs the other.
+    /// Stops it together with the one started before it: neither needs the other.
     pub fn beside(self) -> Self {
         Self {
             is_beside: true,
@@ -115,12 +115,12 @@ struct Child {
     asked: Option<bool>,
 }
 
-/// How often children were started again, by their names. Cheap to clone; the clones count the same.
+/// How often children were restarted, by name. Clones are cheap and share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restarts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl Restarts {
-    /// Returns the counts of all children, also of those that never failed.
+    /// Returns the counts of all children, those that never failed included.
     pub fn all(&self) -> BTreeMap<&'static str, u64> {
         self.lock().clone()
     }
@@ -130,7 +130,7 @@ impl Restarts {
     }
 }
 
-/// Watches over its children.
+/// Supervises its children.
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     intensity: Intensity,
@@ -142,7 +142,7 @@ pub(crate) struct Supervisor {
     pid_guard: PidGuard,
 }
 
-/// A shutdown that goes on: children are asked one after the other, or with those beside them, the last started first.
+/// A shutdown in progress: children end one after the other, or with those beside them, the last started first.
 struct Shutdown {
     now: bool,
     waiting: Vec<Replier<()>>,
@@ -151,7 +151,7 @@ struct Shutdown {
 }
 
 impl Supervisor {
-    /// Makes a supervisor; its children are started when it is, in this order.
+    /// Creates a supervisor, which starts its children with itself, in this order.
     pub fn new(
         children: Vec<ChildSpec>,
         intensity: Intensity,
@@ -177,7 +177,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -230,7 +230,7 @@ impl Supervisor {
         self.stop_last(ctx);
     }
 
-    /// Asks the last child that runs to end, and those beside it, or ends itself when none is left.
+    /// Asks the last running child and those beside it to end, or ends itself if none is left.
     fn stop_last(&mut self, ctx: &mut Context<Self>) {
         let Some(shutdown) = &mut self.shutdown else {
             return;
@@ -272,7 +272,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the last child that runs, with those that are stopped at the same time: none if none runs.
+/// Returns the last running child, with those that are stopped together with it; empty if none runs.
 fn last_running(children: &mut [Child]) -> &mut [Child] {
     let Some(last) = children.iter().rposition(|child| child.running.is_some()) else {
         return &mut [];

@@ -1,7 +1,7 @@
 //! How long a call runs.
 //!
-//! SUMMARY   [`RunTime`] says which time that is. [`WorkingTime`] is the time in which any process has a prompt of the call
-//!           to answer.
+//! SUMMARY   [`RunTime`] says which time counts. [`WorkingTime`] is the time in which any process has an unanswered
+//!           prompt of the call.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 /// Which time of a call counts as its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RunTime {
-    /// From when it had a process until its end.
+    /// From the first process to the end of the call.
     #[default]
     Whole,
-    /// While a process works for it: its client sends and reads meanwhile, as fast as it likes.
+    /// Only while a process works for it: the client may send and read slowly in between.
     Work,
 }
 
 /// The time in which processes work for a call.
 #[derive(Debug, Default)]
 pub(crate) struct WorkingTime {
-    /// Prompts that are not answered.
+    /// The number of unanswered prompts.
     unanswered: usize,
     /// Since when there are any.
     since: Option<Instant>,
-    /// Until then.
+    /// The time before that.
     time: Duration,
 }
 

@@ -36,7 +36,7 @@ impl Exit {
         self.0.code().is_some_and(|code| code != 0)
     }
 
-    /// Returns whether a signal ended it, or a process that it waited for, as a shell tells it.
+    /// Returns whether a signal ended it, or, by a shell's status, a process that it waited for.
     pub(super) fn is_by_signal(self) -> bool {
         (SIGNAL_STATUS + 1..=SIGNAL_STATUS + SIGNAL_MAX).contains(&self.status())
     }

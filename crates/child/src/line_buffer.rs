@@ -1,4 +1,4 @@
-//! Cutting a stream of bytes into lines, which may not be longer than a bound.
+//! Splits a stream of bytes into lines of bounded length.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,7 +10,7 @@ pub struct LineTooLong {
     pub limit: usize,
 }
 
-/// Cuts a stream of chunks into lines, without copying a line that lies within one chunk.
+/// Splits a stream of chunks into lines, without copying a line that lies within one chunk.
 #[derive(Debug)]
 pub struct LineBuffer {
     partial: BytesMut,
@@ -19,7 +19,7 @@ pub struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Makes an empty buffer for lines of at most `line_bytes_max` bytes without the line feed.
+    /// Creates an empty buffer for lines of at most `line_bytes_max` bytes without the line feed.
     pub fn new(line_bytes_max: usize) -> Self {
         Self {
             partial: BytesMut::new(),
@@ -28,7 +28,7 @@ impl LineBuffer {
         }
     }
 
-    /// Changes the bound for the lines that follow.
+    /// Changes the bound for later lines.
     pub fn set_line_bytes_max(&mut self, line_bytes_max: usize) {
         self.line_bytes_max = line_bytes_max;
     }
@@ -45,7 +45,7 @@ impl LineBuffer {
     /// Takes the next whole line, without its line feed.
     ///
     /// # Errors
-    /// [`LineTooLong`]: the line, whole or not, passed the bound. The stream is lost.
+    /// [`LineTooLong`]: the line, complete or not, exceeds the bound. The stream is lost.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         let end = memchr::memchr(b'\n', &self.chunk);
         let piece_bytes = end.unwrap_or(self.chunk.len());

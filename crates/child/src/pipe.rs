@@ -25,7 +25,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads a chunk by way of the thread's one buffer; an empty one is the end.
+/// Reads a chunk through the thread's one buffer; an empty one is the end.
 ///
 /// # Errors
 /// Those of `read`.
@@ -37,13 +37,13 @@ pub fn read_chunk(read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Resu
     })
 }
 
-/// The reading end: a stream of chunks, which can also be asked for what is there already.
+/// The reading end: a stream of chunks, which can also be read without waiting.
 pub struct PipeReader {
     pipe: AsyncFd<File>,
 }
 
 impl PipeReader {
-    /// Watches a descriptor that does not block.
+    /// Watches a non-blocking descriptor.
     ///
     /// # Errors
     /// The event loop has no room for it.
@@ -52,7 +52,7 @@ impl PipeReader {
         Ok(Rc::new(Self { pipe }))
     }
 
-    /// Reads what is there now; `None` when nothing is, an empty chunk at the end.
+    /// Reads without waiting; `None` if there is nothing now, an empty chunk at the end.
     ///
     /// Asks the system rather than the event loop, which may not know yet.
     pub fn read_now(&self) -> Option<Bytes> {
@@ -80,18 +80,18 @@ impl PipeReader {
 
 /// The chunks of a pipe until its end. Any error counts as the end.
 ///
-/// A child that writes as fast as it can must not hold up others: after each pipe full of output the
-/// event loop runs once. Waking the reader at once is not enough, because the loop looks at timers and
-/// other pipes only after a whole round of such tasks.
+/// A child that writes as fast as it can must not starve others: after each pipe full of output the event
+/// loop runs once. Waking the reader at once is not enough, because the loop polls timers and other pipes
+/// only after a whole round of such tasks.
 pub struct Chunks {
     pipe: Rc<PipeReader>,
-    /// How much was read since others had their turn, in bytes.
+    /// How much was read since the event loop last ran, in bytes.
     unshared_bytes: usize,
     turn_of_others: Option<LocalBoxFuture<'static, ()>>,
 }
 
 impl Chunks {
-    /// Reads what the pipe brings from now on.
+    /// Reads from the pipe.
     pub fn new(pipe: Rc<PipeReader>) -> Self {
         Self {
             pipe,
@@ -139,7 +139,7 @@ const PIECES_MAX: usize = 64;
 /// For how many unsent pieces an idle pipe keeps room.
 const PIECES_KEPT: usize = 8;
 
-/// The writing end: writes at once what the pipe takes, and the rest when it takes it. Copies nothing.
+/// The writing end: writes at once what fits into the pipe, and the rest when there is room. Copies nothing.
 pub struct PipeWriter(Rc<Writer>);
 
 struct Writer {
@@ -150,7 +150,7 @@ struct Writer {
 }
 
 impl PipeWriter {
-    /// Watches a descriptor that does not block.
+    /// Watches a non-blocking descriptor.
     ///
     /// # Errors
     /// The event loop has no room for it.
@@ -173,17 +173,17 @@ impl PipeWriter {
         }
     }
 
-    /// Returns how many bytes wait for the pipe to take them.
+    /// Returns how many bytes wait for room in the pipe.
     pub fn unsent_bytes(&self) -> usize {
         self.0.unsent_bytes.get()
     }
 
-    /// Writes lines, each with a line feed, at once as far as the pipe takes them.
+    /// Writes lines, each with a line feed, at once as far as they fit into the pipe.
     pub fn write_lines(&self, lines: impl IntoIterator<Item = Bytes>) {
         let is_first = self.unsent_bytes() == 0;
         lines.into_iter().for_each(|line| self.0.add_line(line));
         if is_first {
-            // What an error is shows at the next try.
+            // An error shows again at the next try.
             let _ = self.0.write();
         }
         self.send_rest();
@@ -223,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Writes what the pipe takes now.
+    /// Writes what fits into the pipe now.
     fn write(&self) -> io::Result<()> {
         let mut unsent = self.unsent.borrow_mut();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];

@@ -12,7 +12,7 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// How many lines are kept for error messages.
 const KEPT_LINES: usize = 10;
 
-/// Where lines go beside being kept.
+/// Gets every line, in addition.
 pub type LineLog = Box<dyn Fn(&str)>;
 
 /// Collects what a child writes to its standard error.
@@ -32,7 +32,7 @@ impl StderrLog {
         }
     }
 
-    /// Takes what was read.
+    /// Adds what was read.
     pub fn add(&mut self, chunk: &Bytes) {
         // Piece by piece, so that a line over the bound is cut and the next one is still seen.
         for piece in chunk.chunks(LINE_BYTES_MAX / 2) {

@@ -1,10 +1,10 @@
-//! What the system reports about running children: their time on processors, and their memory.
+//! What the system reports about running children: processor time and memory.
 //!
-//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc. Of a
-//!           cell, [`PROCESSES_READ_MAX`] processes are read at most.
-//! LIMITS    The processes of a launched cell are found where the kernel tells the children of a process
-//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are in steps of 10 ms; those of processes
-//!           that have ended count once they were waited for.
+//! PROMISES  Never waits for a disk: [`cpu_time`] is a system call, the others read /proc. Of a cell, at most
+//!           [`PROCESSES_READ_MAX`] processes are read.
+//! LIMITS    Finding a cell's processes needs a kernel that lists a process's children (`CONFIG_PROC_CHILDREN`).
+//!           Times of processes other than the command are in steps of 10 ms; those of ended processes count once
+//!           their parent has reaped them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,30 +15,30 @@ use crate::posix;
 /// How many processes of a cell are read at most.
 pub const PROCESSES_READ_MAX: usize = 256;
 
-/// Most processes of a cell at rest that are checked: more than a limit of processes allows, unless there is none.
+/// How many processes of a resting cell are checked at most: more than any limit of processes allows.
 const RESTING_READ_MAX: usize = 4096;
 
-/// How long a tick takes in which `/proc` gives times. A constant of Linux, on every processor that Rust builds for.
+/// Length of a clock tick, the unit of times in `/proc`. The same on every processor on which Rust builds for Linux.
 const MILLISECONDS_A_TICK: u64 = 10;
 
-/// Returns the time that a child has been on processors since it was started.
+/// Returns a child's processor time since its start.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     posix::cpu_time(pid)
 }
 
-/// Returns the time on processors of what a launcher has waited for.
+/// Returns the processor time of the children that a launcher has reaped.
 pub(crate) fn cpu_time_waited_for(launcher: u32) -> Option<Duration> {
     let ticks = Stat::of(launcher)?.waited_ticks;
     Some(Duration::from_millis(ticks * MILLISECONDS_A_TICK))
 }
 
-/// Returns the most memory that a child has had since it was started, in bytes.
+/// Returns a child's peak memory since its start, in bytes.
 pub fn memory_peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status_bytes(&status, "VmHWM:")
 }
 
-/// Returns the most memory that each process has had that a launcher's cell now runs, added up, in bytes.
+/// Returns the sum of the peak memories of the processes now in a launcher's cell, in bytes.
 pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     // The first process is the service's own.
     let all = below(launcher, PROCESSES_READ_MAX);
@@ -49,7 +49,7 @@ pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     (!peaks.is_empty()).then(|| peaks.iter().sum())
 }
 
-/// Returns the time that a launcher's cell has been on processors beside its command itself.
+/// Returns the processor time of a launcher's cell without that of its command itself.
 pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     let ticks = below(launcher, PROCESSES_READ_MAX)
         .into_iter()
@@ -60,19 +60,19 @@ pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
-/// What a cell has done so far. Two that are equal and stopped: nothing has run in between, and nothing is left that
-/// could let another process go on.
+/// What a cell has done so far. If two in a row are equal and stopped, nothing has run in between, and nothing is
+/// left that could resume another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// The processor time of all that is or was there.
+    /// The processor time of all processes, ended ones included.
     pub cpu_time: Duration,
-    /// Whether all threads have stopped or ended, or wait within the kernel and stop before they leave it.
+    /// Whether all threads have stopped or ended, or wait in the kernel and will stop before they leave it.
     pub is_stopped: bool,
     /// State and context switches of each thread.
     threads: Vec<(PathBuf, String)>,
 }
 
-/// Returns what a launcher's cell has done, apart from its first process; `None` where that leads no pid namespace, or
+/// Returns what a launcher's cell has done, apart from its first process; `None` if that leads no pid namespace, or
 /// cannot be read.
 pub fn activity(launcher: u32) -> Option<Activity> {
     let all = below(launcher, RESTING_READ_MAX);
@@ -146,12 +146,12 @@ fn children(pid: u32, threads: u32) -> Vec<u32> {
 /// A line of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The process that has started it, or has taken it over.
+    /// The process that started or adopted it.
     pub parent: u32,
     /// Its process group.
     pub group: u32,
     threads: u32,
-    /// Its time on processors, and that of its children that it has waited for.
+    /// Its processor time, and that of the children it has reaped.
     own_ticks: u64,
     waited_ticks: u64,
 }
@@ -161,7 +161,7 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Takes a line apart. The name of the program, in brackets, may hold anything.
+    /// Parses a line. The name of the program, in brackets, may hold anything.
     pub fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.rsplit_once(')')?;
         // The first of them, the state, is field 3.
@@ -178,7 +178,7 @@ impl Stat {
     }
 }
 
-/// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
+/// Returns the pid of the command that a launcher has started: the first child of the first process of its cell.
 /// Orphans that either of them adopts are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
     first_child(first_child(launcher)?)
@@ -189,7 +189,7 @@ fn first_child(pid: u32) -> Option<u32> {
     children.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Takes an amount of memory out of `/proc/PID/status`, in bytes.
+/// Reads an amount of memory from the text of `/proc/PID/status`, in bytes.
 pub fn status_bytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,8 +1,8 @@
-//! Watches of `epoll`, of which the kernel allows each user so many.
+//! Watches of `epoll`, whose number the kernel limits for each user.
 //!
-//! SUMMARY   [`named`] and [`named_in`] say what is used up, where the system's own words are of a device; [`require`] finds
-//!           out whether some are left.
-//! CALLED    Where something is registered with an event loop, or event loops are made.
+//! SUMMARY   [`named`] and [`named_in`] say what is used up, where the system's own message is about a full device;
+//!           [`require`] finds out whether some are left.
+//! CALLED    Where something is registered with an event loop, or event loops are created.
 
 use std::error::Error;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::process::{Uid, getuid};
 /// How many must be left for event loops with clients and children.
 pub const WATCHES_MIN: usize = 64;
 
-/// What an operator can do where they are used up.
+/// What an operator can do when they are used up.
 const REMEDY: &str = "end programs of this user that hold some, or raise that limit";
 
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ const REMEDY: &str = "end programs of this user that hold some, or raise that li
 )]
 struct UsedUp(Uid);
 
-/// Names what is used up in an error of a registration with an event loop; leaves other errors as they are.
+/// Replaces the error of a registration with an event loop that is out of watches; leaves others unchanged.
 #[must_use]
 pub fn named(error: io::Error) -> io::Error {
     match error.raw_os_error() {
@@ -33,7 +33,7 @@ pub fn named(error: io::Error) -> io::Error {
     }
 }
 
-/// Names what is used up in the text of an error that says what caused it; leaves texts of other errors as they are.
+/// As [`named`], in the text of an error that a lack of watches has caused; leaves other texts unchanged.
 #[must_use]
 pub fn named_in(text: String, error: &(dyn Error + 'static)) -> String {
     let mut causes = successors(Some(error), |error| (*error).source());
@@ -47,12 +47,12 @@ pub fn named_in(text: String, error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Returns what an operator can do about an error that [`named`] has named; `None` about any other.
+/// Returns what an operator can do about an error from [`named`]; `None` about any other.
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.is::<UsedUp>().then_some(REMEDY)
 }
 
-/// Finds out whether so many watches are left; takes none. Where there are no descriptors for the question, they are.
+/// Checks that so many watches are left, without taking them. Succeeds if there are no descriptors for the check.
 ///
 /// # Errors
 /// They are used up.

@@ -1,10 +1,10 @@
 //! `attach`: a connection that becomes the input and output of one process.
 //!
-//! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service reads and
-//!           writes pipes of the client's itself, as it does for `settee attach`.
-//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
-//!           read from the returned reader. A service that shuts down between two lines of such a client tells
-//!           what the next one needs to continue from there ([`AttachEnd::resume`]).
+//! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service itself reads and
+//!           writes the client's pipes, as for `settee attach`.
+//! PROMISES  No byte of the process is lost or added: the returned reader has what came after the reply. A
+//!           service that shuts down between two lines of such a client returns what its successor needs to
+//!           continue ([`AttachEnd::resume`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use super::Taking;
 use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
-/// The longest reply that is read of the service's, in bytes.
+/// The longest reply of the service, in bytes.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
 /// The longest [`AttachEnd::resume`], in bytes of JSON.
@@ -36,11 +36,11 @@ const END_BYTES_MAX: u64 = RESUME_BYTES_MAX as u64 + REPLY_BYTES_MAX;
 /// A process whose input and output are a connection.
 #[derive(Debug)]
 pub struct Attached {
-    /// The process; it carries no `config`.
+    /// The process, without `config`.
     pub proc: Borrowed,
     /// What it prints.
     pub output: tokio::io::BufReader<OwnedReadHalf>,
-    /// What it reads. Shut it down to have the outstanding answers and then the end.
+    /// What it reads. After its shutdown come the outstanding answers, then the end.
     pub input: OwnedWriteHalf,
 }
 
@@ -67,14 +67,14 @@ pub async fn attach<'a>(
     })
 }
 
-/// How the last line of a connection begins that tells what became of an attached process, before its
-/// JSON object. No line of a query server's begins so.
+/// The first byte of a connection's last line, before a JSON object with the outcome of the attached
+/// process. No line of a query server begins with it.
 pub const END_MARK: u8 = 0;
 
 /// The outcome of the process.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
-    /// Whether it lived until it went back to its pool.
+    /// Whether it lived until it was returned to its pool.
     pub alive: bool,
     /// How it ended, in words.
     #[serde(default)]
@@ -85,18 +85,18 @@ pub struct AttachEnd {
     /// How long the client waits for an answer, in milliseconds, as far as the service knows.
     #[serde(default)]
     pub patience_ms: Option<u64>,
-    /// The service ended between two lines of pipes that it was handed: what its successor has to be told
-    /// with [`attach_pipes`].
+    /// The service ended between two lines of the client's pipes: pass this to its successor with
+    /// [`attach_pipes`].
     #[serde(default)]
     pub resume: Option<Value>,
 }
 
-/// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
+/// A conversation of the service over the client's pipes: see [`attach_pipes`].
 #[derive(Debug)]
 pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines. Starts no runtime. `resume` is what the service said that had
+/// processes that it may change between two lines. Starts no runtime. `resume` comes from the service that had
 /// them before ([`AttachEnd::resume`]).
 ///
 /// The descriptors are made non-blocking. The conversation ends with the returned value.
@@ -131,13 +131,13 @@ impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a report.
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
-        // Where the connection breaks, what came before counts.
+        // If the connection breaks, what came before counts.
         let _ = self.0.take(END_BYTES_MAX).read_to_end(&mut line);
         serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }
 }
 
-/// Makes the request, with the arguments that are `true`.
+/// Builds the request, with these arguments as `true`.
 fn request(from: Taking<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
     let mut arguments = from.arguments();
     for flag in flags {
@@ -153,7 +153,7 @@ fn read_reply(stream: &mut BufReader<BlockingStream>) -> Result<Box<RawValue>, C
     value(&line)
 }
 
-/// Returns the value that a reply brings.
+/// Returns the value of a reply.
 fn value(line: &[u8]) -> Result<Box<RawValue>, ClientError> {
     if !line.ends_with(b"\n") {
         return Err(match line.len() as u64 {

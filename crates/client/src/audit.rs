@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The latest orders and changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditPage {
-    /// How many are kept.
+    /// The number of records kept.
     pub total_rows: usize,
     /// The latest first.
     pub records: Vec<AuditRecord>,
@@ -17,7 +17,7 @@ pub struct AuditPage {
 pub struct AuditRecord {
     /// When it was answered, as `2026-11-26T10:00:00Z`.
     pub ts: String,
-    /// The user; `anyone` where nobody has to log in, or nobody is known.
+    /// The user; `anyone` if no login is needed, or the user is unknown.
     pub who: String,
     /// Where it came from: `http 127.0.0.1:40000`, `socket uid 0 pid 77`, `signal HUP`, `daemon HOST:PORT`.
     pub from: String,
@@ -27,12 +27,12 @@ pub struct AuditRecord {
     pub on: String,
     /// How many it touched: settings, processes, jobs, documents; `None` if that is not known.
     pub count: Option<u64>,
-    /// What was before; `null` if there was nothing, or it is not known.
+    /// The state before; `null` if there was nothing, or it is not known.
     pub before: Value,
     /// What was asked for: the values after, an order's own members.
     pub asked: Value,
-    /// Why it was not done, or not whole.
+    /// Why it failed, or failed in part.
     pub error: Option<String>,
-    /// The name of the request.
+    /// The request's id.
     pub request_id: Option<String>,
 }

@@ -23,12 +23,12 @@ const SENT_MAX: usize = 1024;
 /// A database, and the digest of a design document's text.
 type Key = (String, [u8; 32]);
 
-/// What a connection has sent.
+/// The design documents that a connection has sent.
 #[derive(Debug, Default)]
 pub(super) struct SentDdocs {
-    /// What names each of them.
+    /// The JSON that a later call sends instead.
     references: Mutex<HashMap<Key, Box<RawValue>>>,
-    /// Whether the service takes digests.
+    /// Whether the service accepts digests.
     takes_digests: OnceCell<bool>,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         outcome
     }
 
-    /// Asks the service once whether it takes digests: an earlier version would take one for a design document.
+    /// Asks the service once whether it accepts digests: an earlier version would mistake one for a design document.
     async fn takes_digests(&self) -> bool {
         let ask = async || {
             let limits: Result<Value, _> = self.typed("limits", &()).await;

@@ -8,16 +8,16 @@ use serde_json::Value;
 /// Why a call has no value.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The connection could not be made or broke. Host or service; worth a retry once it runs.
+    /// The connection failed or broke, because of host or service. Worth a retry once the service runs.
     #[error("cannot talk to the service: {0}")]
     Io(#[from] io::Error),
     /// The service closed the connection before it answered. Worth a retry on a new one.
     #[error("the service closed the connection")]
     Closed,
-    /// The service said no; it says whose fault that is.
+    /// The service refused, and says whose fault that is.
     #[error(transparent)]
     Service(Box<ServiceError>),
-    /// What came is not the protocol: another program listens there, or another version.
+    /// A protocol error: another program or version listens there.
     #[error("the service did not keep to the protocol: {0}")]
     Protocol(String),
 }
@@ -38,21 +38,20 @@ impl ClientError {
 #[error("{name}: {}", self.reason_text())]
 #[serde(default)]
 pub struct ServiceError {
-    /// CouchDB's name of it where CouchDB has one, for example `unknown_query_language`; HTTP calls it `error`.
+    /// CouchDB's name of it, if CouchDB has one, for example `unknown_query_language`; HTTP calls it `error`.
     #[serde(alias = "error")]
     pub name: String,
     /// Why: a text, or whatever JSON the function threw.
     pub reason: Value,
-    /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
+    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
     pub phase: String,
-    /// Whose doing it is: `client`, `query_server`, `host` or `settee`.
+    /// Whose fault it is: `client`, `query_server`, `host` or `settee`.
     pub fault: String,
     /// Whether the same call may succeed later.
     pub retry: bool,
-    /// Whether the process ended over it.
+    /// Whether the process ended because of it.
     pub fatal: bool,
-    /// Whether the query server printed more than it was asked for: earlier answers of the process may not be those of
-    /// their prompts.
+    /// Whether the query server printed extra lines: earlier answers of the process may belong to other prompts.
     pub shifted: bool,
     /// How the process ended, in words.
     pub exit: Option<String>,
@@ -60,11 +59,11 @@ pub struct ServiceError {
     pub status: Option<i32>,
     /// The last lines that it wrote to its standard error.
     pub stderr: Vec<String>,
-    /// The process, as the token under which it was held.
+    /// The token under which the process was held.
     pub proc: Option<String>,
-    /// The database of the function that it is about.
+    /// The function's database.
     pub db: Option<String>,
-    /// The id of the design document that the function is in.
+    /// The id of the function's design document.
     pub ddoc: Option<String>,
     /// The function: its path, joined by `/`, or what it was sent as.
     pub function: Option<String>,
@@ -73,7 +72,7 @@ pub struct ServiceError {
 }
 
 impl ServiceError {
-    /// Returns the reason as text: a string's own, JSON of anything else.
+    /// Returns the reason as text: a string itself, anything else as JSON.
     pub fn reason_text(&self) -> String {
         match &self.reason {
             Value::String(text) => text.clone(),

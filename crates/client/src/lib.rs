@@ -1,13 +1,13 @@
-//! The client library: a running service's processes from any tokio program.
+//! The client library: uses a running service's processes from any tokio program.
 //!
-//! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and gives them back.
+//! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and returns them.
 //!           [`attach`] turns a connection into the plain input and output of one process. [`Operator`] manages the
 //!           daemon.
 //! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and replies
 //!           matched by their id. Every call ends: with its answer, or with an error that says
 //!           whose fault it is and whether a retry may help. Dropping the client closes the
 //!           connection, and the service takes back what it held.
-//! LIMITS    Unix sockets. At most [`REQUESTS_QUEUED_MAX`] requests wait for being sent, at most
+//! LIMITS    Unix sockets only. At most [`REQUESTS_QUEUED_MAX`] requests wait to be sent, at most
 //!           [`REPLY_BYTES_MAX`] bytes are read for one reply.
 //!
 //! ```no_run
@@ -76,8 +76,7 @@ pub use pool_change::PoolChange;
 pub use report::{LogLine, Report, Reported};
 pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
 
-/// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
-/// a turn for that.
+/// A connection to a service. Cheap to clone; dropping the last clone closes it when the runtime next runs.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,
@@ -87,18 +86,18 @@ pub struct Client {
 /// The pools that a process may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeFrom<'a> {
-    /// The own one of this language.
+    /// The language's own pool.
     Language(&'a str),
-    /// The one of this name.
+    /// The pool of this name.
     Pool(&'a str),
-    /// Any of this group: one at random that has a free process, or may start one.
+    /// A pool of this group: one at random that has a free process, or may start one.
     Group(&'a str),
-    /// Any of this language, its own among them.
+    /// Any pool of this language, its own included.
     AnyOf(&'a str),
 }
 
 impl TakeFrom<'_> {
-    /// Returns the arguments that say so in a request.
+    /// Returns the arguments for a request.
     fn arguments(self) -> Value {
         match self {
             Self::Language(language) => json!({"lang": language}),
@@ -109,8 +108,8 @@ impl TakeFrom<'_> {
     }
 }
 
-/// The pools that a process may come from, and the database whose functions it is to run. Where processes
-/// are not shared, it serves nobody else.
+/// The pools that a process may come from, and the database whose functions it will run: its only one, unless
+/// processes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taking<'a> {
     from: TakeFrom<'a>,
@@ -118,7 +117,7 @@ pub struct Taking<'a> {
 }
 
 impl<'a> TakeFrom<'a> {
-    /// Names the database. Otherwise the functions are this client's own.
+    /// Names the database. Without one, the functions count as this client's own.
     pub fn for_db(self, db: &'a str) -> Taking<'a> {
         let db = Some(db);
         Taking { from: self, db }
@@ -141,7 +140,7 @@ impl Taking<'_> {
     }
 }
 
-/// A design document, and the database that it is in.
+/// A design document and its database.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DdocIn<'a> {
     /// The database's name.
@@ -155,12 +154,12 @@ impl Client {
     /// Connects to the service that listens at `path`. Call it inside a tokio runtime.
     ///
     /// # Errors
-    /// [`ClientError::Io`] when nobody listens there or this user may not enter.
+    /// [`ClientError::Io`] if nothing listens there, or this user may not connect.
     pub async fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
         Ok(Self::on(UnixStream::connect(path).await?))
     }
 
-    /// Makes a client of a stream that is connected already.
+    /// Creates a client on a connected stream.
     pub fn on(stream: UnixStream) -> Self {
         Self {
             connection: Connection::on(stream),
@@ -168,9 +167,9 @@ impl Client {
         }
     }
 
-    /// Borrows any process of a language (`get_proc`). `None` as timeout is the service's own.
+    /// Borrows any process of a language (`get_proc`). Without a `timeout`, the service's applies.
     ///
-    /// The first prompt is to be `reset` with the [`Borrowed::config`] that comes along.
+    /// The first prompt must be `reset` with [`Borrowed::config`].
     ///
     /// # Errors
     /// [`ClientError::Service`]: `unknown_query_language`, `timeout`, `os_process_error`.
@@ -185,7 +184,7 @@ impl Client {
     /// Borrows a process that knows a design document (`get_proc`).
     ///
     /// # Errors
-    /// As [`Self::get_proc`], and `bad_request` for a document that is none.
+    /// As [`Self::get_proc`], and `bad_request` for an invalid design document.
     pub async fn get_proc_for(
         &self,
         ddoc: DdocIn<'_>,
@@ -226,7 +225,7 @@ impl Client {
         self.connection.call("prompt", &arguments).await
     }
 
-    /// Gives a process back (`ret_proc`). `false`: this client does not hold it, nothing changed.
+    /// Returns a process (`ret_proc`). `false`: this client does not hold it, nothing changed.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -235,7 +234,7 @@ impl Client {
             .await
     }
 
-    /// Sets the timeout of prompts that bring none (`set_timeout`).
+    /// Sets the default timeout of a process's prompts (`set_timeout`).
     ///
     /// # Errors
     /// [`ClientError::Service`]: `not_holder`.
@@ -247,7 +246,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Borrows a process from a pool or a group (`get_proc`), of whatever language that is.
+    /// Borrows a process from a pool or a group (`get_proc`), whatever its language.
     ///
     /// # Errors
     /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `tenant_busy`, `pool_removed`, `throttled`.
@@ -259,7 +258,7 @@ impl Client {
         self.get(from.into().arguments(), timeout).await
     }
 
-    /// Subscribes to notices that a process this client holds is taken from it. Earlier notices are
+    /// Subscribes to notices that the service has revoked a process of this client. Earlier notices are
     /// not repeated; a receiver that lags misses the oldest.
     pub fn downs(&self) -> broadcast::Receiver<ProcDown> {
         self.connection.downs()

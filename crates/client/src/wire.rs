@@ -16,22 +16,22 @@ use super::report::Report;
 /// A process that this connection holds.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Borrowed {
-    /// The token that prompts and the return name it by.
+    /// The token that names it in prompts and its return.
     pub proc: String,
-    /// The pool that it comes from; `None`: a service of an earlier version does not tell.
+    /// Its pool; `None` if the service's version is too old to say.
     #[serde(default)]
     pub pool: Option<String>,
     /// Its language, as the service spells it.
     pub lang: String,
-    /// The operating system's number of it, `None` for one inside the service.
+    /// Its process id; `None` if it runs inside the service.
     #[serde(default)]
     pub os_pid: Option<u32>,
-    /// What the first prompt, `reset`, is to carry; `None` after `attach`.
+    /// The argument for the first prompt, `reset`; `None` after `attach`.
     #[serde(default)]
     pub config: Option<Box<RawValue>>,
 }
 
-/// A process that this connection held was taken from it.
+/// A notice that the service has revoked a process of this connection.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ProcDown {
     /// The token under which it was held.
@@ -49,7 +49,7 @@ pub struct ProcDown {
 pub struct Imported {
     /// Its id.
     pub id: String,
-    /// `created`, or `unchanged` for one that was there already; none where it was refused.
+    /// `created`, or `unchanged` if it existed already; `None` if it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
@@ -80,17 +80,17 @@ impl<'a, C> Prompting<'a, C> {
     }
 }
 
-/// What a client says of a process that it gives back.
+/// Whether a returned process may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReturnStatus {
-    /// It is fine.
+    /// It may be used again.
     Ok,
-    /// It is not to be used again.
+    /// It must not be used again.
     Fail,
 }
 
-/// What a reply says: the value as JSON text, or the service's error.
+/// The content of a reply: the value as JSON text, or the service's error.
 pub(super) type Outcome = Result<Box<RawValue>, ClientError>;
 
 /// Writes a request as one line with its line feed.
@@ -120,15 +120,14 @@ pub(super) fn no_json(error: serde_json::Error) -> ClientError {
     ClientError::Protocol(format!("the request is not JSON: {error}"))
 }
 
-/// Reads a line that is no reply but a notice.
+/// Parses a notice; `None` for any other line.
 pub(super) fn notice(line: &[u8]) -> Option<ProcDown> {
     line.starts_with(b"{\"down\"")
         .then(|| serde_json::from_slice(line).ok())
         .flatten()
 }
 
-/// Reads a reply: the request's id, `None` when the service could not tell which it was, and what
-/// it says.
+/// Parses a reply: the request's id, `None` if the service could not read it, and the outcome.
 pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> {
     #[derive(Deserialize)]
     struct Reply {
@@ -156,10 +155,10 @@ pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
         .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
-/// How much of a line that is no reply an error quotes, in bytes.
+/// How much of an invalid reply an error quotes, in bytes.
 const EXCERPT_BYTES: usize = 100;
 
-/// A member that is there, also as `null`.
+/// Reads a member that is present, even as `null`.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Deserialize::deserialize(from).map(Some)
 }

@@ -17,7 +17,7 @@ use super::value::Raw;
 pub(super) fn read(path: &Path, text: &str) -> Layer {
     let mut layer = Layer::default();
     let mut section: Option<String> = None;
-    // Whether the line before was a key, which a continuation line may go on.
+    // Whether a continuation line may follow.
     let mut open = false;
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let origin = Origin::File {
@@ -66,8 +66,8 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
     layer
 }
 
-/// Returns the line up to its comment. A `;` counts only at the start or after a blank, for
-/// commands may contain others.
+/// Returns the line up to its comment. A `;` counts only at the start or after a blank: commands
+/// may contain others.
 fn without_comment(line: &str) -> &str {
     if line.trim_start().starts_with([';', '#']) {
         return "";

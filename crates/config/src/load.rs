@@ -1,8 +1,8 @@
 //! Loads the configuration: defaults, files, environment, flags, what was set over HTTP; later wins.
 //!
-//! SUMMARY   [`load`] reads each source into a layer, checks it, lets the `config` crate put the
-//!           layers on top of each other, and checks the whole.
-//! PROMISES  All or nothing: a [`Loaded`] configuration is right in every value, and an error
+//! SUMMARY   [`load`] reads each source into a layer, checks it, lets the `config` crate merge
+//!           the layers, and checks the whole.
+//! PROMISES  All or nothing: a [`Loaded`] configuration is valid in every value, and an error
 //!           names every mistake of every source.
 //! CALLED    At the start of a subcommand, and again on HUP.
 
@@ -20,7 +20,7 @@ use super::surroundings::Surroundings;
 use super::types::Config;
 use super::{environment, generated, ini_file, keys, toml_file, validate, value};
 
-/// The file that the program reads where none is named, if it exists.
+/// The file that the program reads if none is named and it exists.
 pub const USUAL_FILE: &str = "/etc/settee/settee.toml";
 
 /// Largest configuration file, in bytes: protects against a device or a log named by mistake.
@@ -31,7 +31,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub struct Sources {
     /// Files in order: `.toml`, or `.ini` as CouchDB has them.
     pub files: Vec<PathBuf>,
-    /// Read where `files` is empty, if it exists; [`USUAL_FILE`] for the program. A service must be able to
+    /// Read if `files` is empty and it exists; [`USUAL_FILE`] for the program. A service must be able to
     /// read it; for other commands, one that this user may not read is skipped with a notice.
     pub usual_file: Option<PathBuf>,
     /// Environment and user.
@@ -43,8 +43,8 @@ pub struct Sources {
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
     /// ends with the service unless daemons share it. CouchDB writes it into its last file.
     pub overlay: BTreeMap<(String, String), String>,
-    /// Whether it is for a service that is about to run: an administrator is made where nobody is named
-    /// who may log in, and a secret for cookies where none is given, and what this user cannot do is a problem.
+    /// Whether a service is about to run with it: a missing administrator or secret for cookies is then generated,
+    /// and what this user cannot do is a problem.
     pub is_for_service: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Loaded {
 /// Loads and validates the configuration.
 ///
 /// # Errors
-/// Every problem of every source; at fault is who wrote them.
+/// Every problem of every source, the fault of its author.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let variables = &sources.surroundings.variables;
     let defaults = toml_file::read(Path::new("config/default.toml"), &default_file(), true);
@@ -110,7 +110,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     config.program_languages = sources.languages.clone();
     config.find_users();
     notices.extend(validate::adjust(&mut config));
-    // Nothing is made for a configuration that does not count.
+    // Nothing is generated for an invalid configuration.
     if sources.is_for_service && problems.is_empty() {
         problems.extend(generated::check_folder(&config).err());
     }
@@ -161,7 +161,7 @@ fn overridden(layers: &[Layer]) -> Vec<(Change, Notice)> {
     overridden
 }
 
-/// Puts the layers on top of each other.
+/// Merges the layers.
 fn merge(layers: Vec<Layer>) -> Result<Config, Problem> {
     let mut origins = BTreeMap::new();
     let mut builder = config::Config::builder();
@@ -191,8 +191,7 @@ fn files_of(sources: &Sources, notices: &mut Vec<Notice>) -> Vec<PathBuf> {
     };
     match File::open(usual).map_err(|error| error.kind()) {
         Err(io::ErrorKind::NotFound) => Vec::new(),
-        // It may hold passwords that are not this user's to know, and a view over a file of documents
-        // works without them.
+        // It may hold passwords that this user must not read; such commands work without it.
         Err(io::ErrorKind::PermissionDenied) if !sources.is_for_service => {
             notices.push(Notice {
                 origin: Origin::File {

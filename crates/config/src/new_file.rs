@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`NewFile`] is written under another name in the same folder, which ends with `.part`, and gets
 //!           its own name at the end. Only its owner can read it.
-//! PROMISES  A file that has the name already stays as it is.
+//! PROMISES  An existing file of that name stays unchanged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -24,7 +24,7 @@ impl NewFile {
     /// Begins a file.
     ///
     /// # Errors
-    /// There is something of this name already, or the system refuses it.
+    /// The name is taken, or the system refuses.
     pub fn create(path: &Path) -> io::Result<Self> {
         match path.symlink_metadata() {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
@@ -35,7 +35,7 @@ impl NewFile {
     /// Begins a file that may [replace](Self::replace) another one.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses.
     pub fn begin(path: &Path) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         // Another program may write a file of the same name at the same time.
@@ -52,7 +52,7 @@ impl NewFile {
         Ok(Self { path, part, file })
     }
 
-    /// Returns its path until then, for code that writes files itself.
+    /// Returns its temporary path, for code that writes files itself.
     pub fn part(&self) -> &Path {
         &self.part
     }
@@ -62,29 +62,29 @@ impl NewFile {
         &self.file
     }
 
-    /// Writes what comes next.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
     }
 
-    /// Gives the file its name once it is on the disk, and writes its folder there.
+    /// Gives the file its name once it is on disk, and syncs its folder.
     ///
     /// # Errors
-    /// There is something of this name by now, or the system refuses it.
+    /// The name is taken by now, or the system refuses.
     pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
-        // Unlike a rename it fails where there is a file of this name.
+        // Unlike a rename, this fails if a file of this name exists.
         fs::hard_link(&self.part, &self.path)?;
         self.sync_folder()
     }
 
-    /// As [`Self::finish`], in the place of any file that is there.
+    /// As [`Self::finish`], replacing an existing file.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses.
     pub fn replace(self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.part, &self.path)?;
@@ -94,7 +94,7 @@ impl NewFile {
     fn sync_folder(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|path| *path != Path::new(""));
         match File::open(folder.unwrap_or(Path::new("."))) {
-            // A folder that this user may write and not read.
+            // A folder that this user may write but not read.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
             folder => folder?.sync_all(),
         }
@@ -103,7 +103,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // If it cannot be removed, it says by its name what it is.
+        // If it cannot be removed, its name says what it is.
         drop(fs::remove_file(&self.part));
     }
 }

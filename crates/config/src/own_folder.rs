@@ -10,7 +10,7 @@ use std::path::Path;
 /// The permission bits with which others than the owner could enter a folder.
 pub const OTHERS_ENTER: u32 = 0o011;
 
-/// Makes a folder, with those above it, for the service's own user; leaves one that is there as it is.
+/// Creates a folder and its parents, for the service's own user; leaves an existing one unchanged.
 ///
 /// # Errors
 /// The system refuses it.
@@ -18,7 +18,7 @@ pub fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Says why others could get at what is in a folder: it is another user's, or has one of the bits `too_much`.
+/// Says why others could access a folder's contents: it is another user's, or has one of the bits `too_much`.
 pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         let uid = found.uid();
@@ -32,7 +32,7 @@ pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
     (mode & too_much != 0).then(|| format!("others can {can} the directory (mode {mode:04o})"))
 }
 
-/// Says why others could enter a folder that is there.
+/// Says why others could enter an existing folder.
 pub(crate) fn exposed(folder: &Path) -> Option<String> {
     exposure(&fs::metadata(folder).ok()?, OTHERS_ENTER)
 }

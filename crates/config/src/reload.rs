@@ -1,7 +1,7 @@
-//! A change of configuration as a difference: what changes, and whether it may.
+//! The difference between two configurations, and whether a reload may apply it.
 //!
-//! SUMMARY   [`diff`] lists what differs and when it takes effect; [`require_reload`] refuses the list whole when a part
-//!           of it takes a restart.
+//! SUMMARY   [`diff`] lists what differs and when it takes effect; [`require_reload`] refuses the whole list if a part
+//!           of it needs a restart.
 //! PROMISES  A difference is applied whole or not at all. Both configurations have been validated.
 //! CALLED    On HUP and over HTTP; the changes are the answer.
 
@@ -22,7 +22,7 @@ pub enum Effect {
     Reload,
     /// On a restart: until then a reload is refused.
     Restart,
-    /// Not before the value in force, which was set over HTTP, is taken back.
+    /// Not until the value in force, which was set over HTTP, is deleted.
     Overridden,
 }
 
@@ -41,7 +41,7 @@ pub struct Change {
     pub effect: Effect,
 }
 
-/// The configuration was not changed, because some of the changes take a restart.
+/// The configuration was not changed, because some of the changes need a restart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} cannot change while the service runs, so nothing was changed: restart the service, or put \
@@ -50,7 +50,7 @@ pub struct Change {
     if .refused.len() == 1 { "value" } else { "values" }
 )]
 pub struct ReloadRefused {
-    /// The changes that take a restart; at least one.
+    /// The changes that need a restart; at least one.
     pub refused: Vec<Change>,
 }
 
@@ -76,8 +76,8 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
 /// Requires that a reload can apply all of these changes.
 ///
 /// # Errors
-/// When one of them takes a restart: then none may be applied. The operator is at fault; trying
-/// again does not help.
+/// One of them needs a restart: then none may be applied. The operator is at fault; retrying
+/// does not help.
 pub fn require_reload(changes: &[Change]) -> Result<(), ReloadRefused> {
     let refused = changes
         .iter()

@@ -91,18 +91,18 @@ impl ServiceConfig {
     }
 }
 
-/// What the services in front of a pool ask of it: it is throttled for as long as they say, and can be
-/// under stress if one of them can. Of several delays the shortest counts.
+/// What the services of a pool ask of it: their throttle delay, of several the shortest, and stress if one of
+/// them can be under stress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTerms {
     /// Whether it can be under stress.
     pub stress: bool,
-    /// How long no process is started after a start that failed; `None` is what the pool says.
+    /// How long no process is started after a failed start; `None`: as the pool's section says.
     pub throttle_delay: Option<Duration>,
 }
 
 impl ServiceTerms {
-    /// Adds what one more service asks.
+    /// Adds the terms of one more service.
     fn and(self, service: &ServiceConfig) -> Self {
         let delays = [self.throttle_delay, service.throttle_delay];
         Self {
@@ -111,7 +111,7 @@ impl ServiceTerms {
         }
     }
 
-    /// Returns the section of a pool as the services make it.
+    /// Returns the section of a pool with the terms of its services.
     #[must_use]
     pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
         let delay = self
@@ -126,7 +126,7 @@ impl ServiceTerms {
 }
 
 impl Config {
-    /// Returns the sections of pools as the services make them.
+    /// Returns the sections of pools with the terms of their services.
     pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
         for (name, terms) in self.service_terms() {
@@ -138,14 +138,14 @@ impl Config {
         pools
     }
 
-    /// Returns what services ask of pools that are added while the program runs.
+    /// Returns the terms of services for pools that are added at run time.
     pub fn terms_of_later_pools(&self) -> BTreeMap<String, ServiceTerms> {
         let mut terms = self.service_terms();
         terms.retain(|name, _| self.is_added_later(name));
         terms
     }
 
-    /// Returns whether no section and no language makes a pool of this name.
+    /// Returns whether neither a section nor a language defines a pool of this name.
     fn is_added_later(&self, name: &str) -> bool {
         !self.pools.contains_key(name) && !self.language_names().contains(&name)
     }
@@ -173,7 +173,7 @@ pub enum ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Returns whether nobody on another machine can reach it.
+    /// Returns whether other machines cannot reach it.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -190,9 +190,9 @@ impl ServiceAddress {
     }
 }
 
-/// How a Unix socket is written.
+/// The prefix of a Unix socket's path.
 const UNIX: &str = "unix:";
-/// The one name that stands for an address.
+/// The only host name accepted as an address.
 const LOCALHOST: &str = "localhost:";
 
 impl FromStr for ServiceAddress {

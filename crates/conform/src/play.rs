@@ -1,6 +1,6 @@
 //! Plays one case against a query server.
 //!
-//! PROMISES  Ends within the deadline, whatever the command does; the child and its group are gone by
+//! PROMISES  Ends within the deadline, whatever the command does; the child and its group have ended by
 //!           then. A failure names the step, what was expected and what came.
 
 use std::cell::Cell;
@@ -22,17 +22,17 @@ pub const LINE_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{problem}")]
 pub struct Failure {
-    /// The step that failed, from 1; none when it was the start or the end.
+    /// The step that failed, from 1; `None` for the start or the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
     /// What was expected of it, as JSON text or in words.
     pub expected: String,
     /// What came instead.
     pub got: String,
-    /// Both in one sentence: the first difference.
+    /// The first difference, in one sentence.
     pub problem: String,
-    /// What kind of failure it is.
     #[serde(skip)]
+    /// The kind of failure.
     pub kind: Kind,
 }
 
@@ -49,11 +49,11 @@ pub enum Kind {
     End,
     /// It ended in time, with another status.
     Exit,
-    /// The time was up: it said nothing more and did not end.
+    /// It printed nothing more within the time, and did not end.
     Silence,
 }
 
-/// Plays a case. The query server is started, or taken, for this case alone.
+/// Plays a case. The query server is started, or borrowed, for this case alone.
 ///
 /// # Errors
 /// The first difference from the case. The command's fault, or the host's if it cannot be started.
@@ -115,7 +115,7 @@ impl Failure {
         }
     }
 
-    /// Names the step, of so many.
+    /// Adds the step to the problem.
     fn at(mut self, at: usize, steps: usize) -> Self {
         self.step = (at < steps).then_some(at + 1);
         let place = self
@@ -169,7 +169,7 @@ async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(),
     Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
 }
 
-/// Reads a line, past log lines where the case says so.
+/// Reads a line; skips log lines if the case says so.
 async fn line(case: &Case, step: &Step, peer: &mut impl Peer) -> Result<Option<String>, Failure> {
     loop {
         let line = peer.line().await;

@@ -1,4 +1,4 @@
-//! The results of all cases, added up by ability.
+//! The results of all cases, summed by ability.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::play::Failure;
 use crate::run::{Verdict, is_unsupported};
 
-/// How many cases came out how.
+/// Numbers of cases by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Cases that passed.
@@ -18,7 +18,7 @@ pub struct Counts {
     pub failed: usize,
     /// Cases of abilities that the command may do without, and does.
     pub not_supported: usize,
-    /// Cases that were not played, because the command kept silent in others like them.
+    /// Cases that were not played, because the command was silent in similar ones.
     pub not_run: usize,
 }
 
@@ -35,24 +35,24 @@ pub struct Ability {
     pub verdict: &'static str,
 }
 
-/// What a daemon found out about the command by its own probes, as `settee status` shows it: true is used,
-/// false is done without, `None` is tried.
+/// What a daemon found out about the command by its own probes, as `settee status` shows it: `true` is used,
+/// `false` is not, `None` is tried.
 pub type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
-/// Everything that came out, as `settee conform --json` prints it.
+/// All results, as `settee conform --json` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The command that was tested, or the language of this program.
     pub command: Vec<String>,
     /// The language of the functions in the cases.
     pub language: String,
-    /// Whether the language was found by trying, and not given.
+    /// Whether the language was detected, not given.
     pub found: bool,
     /// How many cases there are, whatever the language.
     pub known: usize,
     /// How many of them are written for this one.
     pub applying: usize,
-    /// Why there was nothing to test, if that is so: then there are no cases.
+    /// Why nothing could be tested, if so; there are no cases then.
     pub problem: Option<String>,
     /// All cases.
     #[serde(flatten)]
@@ -61,13 +61,13 @@ pub struct Report {
     pub abilities: Vec<Ability>,
     /// The abilities that a daemon uses.
     pub daemon: DaemonAbilities,
-    /// Everything in one line.
+    /// A summary in one line.
     pub badge: String,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
 
-/// What came out of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseReport {
     /// The case.
@@ -76,7 +76,7 @@ pub struct CaseReport {
     pub ability: String,
     /// What it is about.
     pub why: String,
-    /// How it came out.
+    /// The result.
     pub result: CaseResult,
     /// How long it took; only in the JUnit form.
     #[serde(skip)]
@@ -86,17 +86,17 @@ pub struct CaseReport {
     pub failure: Option<Failure>,
 }
 
-/// How a case came out.
+/// The result of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaseResult {
     /// As expected.
     Pass,
-    /// Otherwise than expected.
+    /// Not as expected.
     Fail,
-    /// The command does without the ability, as it may.
+    /// The command lacks an optional ability.
     NotSupported,
-    /// The command had kept silent in others like it.
+    /// The command was silent in similar cases.
     NotRun,
 }
 
@@ -118,13 +118,12 @@ impl Report {
         }
     }
 
-    /// Adds what came out of a case.
+    /// Adds the result of a case.
     pub fn add(&mut self, case: &Case, verdict: Verdict, took: Duration) {
         self.cases.push(CaseReport::of(case, verdict, took));
     }
 
-    /// Adds the cases up. A command that can do a part of an ability has it: what it refused of that
-    /// has failed.
+    /// Sums the cases. A command with a part of an ability has it: refusals of the rest count as failures.
     pub fn settle(&mut self) {
         self.counts = Counts::default();
         self.abilities.clear();

@@ -30,7 +30,7 @@ const KINDS: [&str; 7] = [
     "rewrites",
 ];
 
-/// What a design document takes in the table besides its texts, in bytes.
+/// The size of a design document in the table besides its texts, in bytes.
 const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
@@ -47,7 +47,7 @@ struct Loaded {
     context: Context,
 }
 
-/// A design document; its object is made at the first call.
+/// A design document; its object is created at the first call.
 struct DesignDoc {
     json: String,
     loaded: Option<Loaded>,
@@ -81,11 +81,11 @@ impl DesignDocs {
         }
     }
 
-    /// Keeps a design document, replacing an earlier one of the same id. Of a tenant the same text changes nothing: its
-    /// functions stay compiled.
+    /// Keeps a design document, replacing an earlier one of the same id. With tenants, the same text changes nothing:
+    /// its functions stay compiled.
     ///
     /// # Errors
-    /// The id is no string or the document no object; an earlier one stays then.
+    /// The id is not a string, or the document not an object; an earlier one stays.
     pub(super) fn teach(
         &mut self,
         id: Option<&str>,
@@ -108,7 +108,7 @@ impl DesignDocs {
         if known.is_some_and(|known| known.json == document) {
             return Ok(());
         }
-        // The one that it replaces makes room for it.
+        // First frees the memory of the replaced document.
         self.docs.remove(&*name);
         self.measure();
         let bytes = name.len() + document.len() + ENTRY_BYTES;
@@ -125,7 +125,7 @@ impl DesignDocs {
         Ok(())
     }
 
-    /// Forgets what functions have become and done; each is compiled anew at its next call.
+    /// Forgets compiled functions and their effects; each is compiled again at its next call.
     pub(super) fn unload(&mut self) {
         for doc in self.docs.values_mut() {
             doc.loaded = None;
@@ -171,7 +171,7 @@ impl DesignDocs {
         }
     }
 
-    /// Counts the memory that the functions have taken and returns it, in bytes.
+    /// Counts and returns the memory that the functions have taken, in bytes.
     pub(super) fn measure(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::measure)
     }
@@ -280,7 +280,7 @@ impl Loaded {
         realm.respond(engine, kind, call, &self.root, arguments)
     }
 
-    /// Puts a compiled function in the place of its source, for later calls.
+    /// Replaces a function's source by the compiled function, for later calls.
     fn keep(&self, path: &[String], call: &Persistent<Function<'static>>) -> Result<(), Failure> {
         self.context.with(|ctx| {
             let put = || {

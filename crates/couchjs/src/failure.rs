@@ -1,7 +1,7 @@
 //! Failures of commands, and the lines that answer them.
 //!
-//! PROMISES  Whatever was thrown, the error has a name, a string, and a reason, and reading them raises
-//!           nothing. Only complete lines `["error", NAME, REASON]` are written.
+//! PROMISES  Whatever was thrown, the error has a name, which is a string, and a reason, and reading them
+//!           raises nothing. Only complete lines `["error", NAME, REASON]` are written.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
 //! DIFFERS   The reason is always a text if a `reset` or [`Options::text_reasons`](super::Options) ask for
 //!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`. Memory that
@@ -23,10 +23,10 @@ use super::text::{quote, unquote};
 /// is empty.
 const ENGINE_OUT_OF_MEMORY: [&str; 3] = ["out of memory", "out of memory in regexp execution", ""];
 
-/// The name of memory that ran out, where the reason says whose.
+/// The name of an error for lack of memory whose reason says which function needed it.
 pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";
 
-/// CouchDB's name and reason of it: the engine's exception.
+/// CouchDB's name and reason for it: the engine's exception.
 pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT_OF_MEMORY[0]];
 
 /// Longest text of an error, in bytes; a longer one is cut.
@@ -45,9 +45,9 @@ pub(super) enum Failure {
     Error {
         name: String,
         reason: String,
-        /// CouchDB's name, if it is another one.
+        /// CouchDB's name, if different.
         couchdb_name: Option<&'static str>,
-        /// CouchDB's reason as JSON text, if it is another one.
+        /// CouchDB's reason as JSON text, if different.
         couchdb_reason: Option<String>,
         /// Whether the server ends after the answer.
         fatal: bool,
@@ -81,7 +81,7 @@ impl Failure {
         Failure::error(name, reason).ending(true)
     }
 
-    /// A command of a wrong shape: the parent's fault.
+    /// A malformed command: the parent's fault.
     pub(super) fn protocol(reason: &str) -> Self {
         Failure::error("query_protocol_error", reason)
     }
@@ -95,7 +95,7 @@ impl Failure {
         Failure::OutOfMemory { function: None }
     }
 
-    /// There is no memory for a line of so many bytes; it was skipped.
+    /// A line was skipped, for lack of memory for its `bytes`.
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
@@ -113,7 +113,7 @@ impl Failure {
         failure
     }
 
-    /// Adds which function ran, unless that is known.
+    /// Adds the function that ran, unless it is known.
     pub(super) fn inside(mut self, place: impl FnOnce() -> String) -> Self {
         if let Failure::OutOfMemory { function } | Failure::Null { function } = &mut self
             && function.is_none()
@@ -225,7 +225,7 @@ impl Failure {
         self
     }
 
-    /// Adds what to do to the reason, for a report; the answer has it from elsewhere.
+    /// Adds a hint to the reason, for a report; the answer gets it elsewhere.
     pub(super) fn hinting(mut self, hint: Option<&str>) -> Self {
         if let (Failure::Error { reason, .. }, Some(_)) = (&mut self, hint) {
             *reason = hinted(reason, hint).into_owned();
@@ -233,7 +233,7 @@ impl Failure {
         self
     }
 
-    /// As it is, but under CouchDB with this reason, JSON text.
+    /// Sets another reason under CouchDB, as JSON text.
     pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
             *couchdb_reason = Some(cut_json(json));
@@ -242,7 +242,7 @@ impl Failure {
     }
 }
 
-/// Returns words and what to do.
+/// Returns words with a hint.
 pub(super) fn hinted<'a>(words: &'a str, hint: Option<&str>) -> Cow<'a, str> {
     hint.map_or(words.into(), |hint| format!("{words}: {hint}").into())
 }

@@ -81,7 +81,7 @@ pub(super) struct Lines {
     /// Bytes before this index (of `read`) hold no newline after `start`.
     searched: usize,
     /// How many bytes of a line that is too long have been skipped.
-    passed_over: usize,
+    skipped: usize,
     ended: bool,
 }
 
@@ -93,7 +93,7 @@ impl Lines {
             read: Vec::with_capacity(READ_BYTES),
             start: 0,
             searched: 0,
-            passed_over: 0,
+            skipped: 0,
             ended: false,
         }
     }
@@ -115,14 +115,14 @@ impl Lines {
             }
             self.searched = self.read.len();
             if self.ended {
-                if self.start == self.read.len() && self.passed_over == 0 {
+                if self.start == self.read.len() && self.skipped == 0 {
                     return Ok(Next::End);
                 }
                 return Ok(self.take(self.read.len(), line));
             }
             let bytes = self.read.len() - self.start;
-            if self.passed_over > 0 || bytes > LONG_BYTES && bytes > reader.line_bytes_max() {
-                self.pass_over();
+            if self.skipped > 0 || bytes > LONG_BYTES && bytes > reader.line_bytes_max() {
+                self.skip();
             }
             if !self.input.readable() {
                 self.flush()?;
@@ -135,7 +135,7 @@ impl Lines {
     /// Takes the line that ends before an index of what was read.
     fn take(&mut self, end: usize, line: &mut Vec<u8>) -> Next {
         let (start, after) = (self.start, self.read.len().min(end + 1));
-        let next = match self.passed_over {
+        let next = match self.skipped {
             0 => Next::Line,
             bytes => Next::TooLong(bytes + end - start),
         };
@@ -151,13 +151,13 @@ impl Lines {
             self.start = 0;
         }
         self.searched = self.start;
-        self.passed_over = 0;
+        self.skipped = 0;
         next
     }
 
     /// Forgets what was read of a line.
-    fn pass_over(&mut self) {
-        self.passed_over += self.read.len() - self.start;
+    fn skip(&mut self) {
+        self.skipped += self.read.len() - self.start;
         self.read = Vec::with_capacity(READ_BYTES);
         self.start = 0;
         self.searched = 0;
@@ -171,7 +171,7 @@ impl Lines {
         if self.read.capacity() - self.read.len() < READ_BYTES
             && self.read.try_reserve_exact(room).is_err()
         {
-            self.pass_over();
+            self.skip();
         }
         loop {
             match self.input.read(&mut self.read) {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read() {
+    fn a_line_that_is_too_long_is_skipped_and_the_next_one_is_read() {
         let long: &'static [u8] = vec![b'x'; READ_BYTES].leak();
         let pieces = |count: usize, last: &'static [u8]| {
             let mut pieces = vec![b"first\n".as_slice()];

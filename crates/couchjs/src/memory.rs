@@ -1,18 +1,18 @@
-//! The memory of the process: one limit for all that the functions of a tenant make it hold.
+//! Memory of the process: one limit for everything that a tenant's functions make it hold.
 //!
 //! SUMMARY   [`Account`] counts what is held outside of the running engine: long lines, answers, design
 //!           documents, libraries, and the memory of the other engines. The running engine may take
 //!           what is left ([`Engine::begin`](super::engine::Engine::begin)).
-//!           [`limit_process`] sets a limit of the system beyond that.
+//!           [`limit_process`] sets the system's limit, above that one.
 //! PROMISES  The process never has more than its limit and 32 MiB; with isolates, as much again for the
 //!           idle ones.
-//! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB. It tells
-//!           whether the engine raised `null` because it had no memory for an exception; a function can
-//!           throw `null` too. Writing 5 to /proc/self/clear_refs makes it what the process has now.
-//! LIMITS    A function that throws `null` after another one of its tenant took nearly all memory is mistaken
-//!           for one that takes too much. A `null` counts as thrown by a function without /proc, and where it does
-//!           not raise the peak: if that cannot be reset, or the limit is below 32 MiB and the process has kept
-//!           memory of isolates that ended.
+//! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It tells whether the engine
+//!           raised `null` because it had no memory for an exception; a function can throw `null` too.
+//!           Writing 5 to /proc/self/clear_refs resets it.
+//! LIMITS    A function that throws `null` after another of its tenant took nearly all memory is blamed for
+//!           that. A `null` counts as thrown by the function if there is no /proc, or if the peak did not
+//!           rise: where it cannot be reset, or where the limit is below 32 MiB and the process has kept
+//!           memory of ended isolates.
 //!           Texts shorter than [`LONG_BYTES`] are not counted.
 //!           An engine counts blocks, not the pages between them: a function that scatters small blocks
 //!           meets the limit of the system.
@@ -34,7 +34,7 @@ pub(super) const LONG_BYTES: usize = 256 << 10;
 /// ever used), the server's own tables, short texts. The code of the program, 9 MiB, is extra.
 const WALL_BYTES: u64 = 26 << 20;
 
-/// Sets the system's limit of the process, well beyond the limit of the functions.
+/// Sets the system's limit for the process, well above the functions' limit.
 pub fn limit_process(limit_bytes: usize) {
     let most = (limit_bytes as u64).saturating_add(WALL_BYTES);
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
@@ -43,21 +43,21 @@ pub fn limit_process(limit_bytes: usize) {
         current: most(current),
         maximum: most(maximum),
     };
-    // Lowering a limit of one's own is always allowed; where there is none, the account has to do.
+    // A process may always lower its limit; on a system that has none, the account has to do.
     let _ = setrlimit(Resource::Data, limit);
 }
 
-/// How much of /proc/self/status is read: more than it has, in bytes.
+/// How many bytes of /proc/self/status are read: more than it has.
 const STATUS_BYTES_MAX: usize = 4096;
 
-/// A peak counts as a later one if it is higher by this, in bytes: the system counts pages late.
+/// How far a peak must rise to count as new, in bytes: the system counts pages late.
 const RISE_BYTES_MIN: usize = 1 << 20;
 
-/// Memory that the process has and nobody holds may be so much, in bytes, whatever the limit: stacks, prepared
+/// Memory that the process may have beyond what isolates hold, in bytes, whatever the limit: stacks, prepared
 /// engines.
 const UNHELD_BYTES: usize = 16 << 20;
 
-/// What the system reports about the process. It stays open, because the process may not open files for long.
+/// What the system reports about the process; kept open, because the process soon may not open files.
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
@@ -66,7 +66,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Opens it, where the system has it.
+    /// Opens it, if the system has it.
     pub fn open() -> Self {
         ProcessStatus {
             status: File::open("/proc/self/status").ok(),
@@ -75,7 +75,7 @@ impl ProcessStatus {
         }
     }
 
-    /// As [`Self::open`], with what judges one isolate after the other.
+    /// As [`Self::open`], with the files that judge isolates one by one.
     pub fn open_for_isolates() -> Self {
         ProcessStatus {
             pages: File::open("/proc/self/statm").ok(),
@@ -87,13 +87,13 @@ impl ProcessStatus {
         }
     }
 
-    /// Makes the peak what the process has now; returns whether it is.
+    /// Resets the peak to the current memory; returns whether that succeeded.
     fn reset_peak(&self) -> bool {
         let reset = self.reset.as_ref();
         reset.is_some_and(|file| rustix::io::write(file, b"5").is_ok())
     }
 
-    /// Returns the memory that the process has, and how much of it is no file's, in bytes.
+    /// Returns the resident memory, and how much of it is not file-backed, in bytes.
     fn resident_bytes(&self) -> Option<(usize, usize)> {
         let mut pages = [0; 128];
         let length = self.pages.as_ref()?.read_at(&mut pages, 0).ok()?;
@@ -104,7 +104,7 @@ impl ProcessStatus {
         Some((bytes(all), bytes(all.saturating_sub(of_files))))
     }
 
-    /// Returns the most memory that the process had so far, in bytes.
+    /// Returns the peak memory so far, in bytes.
     fn peak_bytes(&self) -> Option<usize> {
         let mut status = [0; STATUS_BYTES_MAX];
         let length = self.status.as_ref()?.read_at(&mut status, 0).ok()?;
@@ -117,15 +117,15 @@ impl ProcessStatus {
     }
 }
 
-/// Whether the functions of the selected isolate have exhausted their memory, by the memory of the process.
+/// Tells from the process's memory whether the selected isolate's functions have exhausted theirs.
 pub(super) struct Peak {
     limit_bytes: usize,
-    /// What the process had before there was an engine, and how much of it was no file's.
+    /// The process's memory before the first engine, and how much of it was not file-backed.
     start_bytes: usize,
     start_unfiled_bytes: usize,
-    /// The peak from which on memory counts as exhausted.
+    /// From this peak on, memory counts as exhausted.
     exhausted_bytes: Cell<usize>,
-    /// What the process had when the isolate was selected, without files.
+    /// Memory that was not file-backed when the isolate was selected.
     turn_bytes: Cell<usize>,
     status: ProcessStatus,
 }
@@ -145,13 +145,13 @@ impl Peak {
         peak
     }
 
-    /// Memory that an engine reserved and has not written to is not counted by the system, so three quarters are
-    /// enough.
+    /// Three quarters of the limit are enough: the system does not count memory that an engine reserved and has
+    /// not written to.
     fn exhausted_beside(&self, idle_bytes: usize) -> usize {
         self.start_bytes + idle_bytes + self.limit_bytes / 4 * 3
     }
 
-    /// Another isolate is selected, beside idle ones that hold so much: what came before does not count.
+    /// Starts a new peak for a newly selected isolate, beside idle ones that hold `idle_bytes`.
     pub(super) fn begin_turn(&self, idle_bytes: usize) {
         let is_reset = self.status.reset_peak();
         let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
@@ -162,7 +162,7 @@ impl Peak {
         self.exhausted_bytes.set(bytes);
     }
 
-    /// All isolates have ended.
+    /// Starts a new peak after all isolates have ended.
     pub(super) fn restart(&self) {
         self.status.reset_peak();
         self.exhausted_bytes.set(self.exhausted_beside(0));
@@ -174,14 +174,14 @@ impl Peak {
         peak.is_some_and(|peak| peak >= self.exhausted_bytes.get())
     }
 
-    /// Whether the process has got much memory since the isolate was selected; in doubt it has.
+    /// Whether the process has grown much since the isolate was selected; `true` if unknown.
     pub(super) fn has_grown(&self) -> bool {
         let resident = self.status.resident_bytes();
         resident.is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
     }
 
-    /// Whether the process has much more memory than isolates hold: they keep it from the system, because theirs is
-    /// scattered over it.
+    /// Whether the process has much more memory than isolates hold: theirs is so fragmented that the system gets
+    /// none back.
     pub(super) fn is_scattered(&self, held_bytes: usize) -> bool {
         let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
         let resident = self.status.resident_bytes();
@@ -189,7 +189,7 @@ impl Peak {
     }
 }
 
-/// What is held for the functions of one isolate, and may be held.
+/// The memory held for the functions of one isolate, and its limit.
 pub(super) struct Account {
     limit_bytes: usize,
     held_bytes: Cell<usize>,
@@ -203,17 +203,15 @@ impl Account {
         })
     }
 
-    /// Returns how many bytes are held.
     pub(super) fn held(&self) -> usize {
         self.held_bytes.get()
     }
 
-    /// Returns how many bytes are left.
     pub(super) fn left(&self) -> usize {
         self.limit_bytes.saturating_sub(self.held_bytes.get())
     }
 
-    /// Counts memory until the returned value is dropped, also if less is left.
+    /// Counts memory until the returned value is dropped, even beyond the limit.
     pub(super) fn count(self: &Rc<Self>, bytes: usize) -> Held {
         let mut held = Held {
             account: Rc::clone(self),
@@ -236,7 +234,7 @@ impl Account {
     }
 }
 
-/// Memory that is counted.
+/// Memory that its account counts until this is dropped.
 pub(super) struct Held {
     account: Rc<Account>,
     bytes: usize,
@@ -247,14 +245,14 @@ impl Held {
         self.bytes
     }
 
-    /// Counts so many bytes from now on.
+    /// Replaces the counted bytes, even beyond the limit.
     pub(super) fn set(&mut self, bytes: usize) {
         let held = &self.account.held_bytes;
         held.set(held.get() - self.bytes + bytes);
         self.bytes = bytes;
     }
 
-    /// Counts so many bytes from now on; `false`: there are not as many left.
+    /// As [`Self::set`]; beyond the limit, returns `false` and changes nothing.
     pub(super) fn try_set(&mut self, bytes: usize) -> bool {
         let is_left = bytes <= self.account.left() + self.bytes;
         if is_left {
@@ -270,7 +268,7 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a text that may be very long: its memory grows by what is needed, and is not doubled.
+/// Appends to a text that may be very long: its memory grows by what is needed, without doubling.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no more.

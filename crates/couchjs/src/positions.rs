@@ -1,9 +1,9 @@
-//! From places in the text that the engine ran to places in the source that its author wrote.
+//! Maps positions in the text that the engine ran to positions in the author's source.
 //!
 //! SUMMARY   [`Source`] knows what was inserted into a source before it was run, and its text. [`Excerpt`] shows a
 //!           line with a mark below a column.
-//! LIMITS    The text of a long source is not kept, nor one for which there is no memory. Then a column counts
-//!           bytes, and on the first line it may be one less.
+//! LIMITS    The text of a source is not kept if it is long or memory is short. A column then counts bytes, and
+//!           on the first line may be one too small.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ pub(super) struct Spot {
     pub(super) column: u32,
 }
 
-/// A piece that was inserted into a source, by its place in the text that is run: a byte of a line.
+/// A piece inserted into a source, by its position in the text that is run: a line and a byte.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     line: u32,
@@ -42,7 +42,7 @@ impl Source {
         }
     }
 
-    /// Takes a source that follows other text on its first line.
+    /// Describes a source that follows other text on its first line.
     pub(super) fn behind(text_before: &str, source: &str, memory: &Rc<Account>) -> Self {
         let piece = Piece {
             line: 1,
@@ -55,12 +55,12 @@ impl Source {
         }
     }
 
-    /// Returns the place in the source of a byte in a line of the text that was run. Where code runs that is not
-    /// `exact`: on the first line the engine counts the columns of names from 1, and those of the rest from 0.
+    /// Returns the position in the source of a byte in a line of the text that was run. At run time it is not `exact`:
+    /// on the first line the engine counts columns of names from 1, and others from 0.
     pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
-            // A place in the piece itself is where it was inserted.
+            // A position in the piece itself becomes that of its insertion.
             let inside = column.saturating_sub(piece.column).min(piece.bytes);
             if inside == piece.bytes {
                 inserted += piece.bytes
@@ -127,7 +127,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Cuts a text into the engine's lines.
+/// Splits a text into lines, as the engine does.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -2,12 +2,12 @@
 //!
 //! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A
 //! function that contains nothing that could change an object, or ask whether it is frozen, does
-//! not notice a document that is not frozen. Each call parses the document anew, so for such a
-//! function the freezing is left out. In doubt a function may write.
+//! not notice a document that is not frozen. Each call parses the document anew, so such a
+//! function gets it unfrozen. A function that is not understood may write.
 //!
 //! LIMITS    A function that finds a mutating function by a name it computes, and applies it
 //!           without naming anything below (say, by enumerating the properties of Object), is not
-//!           noticed. It changes its own copy of one document; nobody else sees that.
+//!           noticed. It changes its own copy of one document, which nothing else sees.
 
 use oxc_ast::ast::{
     CallExpression, Class, Expression, IdentifierName, IdentifierReference, NewExpression, Program,
@@ -53,7 +53,7 @@ const WRITING_WORDS: [&str; 29] = [
     "unshift",
 ];
 
-/// Methods that call what they are given with `this`, if they are given more than that.
+/// Methods that call their first argument with a `this` given as a further one.
 const LENDING_THIS: [&str; 11] = [
     "every",
     "filter",
@@ -107,7 +107,7 @@ impl Reader {
         }
     }
 
-    /// What is called by a computed name may be anything.
+    /// A callee with a computed name may be anything.
     fn callee(&mut self, callee: &Expression<'_>) {
         let is_computed = matches!(
             callee,
@@ -116,7 +116,7 @@ impl Reader {
         self.check(!is_computed);
     }
 
-    /// Walks one level deeper, unless it is known already that the function may write.
+    /// Walks one level deeper, unless the function is already known to write.
     fn descend(&mut self, walk: impl FnOnce(&mut Self)) {
         self.check(self.depth < DEPTH_MAX);
         if self.is_harmless {

@@ -1,10 +1,10 @@
-//! Errors of functions as those who write them need them: what, in which function, with which document, and where.
+//! Errors of functions for their authors: what happened, in which function, with which document, and where.
 //!
-//! SUMMARY   If a `reset` asks for it (`report`), a line of the log that reports an error has a third element: an
-//!           object `{function, doc, name, message, module, line, column, source_line, caret, stack}`, of which
-//!           a member is left out that is not known. An error that ends a command is logged before its answer.
-//! PROMISES  Answers are the same. Nothing is read of an exception unless it is asked for. Places are those of
-//!           the source as it was written, and every text has a bound.
+//! SUMMARY   If a `reset` asks for it (`report`), a log line with an error has a third element: an object
+//!           `{function, doc, name, message, module, line, column, source_line, caret, stack}`, without unknown
+//!           members. An error that ends a command is logged before its answer.
+//! PROMISES  Answers stay the same. An exception is not examined unless a report is wanted. Lines and columns are
+//!           those of the source as written, and every text has a bound.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,18 +25,18 @@ use json::cursor::Elements;
 /// How much of an error's name, of a path and of the name in a frame is reported, in characters.
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// How much of its message, in characters.
+/// How much of an error's message is reported, in characters.
 const MESSAGE_CHARACTERS_MAX: usize = 4096;
 
-/// How many levels of its trace.
+/// How many frames of an error's trace are reported.
 const FRAMES_MAX: usize = 32;
 
 /// The sources of a realm.
 #[derive(Default)]
 pub(super) struct Sources {
-    /// That of its function.
+    /// The source of its function.
     pub(super) function: RefCell<Source>,
-    /// Name of a module's file -> that of the module.
+    /// Name of a module's file -> the module's source.
     modules: RefCell<HashMap<String, Source>>,
 }
 
@@ -77,13 +77,13 @@ impl Sources {
 struct Place {
     module: Option<String>,
     spot: Option<Spot>,
-    /// The line of a mistake that keeps a source from being compiled.
+    /// The line of a syntax error.
     excerpt: Option<Excerpt>,
     stack: Vec<String>,
 }
 
 impl Place {
-    /// Reads a trace. `text` is the source that was being compiled.
+    /// Parses a trace. `text` is the source that was being compiled.
     fn of(stack: &str, sources: &Sources, text: Option<&str>) -> Self {
         let is_known = |frame: &Frame<'_>| {
             matches!(frame.file, File::Function | File::Module(_)) && frame.line > 0
@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-/// The user's frames of a trace, without those of the server and what the engine runs for it.
+/// Returns the user's frames of a trace, without those of the server and the engine.
 fn levels(stack: &str, sources: &Sources) -> Vec<String> {
     let mut users: Vec<Frame<'_>> = Vec::new();
     for frame in frames(stack).take(FRAMES_MAX) {
@@ -147,7 +147,7 @@ pub(super) struct Returned {
     doc: Option<String>,
 }
 
-/// How a promise is called.
+/// The kind of a promise, in words.
 const PROMISE: &str = "a promise";
 
 impl Returned {
@@ -156,19 +156,19 @@ impl Returned {
     }
 }
 
-/// What is reported of the command that runs.
+/// What is reported of the current command.
 #[derive(Default)]
 pub(super) struct Report {
     wanted: Cell<bool>,
     /// The function: a path, or a number.
     function: RefCell<Json>,
-    /// Those of the realm whose code ran last. They end with their realm: a process that forgets keeps nothing.
+    /// The sources of the realm whose code ran last. They end with the realm, so a process that forgets keeps none.
     sources: RefCell<Weak<Sources>>,
-    /// The exception that it may end with.
+    /// The exception with which the command may end.
     raised: RefCell<Option<Details>>,
-    /// Why a module was not loaded: the reason that its user gets, and where.
+    /// Why a module was not loaded: the reason given to its user, and the place.
     module: RefCell<Option<(String, Place)>>,
-    /// Whether the error that it ends with is in the log already.
+    /// Whether the error that ends the command is already logged.
     is_told: Cell<bool>,
     /// The number of the document among several.
     document: Cell<usize>,
@@ -181,12 +181,12 @@ impl Report {
         self.wanted.get()
     }
 
-    /// Wants errors to be reported from now on, or not.
+    /// Turns reports on or off.
     pub(super) fn want(&self, wanted: bool) {
         self.wanted.set(wanted);
     }
 
-    /// A command begins.
+    /// Begins a command.
     pub(super) fn begin(&self) {
         if self.is_wanted() {
             self.function.take();
@@ -198,21 +198,21 @@ impl Report {
         }
     }
 
-    /// A function is compiled or called next.
+    /// Notes the function that is compiled or called next.
     pub(super) fn at(&self, function: impl FnOnce() -> Json) {
         if self.is_wanted() {
             self.function.replace(function());
         }
     }
 
-    /// User code of a realm runs next.
+    /// Notes the realm whose code runs next.
     pub(super) fn enter(&self, sources: &Rc<Sources>) {
         if self.is_wanted() {
             self.sources.replace(Rc::downgrade(sources));
         }
     }
 
-    /// The sources of the realm whose code ran last; none of a realm that is gone.
+    /// Returns the sources of the realm whose code ran last; empty if the realm is gone.
     fn sources(&self) -> Rc<Sources> {
         self.sources.borrow().upgrade().unwrap_or_default()
     }
@@ -224,21 +224,21 @@ impl Report {
         }
     }
 
-    /// Takes what was returned over a document, given as JSON text.
+    /// Takes what was returned for a document, given as JSON text.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         let kind = self.returned.take()?;
         let doc = document.and_then(id_of);
         Some(Returned { kind, doc })
     }
 
-    /// The function is called with this one of several documents next.
+    /// Notes the number of the document with which the function is called next.
     pub(super) fn at_document(&self, number: usize) {
         self.document.set(number);
     }
 }
 
 impl Shared {
-    /// Notes what a command ends with, perhaps: an exception, and the source that was being compiled.
+    /// Notes the exception with which a command may end, and the source that was being compiled.
     pub(super) fn note_raised<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -252,7 +252,7 @@ impl Shared {
         }
     }
 
-    /// Notes that a module was not loaded, and the reason that its user gets.
+    /// Notes that a module was not loaded, and the reason given to its user.
     pub(super) fn note_module<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -262,7 +262,7 @@ impl Shared {
         let inner = self.report.module.borrow().clone();
         let place = match (inner, stack_of(ctx, error)) {
             (_, Some(stack)) => Place::of(&stack, &self.report.sources(), Some(source)),
-            // It requires another one, which was not loaded.
+            // A module that it requires was not loaded.
             (Some((_, place)), None) => place,
             (None, None) => Place::default(),
         };
@@ -311,7 +311,7 @@ impl Shared {
         self.log_with(json, &self.report.object(details, doc));
     }
 
-    /// Logs what a command ends with, unless that is done.
+    /// Logs the error that ends a command, unless that is done.
     pub(super) fn log_failure(&self, failure: &Failure, line: &str) {
         if !self.report.is_wanted() || self.report.is_told.get() {
             return;
@@ -329,8 +329,8 @@ impl Shared {
         self.log_with(&text.to_string(), &self.report.object(details, doc));
     }
 
-    /// Tells what the function of this place in the list has returned: a remark for the report, which knows whether
-    /// others have emitted for it.
+    /// Logs what the function at this index returned: a remark for the report, which knows whether it has emitted for
+    /// other documents.
     pub(super) fn tell_returned(&self, function: usize, returned: &Returned) {
         let Returned { kind, doc } = returned;
         let over = doc.as_ref();
@@ -343,7 +343,7 @@ impl Shared {
         self.log_with(&text.to_string(), &details);
     }
 
-    /// Warns if a function, which is named, has returned a promise in this command.
+    /// Warns if the named function has returned a promise in this command.
     pub(super) fn warn_of_promise(&self, function: impl Fn() -> String) {
         if self.report.returned.take() == Some(PROMISE) {
             self.warn(&format!(
@@ -354,7 +354,7 @@ impl Shared {
         }
     }
 
-    /// Logs a warning of the server's own.
+    /// Logs a warning of the server itself.
     pub(super) fn warn(&self, text: &str) {
         let text = json!(text).to_string();
         if self.report.is_wanted() {
@@ -408,7 +408,7 @@ pub(super) fn path_of(path: &[String]) -> Json {
     json!(cut(&path.join("/"), NAME_CHARACTERS_MAX))
 }
 
-/// The id of the document that the function of a command is called with: this one, of several.
+/// Returns the id of the document with which a command's function is called; `number` chooses among several.
 fn document_of(line: &str, number: usize) -> Option<String> {
     let command = Command::parse(line).ok()?;
     let document = match command.name.as_str() {

@@ -1,22 +1,22 @@
 //! The source forms that CouchDB accepts beyond JavaScript's: `function(doc) { .. }` as a
 //! statement.
 //!
-//! SUMMARY   [`begun`] makes an expression of the function that most sources begin with; [`mended`]
-//!           also of functions elsewhere, if the engine does not accept the source.
+//! SUMMARY   [`begun`] turns the function with which most sources begin into an expression; [`mended`]
+//!           does so elsewhere, if the engine rejects the source.
 //! PROMISES  A source that the engine accepts is not changed. The place of such a function is not
 //!           guessed: the engine reports the missing name. No line is added.
-//! SOURCE    CouchDB's engine is patched to take a function without a name for an expression where a
-//!           statement may be, and to ask for no `;` after it.
-//! DIFFERS   It is taken in blocks too.
+//! SOURCE    CouchDB's engine is patched to accept a nameless function as an expression where a statement
+//!           may be, without a `;` after it.
+//! DIFFERS   It is accepted in blocks too.
 
 use std::borrow::Cow;
 
 use super::parser::{Parsed, Parser, SyntaxError};
 
-/// Begins an expression, whose value is that of the function behind it.
+/// Begins an expression with the value of the function that follows.
 const EXPRESSION: &str = "0,";
 
-/// The same behind other statements. The declaration declares nothing, and may be only where a
+/// The same after other statements. The declaration declares nothing, and may be only where a
 /// statement of a list may: `if (a) function() {}` stays wrong.
 const STATEMENT: &str = "let[]='';0,";
 
@@ -26,16 +26,16 @@ const SEPARATOR: &str = ";";
 /// Everything that may be inserted into a source.
 pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
 
-/// How many functions without a name may be mended in a source, and how many are tried for each.
+/// How many nameless functions may be mended in a source, with at most as many tries each.
 const MENDS_MAX: usize = 100;
 
-/// The engine's message for a function without a name where a declaration is expected.
+/// The engine's message for a nameless function where a declaration is expected.
 const NAME_EXPECTED: &str = "function name expected";
 
-/// Its message for a statement that is followed by another one on the same line.
+/// Its message for a statement followed by another one on the same line.
 const SEMICOLON_EXPECTED: &str = "expecting ';'";
 
-/// The source with the function that it begins with as an expression.
+/// Returns the source with its first function as an expression.
 pub(super) fn begun(source: &str) -> Cow<'_, str> {
     let start = source.len() - skip_space(source).len();
     if is_anonymous(&source[start..]) {
@@ -54,7 +54,7 @@ pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
-/// Parses a source as CouchDB takes it. Also returns the text that was parsed.
+/// Parses a source as CouchDB accepts it. Also returns the parsed text.
 pub(super) fn parse(parser: &Parser, source: &str) -> (String, Parsed) {
     let mut mending = Mending::of(source);
     let parsed = mending.run(parser);
@@ -101,7 +101,7 @@ impl Mending {
         parser.parse(&self.text)
     }
 
-    /// Makes an expression of the first function without a name; returns whether there is one.
+    /// Turns the first nameless function into an expression; returns whether there is one.
     fn make_expression(&mut self, parser: &Parser) -> bool {
         let text = &self.text;
         let places = text[self.from..].match_indices("function");
@@ -157,14 +157,14 @@ fn offset(text: &str, mistake: &SyntaxError) -> Option<usize> {
     Some(before + usize::try_from(mistake.column).ok()?.checked_sub(1)?)
 }
 
-/// Whether a text begins with a function without a name.
+/// Whether a text begins with a nameless function.
 fn is_anonymous(text: &str) -> bool {
     let text = text.strip_prefix("async").map_or(text, skip_space);
     let after = text.strip_prefix("function").map(skip_space);
     after.is_some_and(|after| after.starts_with('('))
 }
 
-/// Whether a character may be part of a name. In doubt it may.
+/// Whether a character may be part of a name; `true` if unknown.
 pub(super) fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }

@@ -1,4 +1,4 @@
-//! Syntax errors with their places, which the protocol has no room for.
+//! Syntax errors with line and column, for which the protocol has no room.
 //!
 //! SUMMARY   [`check_function`] and [`check_module`] parse a source without running it, and return the
 //!           first mistake with its line and column.
@@ -18,7 +18,7 @@ pub struct SyntaxError {
     pub line: u32,
     /// The character of that line; the first is 1.
     pub column: u32,
-    /// What the engine says.
+    /// The engine's message.
     pub text: String,
     /// That line, or the part of it around the mistake.
     pub source_line: String,
@@ -26,7 +26,7 @@ pub struct SyntaxError {
     pub caret: String,
 }
 
-/// Parses the source of a function, in all the forms that the query server takes.
+/// Parses the source of a function, in all forms that the query server accepts.
 ///
 /// # Errors
 /// The first mistake; its author is at fault.

@@ -1,8 +1,8 @@
 //! Syntax trees of sources.
 //!
-//! SUMMARY   [`with_tree`] parses a source and shows its tree; [`parameters`] finds those of its function.
-//! PROMISES  A source with a mistake has no tree, nor has one that is too long or has too many
-//!           brackets for the stack: the parser has no limit of its own.
+//! SUMMARY   [`with_tree`] parses a source and passes on its tree; [`parameters`] finds the parameters of its function.
+//! PROMISES  There is no tree for a source with a mistake, or with too many bytes or brackets for the
+//!           stack: the parser has no limit of its own.
 //! LIMITS    Knows only [`begun`] of the source forms beyond JavaScript's.
 
 use oxc_allocator::Allocator;
@@ -17,7 +17,7 @@ use super::source::begun;
 const SOURCE_BYTES_MAX: usize = 10 << 10;
 const BRACKETS_MAX: usize = 600;
 
-/// Returns what `look` tells of the tree of a source; `None` if there is no tree.
+/// Returns the result of `look` at the tree of a source; `None` if there is no tree.
 pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -> Option<R> {
     with_tree_of(SourceType::script(), source, look)
 }
@@ -60,7 +60,7 @@ pub(super) fn parameters<'t, 'a>(tree: &'t Program<'a>) -> Option<&'t FormalPara
         return None;
     };
     let function = match &statement.expression {
-        // As `begun` leaves it.
+        // The form that `begun` produces.
         Expression::SequenceExpression(list) => match list.expressions.as_slice() {
             [Expression::NumericLiteral(_), function] => function,
             _ => return None,

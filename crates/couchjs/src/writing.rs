@@ -2,10 +2,10 @@
 //!
 //! SUMMARY   [`write_rows`] writes rows of plain values without the engine: its `JSON.stringify`, which
 //!           makes a string of every value, is a third of the time of a map function.
-//! PROMISES  It writes what `JSON.stringify` writes. In doubt it writes nothing, and the engine does:
-//!           values with a `toJSON`, deep nesting, long texts, and what raises an exception.
-//! LIMITS    When the engine writes the rows after all, getters and `toJSON` inside objects that were
-//!           written before the doubt are called once more.
+//! PROMISES  It writes what `JSON.stringify` writes, or leaves the rows to the engine: values with a
+//!           `toJSON`, deep nesting, long texts, and anything that raises an exception.
+//! LIMITS    If it leaves rows to the engine midway, getters and `toJSON` inside objects already
+//!           written are called once more.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use rquickjs::{Array, Object, Type, Value};
 
 use super::text::quote;
 
-/// How deep lists in lists are written here.
+/// How deep nested lists are written here.
 const DEPTH_MAX: usize = 8;
 
 /// How many elements a list may have here: one with holes may have billions.
@@ -26,11 +26,11 @@ const TEXT_BYTES_MAX: usize = 8 << 20;
 /// Longest string of which a copy with its escapes is made here, in bytes: it may get six times as long.
 const QUOTED_BYTES_MAX: usize = 64 << 10;
 
-/// How many values there may be of the rows of a document.
+/// How many values the rows of a document may have.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
 
-/// From here on, 2^50, a number with a fraction may lie in the middle between two of the shortest ways to write it: of
-/// these JavaScript takes the even one, Rust the greater.
+/// From 2^50 on, a number with a fraction may lie exactly between two shortest decimal forms: JavaScript takes the even
+/// one, Rust the greater.
 const TIES_FROM: f64 = (1_u64 << 50) as f64;
 
 /// Appends rows, separated by commas. `values` is a list of the prelude's, without prototype, that has
@@ -44,7 +44,7 @@ pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) 
     let is_written = writer.rows(values, columns).is_some();
     if !is_written {
         text.truncate(start);
-        // An exception will be raised again.
+        // The engine will raise the exception again.
         values.ctx().catch();
     }
     is_written
@@ -66,7 +66,7 @@ pub(super) fn packed<'js>(
         .transpose()
 }
 
-/// Whether a value is no object.
+/// Whether a value is not an object.
 fn is_fixed(value: &Value<'_>) -> bool {
     matches!(
         value.type_of(),
@@ -151,7 +151,7 @@ impl Writer<'_> {
                     Ok(string) if string.len() <= QUOTED_BYTES_MAX => {
                         self.text.push_str(&quote(string));
                     }
-                    // A long one, or half a surrogate pair.
+                    // A long string, or half a surrogate pair.
                     _ => self.ask(value)?,
                 }
             }
@@ -190,7 +190,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Has the engine write this value.
+    /// Lets the engine write this value.
     fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
         let text = value
             .ctx()
@@ -204,7 +204,7 @@ impl Writer<'_> {
     }
 }
 
-/// Returns how many elements a list has; `None`: more than so many.
+/// Returns how many elements a list has; `None` if too many.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

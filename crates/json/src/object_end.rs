@@ -1,10 +1,10 @@
-//! The end of an object whose text comes in pieces.
+//! Finds the end of an object whose text comes in pieces.
 //!
-//! SUMMARY   [`ObjectEnd::find`] is asked again whenever more of the text has come.
+//! SUMMARY   [`ObjectEnd::find`] is called again whenever more of the text has come.
 //! PROMISES  Each byte is read once.
-//! LIMITS    It follows brackets and strings only: whether the object is well formed, the parser says.
+//! LIMITS    It follows brackets and strings only: the parser decides whether the object is well formed.
 
-/// Looks for the end of an object, and goes on where it stopped when there was too little.
+/// Looks for the end of an object, and resumes where the text ended before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ObjectEnd {
     at: usize,
@@ -18,8 +18,8 @@ impl ObjectEnd {
         self.at > 0
     }
 
-    /// Returns the length of the object that `text` begins with, if it ends there. `text` is the one of the call
-    /// before with more behind it.
+    /// Returns the length of the object that `text` begins with, if it ends there. `text` is that of the call
+    /// before, with more appended.
     pub fn find(&mut self, text: &[u8]) -> Option<usize> {
         while self.at < text.len() {
             if self.in_string {

@@ -1,4 +1,4 @@
-//! Strings of JSON text: their characters.
+//! Unescapes strings of JSON text.
 //!
 //! PROMISES  Half a surrogate pair becomes U+FFFD, as in CouchDB.
 
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 /// The replacement for half a surrogate pair.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// Returns the characters of a string, which is given with its quotation marks.
+/// Returns the characters of a string given with its quotation marks.
 pub fn unescape(quoted: &str) -> Cow<'_, str> {
     let end = quoted.len().saturating_sub(1);
     let inside = quoted.get(1..end).unwrap_or_default();
@@ -51,7 +51,7 @@ pub fn unescape_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(unescape(quoted).into_owned().into_bytes())
 }
 
-/// Replaces each half of a surrogate pair in the strings of a JSON text. Everything else stays, also what is wrong.
+/// Replaces each half of a surrogate pair in the strings of a JSON text. All else stays, even if invalid.
 pub fn replace_halves(json: &str) -> Cow<'_, str> {
     let mut replaced = String::new();
     let (mut rest, mut at) = (json, 0);
@@ -75,8 +75,8 @@ pub fn replace_halves(json: &str) -> Cow<'_, str> {
     Cow::Owned(replaced + rest)
 }
 
-/// Reads what comes after `\u`: returns the character, which may take two escapes, and what follows. None: no
-/// digits come.
+/// Reads what comes after `\u`: returns the character, which may take two escapes, and the rest. `None` without
+/// four digits.
 fn unicode(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = code_unit(digits)?;
     if let Some((second, behind)) = rest.strip_prefix("\\u").and_then(code_unit)

@@ -1,8 +1,8 @@
-//! Operands: the values that operators compare fields with.
+//! Operands: the values with which operators compare fields.
 //!
 //! SUMMARY   An [`Operand`] is a value of a selector, prepared for many comparisons.
 //! PROMISES  Compares as CouchDB's collation does, or as Erlang's terms if the field is `_id`.
-//!           Comparing with strings, numbers and values of another type takes no memory.
+//!           Comparing with strings, numbers and values of another type allocates nothing.
 //! SOURCE    couch_ejson_compare, and Erlang's order of terms.
 
 use std::cmp::Ordering;
@@ -21,7 +21,7 @@ static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 pub(crate) enum Order {
     /// The collation of views.
     Collated,
-    /// Erlang's order of terms: `_id`, and what is below it.
+    /// Erlang's order of terms, for `_id` and fields below it.
     Raw,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Operand {
     kind: Kind,
     /// A string's characters, or the sort key of any other value; in raw order always the sort key.
     bytes: Box<[u8]>,
-    /// Whether it is a string of characters that the collation does not ignore.
+    /// Whether it is a string without characters that the collation ignores.
     plain: bool,
     /// The value of a short integer.
     integer: Option<i64>,
@@ -94,12 +94,12 @@ impl Operand {
     }
 }
 
-/// Whether the collation tells all characters from each other and ignores none.
+/// Whether the collation distinguishes all characters and ignores none.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// An integer of so few digits that it fits.
+/// Returns an integer short enough to fit.
 fn short_integer(text: &str) -> Option<i64> {
     let is_integer = |byte: u8| byte.is_ascii_digit() || byte == b'-';
     (text.len() <= 18 && text.bytes().all(is_integer)).then(|| text.parse().ok())?

@@ -22,7 +22,7 @@ mod rank {
     pub(super) const STRING: u8 = 7;
 }
 
-/// Ends what has parts: less than anything that could follow in a longer one.
+/// Ends a compound value: less than anything that could follow in a longer one.
 const END: u8 = 0;
 
 /// Precedes each member of an object.
@@ -44,7 +44,7 @@ pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     })
 }
 
-/// Bytes in their order; those that could be taken for an end get out of its way.
+/// Writes bytes so that their order stays; those that could be mistaken for an end are escaped.
 fn write_string(text: &str, key: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {
@@ -64,7 +64,7 @@ fn write_exact_number(text: &str, key: &mut Vec<u8>) {
     }
     key.push(b'f');
     match text.parse::<f64>() {
-        // Both zeros are one.
+        // Both zeros are equal.
         Ok(double) if double.is_finite() => {
             key.extend_from_slice(format!("{:?}", double + 0.0).as_bytes());
         }

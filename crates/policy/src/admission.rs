@@ -1,19 +1,19 @@
 //! Admission: whether a service takes another connection, and whether a process may be created.
 //!
 //! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool
-//!           [`verdict`] says whether the socket is listened on, and [`may_spawn`] whether one more
-//!           process may be created. [`Throttle`] and [`Stress`] remember what has to be remembered
-//!           between two moments.
-//! PROMISES  Pure: the same snapshots at the same times give the same decisions. The decision is a
-//!           function of the snapshot alone, so it can be taken after every change, and one that
-//!           changes nothing costs a few comparisons ([`LastVerdict::changed`]).
+//!           [`verdict`] says whether the socket accepts, and [`may_spawn`] whether one more
+//!           process may be created. [`Throttle`] and [`Stress`] keep the state between
+//!           decisions.
+//! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision
+//!           depends on the snapshot alone, so it can be made after every change; an unchanged one
+//!           costs a few comparisons ([`LastVerdict::changed`]).
 //! CALLED    By the pool's core, which embeds a throttle and a stress in each pool; by the actor of
-//!           a service, which obeys; by those who create processes, who assert.
+//!           a service, which obeys; by code that creates processes, which asserts.
 //! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created),
 //!           master_spawn (throttling), its stress-adaptive behaviour.
 //! DIFFERS   There an available child accepts by itself. Here the service accepts for it, so a
-//!           throttled service still accepts as many as its available processes can serve, and what
-//!           is accepted and has no process yet is counted.
+//!           throttled service still accepts as many as its available processes can serve, and
+//!           accepted connections without a process are counted.
 
 mod stress;
 mod throttle;

@@ -1,12 +1,12 @@
 //! The named invariants of the pool, one predicate each.
 //!
-//! SUMMARY   What must hold after every event, judged on the tables of [`Pools`] by scanning them:
-//!           slow, obvious, and written apart from the code that keeps it true.
-//! PROMISES  Judging changes nothing.
+//! SUMMARY   What must hold after every event, checked by scans of the tables of [`Pools`]: slow, obvious,
+//!           and independent of the code that keeps it true.
+//! PROMISES  Checks change nothing.
 //! CALLED    By the tests of the core after every event; by the ProcManager, on a timer and in
 //!           development builds after every event.
 //! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the
-//!           core does not know: the actors' tests judge them.
+//!           core does not know: the actors' tests check them.
 
 mod pools;
 mod processes;
@@ -48,10 +48,10 @@ pub enum Invariant {
     Pm27,
 }
 
-/// `Err` says what is there instead.
+/// `Err` has what was found instead.
 type Judgement = Result<(), String>;
 
-/// What judges an invariant.
+/// What checks an invariant.
 enum Predicate {
     /// The tables of each pool.
     Pool(fn(PoolId, &Pool, &Ledger) -> Judgement),
@@ -92,7 +92,7 @@ impl Invariant {
         Self::Pm27,
     ];
 
-    /// Returns what it says.
+    /// Returns its meaning.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Pm1 => "a pool never has more processes and openings than its hard limit",
@@ -169,12 +169,12 @@ impl Invariant {
         }
     }
 
-    /// Returns whether the core's tables tell if it holds.
+    /// Returns whether it can be checked on the core's tables.
     pub fn is_judged_on_tables(self) -> bool {
         !matches!(self.predicate(), Predicate::Actors)
     }
 
-    /// Judges it on the core's tables.
+    /// Checks it on the core's tables.
     pub(crate) fn check(self, pools: &Pools) -> Judgement {
         match self.predicate() {
             Predicate::Pool(holds) => numbered(pools).try_for_each(|(id, pool)| {
@@ -197,7 +197,7 @@ impl fmt::Display for Invariant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub id: Invariant,
-    /// Where, with what is there.
+    /// Where, and what was found.
     pub detail: String,
 }
 
@@ -209,8 +209,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Judges every invariant on the core's tables, and returns each that does not hold: a fault of ours,
-/// never a client's.
+/// Checks every invariant on the core's tables, and returns the violated ones: bugs, never a client's
+/// fault.
 pub fn violations(pools: &Pools) -> impl Iterator<Item = Violation> {
     Invariant::ALL.into_iter().filter_map(|id| {
         let judgement = id.check(pools);

@@ -1,7 +1,7 @@
 //! Whether a listener accepts another connection, and when it has finished.
 //!
-//! SUMMARY   [`Listening`] counts what is not yet, or no longer, a client: handshakes, and relays of encrypted
-//!           connections, which outlive their clients by what is still on its way.
+//! SUMMARY   [`Listening`] counts connections that are not yet, or no longer, clients: TLS handshakes, and relays of
+//!           encrypted connections, which outlive their clients until all bytes are sent.
 //! PROMISES  Pure.
 //! CALLED    By the Listener, which knows the clients.
 
@@ -21,26 +21,26 @@ pub struct ListenBounds {
 pub enum MayAccept {
     /// There is room for it.
     Yes,
-    /// There are as many as there may be: the next ones wait until one has ended.
+    /// The maximum is reached: further connections wait until one ends.
     Full,
-    /// There are too few descriptors: a client that is idle has to make room.
+    /// There are too few descriptors: an idle client has to make room.
     MakeRoom,
 }
 
 /// What a listener has in hand beside its clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Listening {
-    /// Connections that shake hands.
+    /// Connections in their TLS handshake.
     handshakes: usize,
     /// Connections whose bytes are relayed.
     relays: usize,
     stopping: bool,
-    /// Whether nothing is waited for but the clients.
+    /// Whether a stop waits for the clients only.
     now: bool,
 }
 
 impl Listening {
-    /// Says whether another connection is accepted beside the clients that are there.
+    /// Returns whether another connection is accepted beside the present clients.
     pub fn may_accept(&self, clients: usize, bounds: &ListenBounds) -> MayAccept {
         let connections = clients + self.handshakes;
         if connections >= bounds.connections_max {
@@ -52,35 +52,35 @@ impl Listening {
         }
     }
 
-    /// A connection shakes hands.
+    /// A TLS handshake has begun.
     pub const fn handshake_begun(&mut self) {
         self.handshakes += 1;
     }
 
-    /// It has, or is gone. Returns whether it is served if it has: not while the listener stops.
+    /// A TLS handshake has ended. Returns whether its connection may be served: not while the listener stops.
     pub const fn handshake_ended(&mut self) -> bool {
         self.handshakes -= 1;
         !self.stopping
     }
 
-    /// A connection is relayed.
+    /// A relay has begun.
     pub const fn relay_begun(&mut self) {
         self.relays += 1;
     }
 
-    /// It is relayed no more.
+    /// A relay has ended.
     pub const fn relay_ended(&mut self) {
         self.relays -= 1;
     }
 
-    /// Stops accepting. `now`: what the clients were sent last need not reach them.
+    /// Stops accepting. `now`: the last replies need not reach the clients.
     pub const fn stop(&mut self, now: bool) {
         self.stopping = true;
         self.now |= now;
     }
 
-    /// Returns whether a listener that stops has finished: no client is left, and what they were sent last has reached
-    /// them. Connections that have only shaken hands are not waited for.
+    /// Returns whether a stopping listener has finished: no client is left, and the last replies have reached them.
+    /// It does not wait for handshakes.
     pub const fn has_finished(&self, clients: usize) -> bool {
         self.stopping && clients == 0 && (self.relays == 0 || self.now)
     }

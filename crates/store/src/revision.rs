@@ -2,8 +2,8 @@
 //!
 //! SOURCE    couch_db: new_revid/1: a hash over the deletion, the revision before and the body;
 //!           couch_doc: parse_rev/1.
-//! DIFFERS   The hash is over JSON text, so that the same body has another one than in CouchDB.
-//!           Hashes that others made have at most 32 letters and digits.
+//! DIFFERS   The hash is over JSON text, so a body has another hash than in CouchDB. Foreign
+//!           hashes have at most 32 letters and digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const HASH_BYTES_MAX: usize = 32;
 /// A revision of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// How many there have been, with this one.
+    /// The number of revisions so far, this one included.
     pub number: u64,
     /// The hash: 1 to 32 letters and digits. 32 hexadecimal digits are in lower case.
     pub hash: String,

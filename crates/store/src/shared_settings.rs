@@ -1,8 +1,9 @@
-//! Settings that the daemons of one database share: made over HTTP, generated secrets, and what has to be the same.
+//! Settings that the daemons of one database share: those set over HTTP, generated secrets, and explicit secrets,
+//! which must be the same.
 //!
-//! SUMMARY   [`join`] is done once by each start: it compares explicit secrets with those of the other daemons, and
-//!           takes over the generated ones. [`take_overrides`] reads what was set over HTTP.
-//! PROMISES  The database holds an explicit secret only as a slow, salted hash. What is in the database and
+//! SUMMARY   [`join`] runs once at each start: it compares explicit secrets with those of the other daemons, and
+//!           adopts the generated ones. [`take_overrides`] reads what was set over HTTP.
+//! PROMISES  The database holds an explicit secret only as a slow, salted hash. A setting in the database that
 //!           may not be set over HTTP has no effect.
 //! CALLED    At the start, and by the ConfigListener; off the arbiter where it is slow.
 
@@ -17,25 +18,25 @@ use super::fleet::{FleetStore, Override};
 use settee_config::password::{fingerprint, random};
 use settee_config::{Config, Origin, Sources, generated, keys};
 
-/// The section of overrides that tells daemons' explicit secrets; no configuration has it.
+/// The section of overrides with the hashes of explicit secrets; no configuration has it.
 const EXPLICIT: &str = "explicit";
 
-/// The salt of those, among the shared secrets.
+/// The name of their salt among the shared secrets.
 const EXPLICIT_SALT: &str = "explicit-salt";
 
-/// Settings of this daemon and of the others do not fit together, or are not known.
+/// Settings of this daemon and the others conflict, or cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SharedSettingsError {
     /// The database did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The configuration names other secrets than that of another daemon.
+    /// Explicit secrets differ from another daemon's.
     #[error("{keys}: another daemon of this database has another value: both must be the same")]
     Differ {
         /// Sections and keys.
         keys: String,
     },
-    /// A secret of all daemons cannot be kept here.
+    /// The file of a shared secret cannot be used.
     #[error("{path}: cannot be read or written ({error})", path = .path.display())]
     File {
         /// The file.
@@ -49,12 +50,12 @@ impl SharedSettingsError {
     /// Returns what to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Store(_) => "see whether the database of [store] url can be reached",
+            Self::Store(_) => "check that the database of [store] url can be reached",
             Self::Differ { .. } => {
                 "to change it, change it for all daemons and reload them, or stop all first (one that died counts for 30 s)"
             }
             Self::File { .. } => {
-                "let this user read and write the file and its folder, and others not"
+                "let this user, and no other, read and write the file and its folder"
             }
         }
     }
@@ -63,8 +64,8 @@ impl SharedSettingsError {
 /// What was set over HTTP, by section and key.
 type Overlay = BTreeMap<(String, String), String>;
 
-/// Compares explicit secrets with those of the daemons that run, and takes over the generated ones. Returns whether
-/// these are others than before: then the configuration has to be read again.
+/// Compares explicit secrets with those of the running daemons, and adopts the generated ones. Returns whether
+/// the latter changed: then the configuration has to be read again.
 ///
 /// # Errors
 /// See [`SharedSettingsError`].
@@ -89,7 +90,7 @@ pub async fn join(fleet: &dyn FleetStore, config: &Config) -> Result<bool, Share
     take_secrets(fleet, config).await
 }
 
-/// Tells the other daemons of the explicit secrets after a change: this is what counts from now on.
+/// Publishes this daemon's explicit secrets after a change: from now on the others must have the same.
 ///
 /// # Errors
 /// See [`SharedSettingsError`].
@@ -102,7 +103,7 @@ pub async fn tell_explicit(
     tell(fleet, &known, &own, std::iter::empty()).await
 }
 
-/// Returns `sources` with what was set over HTTP, in this daemon or another one, and what the database holds without
+/// Returns `sources` with what was set over HTTP at any daemon, and the settings in the database that have no
 /// effect, each as `[SECTION] KEY`.
 ///
 /// # Errors
@@ -164,7 +165,7 @@ async fn explicit(
         let hashed = named.into_iter();
         hashed
             .map(|(key, secret)| {
-                // Equal secrets of two keys do not show.
+                // With the key in the salt, equal secrets have different hashes.
                 let hash = fingerprint(&secret, &format!("{salt} {key}"));
                 (key, hash)
             })
@@ -179,7 +180,7 @@ fn explicit_of(overrides: &[Override]) -> BTreeMap<String, String> {
     valued.collect()
 }
 
-/// Writes what is not known of one's own, and removes what is `gone`.
+/// Writes this daemon's hashes that the database lacks, and removes those `gone`.
 async fn tell(
     fleet: &dyn FleetStore,
     known: &BTreeMap<String, String>,
@@ -204,7 +205,7 @@ async fn tell(
     Ok(())
 }
 
-/// Takes over what another daemon has generated before, into the files of this one.
+/// Copies secrets that another daemon generated first into this one's files. Returns whether any changed.
 async fn take_secrets(
     fleet: &dyn FleetStore,
     config: &Config,

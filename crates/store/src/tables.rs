@@ -1,7 +1,7 @@
-//! What a write does, whatever the tables are that it writes to.
+//! What a write does, whatever tables it writes to.
 //!
-//! SUMMARY   [`DocumentTables`] is a transaction of a store: it finds and saves documents; whether a writer may, and
-//!           what an import does, is decided here.
+//! SUMMARY   [`DocumentTables`] is a transaction of a store: it finds and saves documents. Conflicts and imports
+//!           are decided here.
 //! SOURCE    couch_db: update_docs/4; couch_db_updater.
 
 use super::documents::{Conflict, Document, Edit};
@@ -14,18 +14,18 @@ pub struct Import {
     pub id: String,
     /// As in [`Document`].
     pub body: String,
-    /// What is to be kept of its job.
+    /// The value to keep for its job.
     pub kept: Option<String>,
 }
 
 /// The result of importing a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imported {
-    /// There was none of this id.
+    /// There was no document of this id.
     Created,
     /// The same document already exists.
     Unchanged,
-    /// Another one is there, and stays.
+    /// Another document of this id exists, and stays.
     Conflict,
 }
 
@@ -36,7 +36,7 @@ pub(super) trait DocumentTables {
 
     fn document(&self, id: &str) -> Result<Option<Document>, Self::Error>;
 
-    /// Writes a revision after the one that is known, as the document's last update.
+    /// Writes a revision after the known one, as the document's last update.
     fn save(
         &mut self,
         id: &str,
@@ -48,7 +48,7 @@ pub(super) trait DocumentTables {
     /// Keeps a value for a document's job, or removes it.
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Self::Error>;
 
-    /// Gives a document that is there another body, if `change` has one for it.
+    /// Replaces an existing document's body, if `change` returns another.
     fn change(
         &mut self,
         id: &str,
@@ -62,7 +62,7 @@ pub(super) trait DocumentTables {
     }
 
     /// Writes a document whose writer names its last revision. A deleted document can be written without
-    /// one; a document that is not there cannot be deleted.
+    /// one; a missing document cannot be deleted.
     fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, Self::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {
@@ -78,7 +78,7 @@ pub(super) trait DocumentTables {
         }
     }
 
-    /// Writes a document that is not there.
+    /// Writes a document that does not exist.
     fn import(&mut self, document: Import) -> Result<Imported, Self::Error> {
         let known = self.document(&document.id)?;
         Ok(match known.as_ref().filter(|known| !known.deleted) {

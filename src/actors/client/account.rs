@@ -1,8 +1,7 @@
-//! What a connection's requests and replies take of the memory of everything in flight.
+//! Accounts for the memory of a connection's requests and replies among everything in flight.
 //!
-//! SUMMARY   Lines and replies up to [`FREE_BYTES`] are not counted: nearly all connections have no more
-//!           in hand.
-//! PROMISES  What is counted goes back with the connection.
+//! SUMMARY   Lines and replies up to [`FREE_BYTES`] are not counted: few connections have more in hand.
+//! PROMISES  Everything counted is released with the connection.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -27,7 +26,7 @@ impl Account {
         Self(RefCell::new(in_flight.share(sender)))
     }
 
-    /// Counts that many bytes; false if there is no room for them.
+    /// Counts that many bytes; `false` if there is no room for them.
     pub(super) fn set(&self, bytes: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         self.0.borrow_mut().set(counted).is_ok()
@@ -36,7 +35,7 @@ impl Account {
     /// Counts that many bytes if they are fewer than before.
     pub(super) fn set_less(&self, bytes: usize) {
         if self.0.borrow().bytes() > bytes {
-            // To count less is never refused.
+            // Counting less is never refused.
             let _ = self.set(bytes);
         }
     }

@@ -1,7 +1,7 @@
-//! Carrying out a client's requests.
+//! Carries out a client's requests.
 //!
-//! SUMMARY   What can be answered in the turn is; the rest becomes a task that owns the request's
-//!           ticket, so that its answer, or its loss, reaches the client. A long line is parsed aside.
+//! SUMMARY   Answers what it can at once; the rest becomes a task that owns the request's ticket, so
+//!           that its answer, or its loss, reaches the client. A long line is parsed on another thread.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl<'a> Lent<'a> {
 enum Parsed {
     /// A function is called: the JSON text of the request's id, the name, and the call.
     Function(String, CallName, Box<FunctionRequest>),
-    /// The same of a line that is no request, and what is wrong.
+    /// An invalid request: the JSON text of its id, and the error.
     Bad(String, ErrorReply),
     /// Anything else, which is quick to parse.
     Other,
@@ -82,7 +82,7 @@ impl Parsed {
     }
 }
 
-/// Takes one line of a client: a long one when it has been parsed on another thread, and the next one after it.
+/// Handles one line of a client. A long one is parsed on another thread first; the next one waits for it.
 pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
     let ddocs = ddocs_of(session);
     if !is_long(line.len()) {
@@ -115,7 +115,7 @@ pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Cl
     }));
 }
 
-/// Returns the design documents that requests of a client who may call functions name by their digests.
+/// Returns the design documents that requests may name by digest, if the client may call functions.
 fn ddocs_of(session: &Session) -> Option<Arc<KnownDdocs>> {
     let may_call = session.rights().has(Right::Call);
     may_call.then(|| Arc::clone(&session.services.ddocs))

@@ -1,9 +1,9 @@
-//! A process that a connection holds, and what waits for it.
+//! A process that a connection holds, and the calls queued for it.
 //!
-//! SUMMARY   Prompts go to the process at once; one task takes the answers, in order, and passes
-//!           those that are there together on together.
-//! PROMISES  Prompts to one process are answered in the order in which they came. A return that
-//!           says `ok` comes after them, one that says `fail` at once.
+//! SUMMARY   Prompts go to the process at once; one task takes the answers in order, and writes
+//!           available ones together.
+//! PROMISES  Prompts to one process are answered in the order in which they came. A return with
+//!           `ok` comes after them, one with `fail` at once.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -28,35 +28,33 @@ use crate::query_server::call::Loan;
 use crate::query_server::told::Told;
 use policy::pool::ReturnStatus;
 
-/// What a tunnel answers to a line that a native language cannot be given, as a query server would.
+/// A tunnel's answer to a line that is no command, for a native language; a query server answers by itself.
 pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
-/// Something that was asked of the process, or that waits for what was asked before it.
+/// A call to the process, or one that waits for earlier calls.
 enum QueuedCall {
-    /// With where it is kept what the process tells before its answer, if that is wanted.
+    /// With the loan that collects what the process reports before its answer, if the client wants that.
     Prompt(Ticket, Answer, Option<Arc<Loan>>),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
 }
 
-/// One process that is held.
 pub(super) struct Holding {
-    /// What the client calls it.
+    /// The token by which the client names it.
     pub(super) name: ProcToken,
-    /// Gone once it is given back.
+    /// `None` once it is returned.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
     queue: RefCell<VecDeque<QueuedCall>>,
-    /// What is known of the process, also after its end.
+    /// What is known of the process, even after its end.
     shared: Arc<ProcShared>,
-    /// Where the process comes from.
     lender: Arc<Lender>,
-    /// Whether it is given back after what was asked of it.
+    /// Whether it will be returned after the queued calls.
     going_back: Cell<bool>,
-    /// Whether a task takes answers.
+    /// Whether a task is taking answers.
     pumping: Cell<bool>,
-    /// Where what the process tells is kept for prompts whose client wants to know.
+    /// Collects what the process reports, for prompts with a report.
     loan: OnceCell<Arc<Loan>>,
 }
 
@@ -78,22 +76,19 @@ impl Holding {
         })
     }
 
-    /// Returns what is known of the process.
     pub(super) fn shared(&self) -> &ProcShared {
         &self.shared
     }
 
-    /// Returns where the process comes from.
     pub(super) fn lender(&self) -> &Lender {
         &self.lender
     }
 
-    /// Takes the lease out of it.
     pub(super) fn take(&self) -> Option<Lease> {
         self.lease.take()
     }
 
-    /// Returns whether its client holds it, and does not give it back just now.
+    /// Returns whether its client holds it, and is not returning it.
     pub(super) fn is_held(&self) -> bool {
         self.is_alive() && !self.going_back.get()
     }
@@ -106,8 +101,8 @@ impl Holding {
             .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
-    /// Sends a command, or a line of a tunnel, whose answer comes with everything that is printed
-    /// before it. With a `report` the reply to a command has what was reported before the answer.
+    /// Sends a command, or a line of a tunnel, whose answer includes everything printed before it. With
+    /// `report`, the reply to a command includes what was reported before the answer.
     pub(super) fn prompt(
         self: &Rc<Self>,
         ticket: Ticket,
@@ -137,7 +132,7 @@ impl Holding {
         }
     }
 
-    /// Changes the timeout of the prompts that follow.
+    /// Changes the timeout of later prompts.
     pub(super) fn set_timeout(self: &Rc<Self>, ticket: Ticket, timeout: Duration) {
         let request = self.lease.borrow().as_ref().map(|lease| {
             let token = lease.token;
@@ -155,7 +150,7 @@ impl Holding {
         }
     }
 
-    /// Gives the process back, which the client has already been parted from.
+    /// Returns the process, which the client can no longer use.
     pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
         self.going_back.set(true);
         if status == ReturnStatus::Ok {
@@ -188,7 +183,7 @@ impl Holding {
                     self.answer(ticket, answer, loan.map(|loan| loan.take()));
                 }
                 Some(QueuedCall::Timeout(ticket, answer)) => {
-                    // The client holds it; a process that has died takes any timeout.
+                    // The client holds it; a dead process accepts any timeout.
                     let _ = soon(&session, answer).await;
                     ticket.ok_later(b"true");
                 }
@@ -217,13 +212,13 @@ impl Holding {
                 ticket.error_with(&ErrorReply::from(error).about(self.name), &told);
             }
             Err(PromptError::BadPrompt) => ticket.ok_later(NO_COMMAND),
-            // The process is gone: the tunnel ends as it does.
+            // The process is gone: the tunnel ends for the same reason.
             Err(error) => ticket.session().end_tunnel(error),
         }
     }
 }
 
-/// Waits for an answer; what was answered before it is written first when it is not there yet.
+/// Waits for an answer; if it has to wait, earlier answers are written first.
 async fn soon<T>(session: &Rc<Session>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     match answer.as_mut().now_or_never() {

@@ -1,13 +1,13 @@
 //! Relay: the conversation of an attached client, over pipes of its own, with processes that change.
 //!
-//! SUMMARY   Reads the client's lines, has a process of the pool answer each, and writes everything
-//!           that the process prints up to its answer. Between two lines the process may go back; the
-//!           next line is then answered by another one that was taught the same.
+//! SUMMARY   Reads the client's lines, lets a process of the pool answer each, and writes everything
+//!           that the process prints up to its answer. Between two lines the process may be returned;
+//!           another one that was taught the same then answers the next line.
 //! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the
-//!           protocol. A process goes back only when nothing is unanswered and another one can be
-//!           brought to the same state ([`Taught::is_portable`]). When the service ends, what it has read
-//!           and not answered goes back to the client with what was taught ([`Resume`]). When the relay is
-//!           dropped, its process comes back as that of a client that died.
+//!           protocol. A process is returned only when nothing is unanswered and another one can be
+//!           brought to the same state ([`Taught::is_portable`]). When the service ends, unanswered lines
+//!           go back to the client with what was taught ([`Resume`]). When the relay is dropped, its process
+//!           is returned as that of a dead client.
 //! CALLED    By the client whose connection brought the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, seen from the other end of its pipes.
 //! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
@@ -53,7 +53,7 @@ use policy::time::Timestamp;
 /// Most unanswered lines; then reading pauses.
 const LINES_UNANSWERED_MAX: usize = 256;
 
-/// The same as a size, in bytes. One line of any size is always taken.
+/// The same in bytes. A single line may have any size.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Most unread answers, in bytes; then reading pauses.
@@ -119,7 +119,7 @@ pub(super) struct Relay {
     /// How many of them a process has.
     sent: usize,
     loan: Loan,
-    /// Until when the request for a process lasts.
+    /// When the request for a process ends.
     asked_until: Instant,
     pool: Option<WatchedPool>,
     /// Whether a process was ever lent: until then a mistake of the configuration ends the client.
@@ -133,7 +133,7 @@ impl Relay {
     /// Takes the pipes of a client, which another service may have served before.
     ///
     /// # Errors
-    /// They are not pipes, the event loop has no room for them, or the lessons of the client are too large.
+    /// They are not pipes, the event loop cannot watch them, or the client's lessons are too large.
     pub(super) fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
@@ -177,7 +177,7 @@ impl Relay {
         })
     }
 
-    /// Serves the client until its input ends, it reads no more, or its process ends by itself.
+    /// Serves the client until its input ends, it stops reading, or its process ends by itself.
     pub(super) async fn run(mut self) -> TunnelEnd {
         // A process is prepared while the client still starts.
         self.ask();
@@ -202,8 +202,8 @@ impl Relay {
         }
     }
 
-    /// Returns until when the oldest line can wait for a process: the error has to reach the client
-    /// before it gives up.
+    /// Returns how long the oldest line can wait for a process: an error must reach the client before it
+    /// gives up.
     fn patient_until(&self) -> Instant {
         let since = self
             .unanswered
@@ -238,7 +238,7 @@ impl Relay {
             // It was requested before this line set the client's timeout.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
-            // It is sent after the others' turn.
+            // The line is sent after the others' turn.
             Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
             Loan::Held(_) => self.send(),
         }
@@ -254,7 +254,7 @@ impl Relay {
         turn_is_over(held.since, self.clock.now(), others_wait)
     }
 
-    /// Gives the process back between two lines.
+    /// Returns the process between two lines.
     fn give_back(&mut self) {
         if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
             // Ends with the deadline of a reset.
@@ -265,7 +265,7 @@ impl Relay {
         }
     }
 
-    /// Sends the process every line that it does not have.
+    /// Sends the process every line that it lacks.
     fn send(&mut self) {
         let Loan::Held(held) = &self.loan else { return };
         for unanswered in self.unanswered.iter_mut().skip(self.sent) {
@@ -299,7 +299,7 @@ impl Relay {
             Err(CallError::GetProc(GetProcError::Timeout { .. }))
                 if self.patient_until() > Instant::now() =>
             {
-                // It was asked for before the line came.
+                // The process was requested before the line came.
                 if !self.unanswered.is_empty() {
                     self.ask();
                 }
@@ -407,14 +407,14 @@ impl Relay {
         }
     }
 
-    /// The process has ended. Where it did so by itself, the client ends as its process did; where the
-    /// service or the system ended it, another one continues from where the client is.
+    /// The process has ended. If it ended by itself, so does the client; if the service or the system ended it,
+    /// another one continues where the client is.
     fn process_down(&mut self) -> Option<TunnelEnd> {
         let Loan::Held(held) = &self.loan else {
             return None;
         };
         if !self.process_is_gone() {
-            // The end of one that went back before.
+            // That of an earlier, returned process.
             return None;
         }
         let gone = held.lease.process.shared.gone();
@@ -432,7 +432,7 @@ impl Relay {
         None
     }
 
-    /// Gives the process back after the last answer, and tells whether it lived.
+    /// Returns the process after the last answer, and reports whether it lived.
     async fn finish(mut self) -> TunnelEnd {
         match std::mem::replace(&mut self.loan, Loan::None) {
             Loan::Held(held) => give_back(held.lease).await,
@@ -440,7 +440,7 @@ impl Relay {
         }
     }
 
-    /// Ends with the service, and returns the state for another one; after a part of an answer there is
+    /// Ends with the service, and returns the state for its successor; in the middle of an answer there is
     /// none.
     async fn stop(mut self) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));

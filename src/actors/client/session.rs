@@ -1,6 +1,6 @@
 //! A connection's state, shared by its actor and the calls in hand.
 //!
-//! SUMMARY   The socket, what is to be written to it, how much is in hand and what is held.
+//! SUMMARY   The socket, its unsent output, the requests in hand, and the processes held.
 //! PROMISES  Nothing here grows without a bound: a client that does not read is not read from.
 
 mod held;
@@ -39,21 +39,21 @@ use crate::pace::Pace;
 use child::pipe::read_chunk;
 use policy::pool::Token;
 
-/// Requests in hand beyond which no more are read; those that wait for a process do not count.
+/// Requests in hand at which reading pauses; those that wait for a process do not count.
 const REQUESTS_IN_HAND_MAX: usize = 256;
 
-/// The same as a size, in bytes. One request of any size is always taken.
+/// The same in bytes. A single request may have any size.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Replies that the client has not taken beyond which nothing more is read, in bytes.
+/// Unsent replies at which reading pauses, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How far the connection has come, in order.
+/// The phases of a connection, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Requests are read.
     Open,
-    /// It is to end: requests that have come are read, and the first one of a connection is waited for.
+    /// Ending: requests that have arrived are still read, and a connection's first one is awaited.
     Last,
     /// Nothing more is read; it ends when everything in hand is answered and written.
     Closing,
@@ -61,7 +61,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What is in hand, and how large it is.
+/// The number and size of requests.
 #[derive(Default)]
 pub(super) struct Load {
     requests: Cell<usize>,
@@ -91,57 +91,56 @@ pub(super) struct Session {
     pub(super) peer: Option<IpAddr>,
     /// The user at the other end of a Unix socket.
     uid: Option<u32>,
-    /// Who has logged in on it.
+    /// The user who has logged in.
     user: RefCell<Option<String>>,
     terms: SessionTerms,
     pub(super) services: Rc<ClientContext>,
-    /// Takes processes, and runs functions, in the name of this connection.
+    /// Borrows processes and runs functions for this connection.
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
     unsent: RefCell<BytesMut>,
-    /// Whether a task is at work that writes when the socket takes more.
+    /// Whether a task is running that writes when the socket has room.
     sending: Cell<bool>,
     /// Woken when there is room again, or when the connection is over.
     reader: RefCell<Option<Waker>>,
-    /// What keeps more from being read.
+    /// Requests that count for the pause of reading.
     pub(super) in_hand: Load,
-    /// What waits for a process, and keeps nothing from being read.
+    /// Requests that wait for a process, and do not count for it.
     pub(super) waiting: Load,
-    /// Whether reading is paused: a process for the connection is on its way, or a login.
+    /// Whether reading is paused until a process is lent or refused, or a login checked.
     paused: Cell<bool>,
     /// Whether the connection is, or was, a tunnel.
     is_tunnel: Cell<bool>,
-    /// The pipes of an attached client, which come next.
+    /// The pipes that an attached client sends next.
     expected: RefCell<Option<Expected>>,
-    /// Why the connection ends, if it is neither the client nor a stop that ends it; the first reason
+    /// Why the connection ends, unless the client or a stop ends it; the first reason
     /// counts. The last line of a service's connection has it.
     close_reason: RefCell<Option<ErrorReply>>,
     /// Whether nothing more is read because of a stop.
     is_shut_down: Cell<bool>,
-    /// When something last came through a tunnel, or went through it.
+    /// The last traffic through a tunnel.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    /// Who cancels calls of functions, by the JSON text of their requests' ids.
+    /// Cancel calls of functions, by the JSON text of their requests' ids.
     pub(super) cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
-    /// How fast the client takes what it is sent.
+    /// How fast the client reads its replies.
     pace: Pace,
     account: Account,
-    /// What is held of a line that is not complete, in bytes.
+    /// Length of the incomplete line, in bytes.
     partial_bytes: Cell<usize>,
-    /// Whether a line has ever come.
+    /// Whether a complete line has ever arrived.
     has_spoken: Cell<bool>,
     sweep_at: Cell<usize>,
 }
 
 /// What a connection may do from its start.
 pub(super) struct SessionTerms {
-    /// The longest line of one who need not log in, in bytes.
+    /// The longest line, once a needed login is done, in bytes.
     pub(super) line_bytes_max: usize,
-    /// Whether no login is needed, also on TCP.
+    /// Whether no login is needed, even on TCP.
     pub(super) open: bool,
-    /// Where it is counted.
     pub(super) metrics: Arc<ClientMetrics>,
-    /// In what time the client has to take something of what it is sent.
+    /// How long the client may read nothing of what it is sent.
     pub(super) write_timeout: Duration,
 }
 
@@ -194,19 +193,19 @@ impl Session {
         session
     }
 
-    /// Returns whether it may ask for anything: on TCP, once somebody has logged in.
+    /// Returns whether calls are allowed: on TCP, after a login.
     pub(super) fn is_admitted(&self) -> bool {
         self.terms.open || self.is_local() || self.user.borrow().is_some()
     }
 
-    /// Lets a user in who has logged in.
+    /// Admits a user who has logged in.
     pub(super) fn admit(&self, user: String) {
         let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
     }
 
-    /// Returns what it may do now: a configuration that was read again counts at once.
+    /// Returns what it may do under the configuration in force.
     pub(super) fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
@@ -221,8 +220,8 @@ impl Session {
         user.or(address).or(self.uid.map(HeldBy::Uid))
     }
 
-    /// Has functions that no database is named for run as its user's: a program starts a client for each
-    /// of its own, which share processes as those of CouchDB do.
+    /// Makes the user the tenant of functions without a database: the clients that a program starts then
+    /// share processes, as CouchDB's do.
     pub(super) fn in_its_name(&self, want: Want) -> Want {
         let user = match (&want.tenant, self.holder()) {
             (TenantName::Client, Some(HeldBy::User(name))) => format!("user {name}"),
@@ -244,7 +243,7 @@ impl Session {
         self.phase.get()
     }
 
-    /// Goes on to a later phase; there is no way back.
+    /// Advances to a later phase, never back.
     pub(super) fn set_phase(&self, phase: Phase) {
         self.phase.set(self.phase.get().max(phase));
         self.wake_reader();
@@ -271,20 +270,19 @@ impl Session {
         is_idle
     }
 
-    /// Counts what is in hand, with so much of a line that is not complete; false if there is no room.
+    /// Counts what is in hand, with `partial` bytes of an incomplete line; `false` if there is no room.
     pub(super) fn count_partial(&self, partial: usize) -> bool {
         self.partial_bytes.set(partial);
         self.account.set(self.bytes())
     }
 
-    /// Notes that the line that was not complete is taken in hand.
+    /// Notes that the incomplete line is complete and in hand.
     pub(super) fn line_taken(&self) {
         self.partial_bytes.set(0);
         self.has_spoken.set(true);
     }
 
-    /// Returns whether the client is in the middle of a line, has not said any yet, or is about to hand its
-    /// pipes over or has done so.
+    /// Returns whether the client is in the middle of a line, has not sent any yet, or has asked for a tunnel.
     pub(super) fn is_to_speak(&self) -> bool {
         self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }
@@ -294,7 +292,7 @@ impl Session {
         self.account.set_less(self.bytes());
     }
 
-    /// Returns what is in hand of requests and replies, in bytes.
+    /// Returns the size of requests in hand and unsent replies, in bytes.
     fn bytes(&self) -> usize {
         let requests = self.in_hand.bytes.get() + self.waiting.bytes.get();
         requests + self.partial_bytes.get() + self.unsent.borrow().len()
@@ -318,7 +316,7 @@ impl Session {
         self.wake_reader();
     }
 
-    /// Returns whether it is a Unix socket, over which descriptors can come.
+    /// Returns whether it is a Unix socket, which can carry descriptors.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.stream, Stream::Unix(_))
     }
@@ -328,7 +326,7 @@ impl Session {
         self.is_tunnel.set(true);
     }
 
-    /// Keeps the descriptors that come from now on.
+    /// Keeps the descriptors that arrive from now on.
     pub(super) fn expect_pipes(&self, expected: Expected) {
         self.set_tunnel();
         self.expected.replace(Some(expected));
@@ -338,7 +336,6 @@ impl Session {
         self.expected.take()
     }
 
-    /// Returns where it is counted.
     pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.terms.metrics
     }
@@ -375,8 +372,8 @@ impl Session {
         }
     }
 
-    /// Reads once. A short read has emptied the socket; what comes later is announced anew, which
-    /// saves the system call that would only say so.
+    /// Reads once. A short read has emptied the socket: marking it as not ready saves the system call that
+    /// would only find that out.
     fn read(&self, scratch: &mut [u8]) -> io::Result<usize> {
         let mut short = None;
         let result = self.stream.try_io(Interest::READABLE, || {
@@ -409,8 +406,8 @@ impl Session {
         self.set_phase(Phase::Closing);
     }
 
-    /// Returns why the tunnel ends, if it is not the client that ends it. A stop loses nothing of what was read: where
-    /// something was lost, that is the reason.
+    /// Returns why the tunnel ends, unless the client ends it. A stop loses nothing that was read, so any other reason
+    /// comes first.
     pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
         let stopped = || {
             let is_shut_down = self.is_shut_down.get();
@@ -419,12 +416,11 @@ impl Session {
         self.close_reason.take().or_else(stopped)
     }
 
-    /// Notes that something came through the tunnel.
     pub(super) fn note_activity(&self) {
         self.last_activity.set(Instant::now());
     }
 
-    /// Returns for how long nothing came or went; `None` while something is in hand.
+    /// Returns the time since the last traffic; `None` while something is in hand.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
@@ -434,7 +430,7 @@ impl Session {
         self.set_phase(Phase::Over);
         self.unsent.take();
         self.held.take();
-        // Fails when the client is gone already, which is as good.
+        // Fails only if the client is gone already.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 }

@@ -1,4 +1,4 @@
-//! System calls that the cell of a child refused: counted, and logged within the bounds of what the child may log.
+//! Counts system calls that a child's cell refused, and logs them within the child's log bounds.
 
 use actix::prelude::*;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use child::cell::report::Reports;
 pub(super) struct ReportChunk(pub(super) Bytes);
 
 impl OsProcess {
-    /// Takes reports that were not read yet.
+    /// Handles reports that were not read yet.
     pub(super) fn take_last_reports(&mut self) {
         let rest = self.backend.reports.as_mut().map(Reports::take_rest);
         self.tell_refused(rest.unwrap_or_default());

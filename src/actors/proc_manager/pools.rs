@@ -1,9 +1,9 @@
 //! The pools that an operator adds, changes and removes, and what is in force for each.
 //!
-//! SUMMARY   [`ProcManager::settings_in_force`] says what holds for a pool now: its section, what services ask of it, and
-//!           no higher limit than the machine bears.
-//! PROMISES  An operator's change is checked whole and made whole or not at all; what changed is the answer. It stays until
-//!           the configuration says something else of the same pool, or the service is restarted. Lowering a limit
+//! SUMMARY   [`ProcManager::settings_in_force`] returns a pool's current settings: its section, the terms of its
+//!           services, and a limit that the machine can bear.
+//! PROMISES  An operator's change is checked and made as a whole or not at all; the answer lists what changed. It stays
+//!           until the configuration changes the same pool, or the service is restarted. Lowering a limit
 //!           never revokes a lent process; the surplus is stopped on return.
 //! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes.
 
@@ -58,7 +58,7 @@ impl Handler<AddPool> for ProcManager {
         let settings = self.settings_of(&section, PoolKind::Named, &language);
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
-        // Beside its sizes, for those of its group who wait.
+        // Beside its sizes, for waiters of its group.
         let first = self.core.plan_add(&settings);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
         if msg.dry_run {
@@ -66,7 +66,7 @@ impl Handler<AddPool> for ProcManager {
         }
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.event(Event::StartPool { pool }, ctx);
-        // Services may have waited for it, and ask something of it.
+        // Services may have waited for it, with terms of their own.
         self.refresh(pool, ctx);
         self.try_cells(&[pool]);
         self.watch_memory(ctx);
@@ -114,7 +114,7 @@ impl Handler<RemovePool> for ProcManager {
 
     fn handle(&mut self, msg: RemovePool, ctx: &mut Self::Context) -> Changed {
         let name = language_name(&msg.name);
-        // One that goes gracefully can still go at once.
+        // A graceful removal can still become immediate.
         let found = self
             .pools
             .find(&name)
@@ -170,13 +170,13 @@ impl Handler<TerminateStaleOf> for ProcManager {
 
     fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
         self.named(&msg.name)?;
-        // No stale process is idle in any pool (PM-13): there is nothing to tell them apart for.
+        // No stale process is idle in any pool (PM-13): no need to tell pools apart.
         self.event(Event::TerminateStaleProcs, ctx);
         Ok(())
     }
 }
 
-/// The machine bears more, or less. Each limit that moves is logged with the reason.
+/// Changes limits to what the machine can bear. Each limit that moves is logged with the reason.
 impl Handler<SetLevel> for ProcManager {
     type Result = ();
 
@@ -206,7 +206,7 @@ impl ProcManager {
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
 
-    /// Refuses a section that does not fit the service as it is.
+    /// Refuses a section that does not fit the current service.
     fn check(
         &self,
         id: Option<PoolId>,
@@ -249,7 +249,7 @@ impl ProcManager {
 
 /// Settings in force.
 impl ProcManager {
-    /// Returns the core's settings for a pool with this section as things are now.
+    /// Returns the core's current settings for a pool with this section.
     fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
         let known = self.pools.at(pool);
         let (kind, language) = (known.kind, known.language.clone());
@@ -259,8 +259,7 @@ impl ProcManager {
         self.settings_of(section, kind, &language)
     }
 
-    /// Returns the core's settings for a pool, with the limit that is in force: never so low that the other
-    /// settings do not fit.
+    /// Returns the core's settings for a pool, with the limit in force: never too low for the other settings.
     pub(super) fn settings_of(
         &mut self,
         section: &PoolConfig,
@@ -289,8 +288,8 @@ impl ProcManager {
         }
     }
 
-    /// Returns what brings a pool in line with what is in force now, if it is not that already: new
-    /// limits, what services ask of it.
+    /// Returns the event that applies the settings in force to a pool, if they differ: new limits, terms of
+    /// services.
     pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
         if !self.core.is_open(pool) {
             return None;
@@ -304,7 +303,7 @@ impl ProcManager {
         })
     }
 
-    /// Tells the core what is in force, if it is not that already.
+    /// Gives the core the settings in force, if they differ.
     fn refresh(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
         if let Some(changes) = self.changes_of(pool) {
             self.event(changes, ctx);
@@ -312,7 +311,7 @@ impl ProcManager {
     }
 }
 
-/// What the core has to do, beside settings, which are passed as they are in the section.
+/// What the core has to do besides settings, which are passed as in the section.
 fn work_of(change: &Change) -> PoolChange {
     match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),

@@ -281,7 +281,7 @@ impl ProcManager {
             .and_then(|request| self.bounded_tenant(request));
         self.begin_cost(proc, db, ctx);
         if let Some(process) = self.procs.get(&proc) {
-            // Whoever had it before hears nothing of what it learns.
+            // A reset keeps one borrower's data from the next.
             let config = Arc::clone(&self.settings.reset_config);
             process.shared.reset_first(config, select);
         }

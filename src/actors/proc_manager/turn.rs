@@ -1,11 +1,10 @@
-//! One turn of the ProcManager: an event goes to the core, everything that follows from it is done, and the tables
-//! are checked.
+//! One turn of the ProcManager: gives an event to the core, carries out its actions, and checks the tables.
 //!
-//! SUMMARY   A timer checks every invariant; in development builds every turn does, where a violation ends the manager.
-//! PROMISES  What is known of the event at hand is in the [`Turn`] and in no field of the manager. The timer's checks take
-//!           at most a thousandth of the arbiter's time, and nothing where the tables are too large to be scanned in a
+//! SUMMARY   A timer checks every invariant; development builds do so in every turn, and a violation ends the manager.
+//! PROMISES  State of the current event is in the [`Turn`], in no field of the manager. The timer's checks take
+//!           at most a thousandth of the arbiter's time, and are skipped if the tables are too large to be scanned in a
 //!           turn. A violation is counted each time and logged once for each invariant and manager.
-//! LIMITS    What goes wrong and right again between two checks is not seen.
+//! LIMITS    A violation that vanishes between two checks is not seen.
 
 use std::time::{Duration, Instant};
 
@@ -25,23 +24,23 @@ use policy::time::Timestamp;
 /// The least time between two checks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// How much longer than a check the time to the next one is, at the least.
+/// The time to the next check is at least this multiple of a check's own.
 const REST: u32 = 1000;
 
-/// How many processes, openings and requests are checked at most: about two milliseconds' work.
+/// Most processes, openings and requests that are checked: about two milliseconds' work.
 const ROWS_MAX: usize = 4096;
 
 /// The same for the check after every event: tests have few.
 const ROWS_MAX_EACH_EVENT: usize = 128;
 
-/// What is known of the event at hand.
+/// State of the current event.
 pub(super) struct Turn {
     pub(super) now: Timestamp,
-    /// The request that has come, before it is known whether it has to wait in the table.
+    /// The new request, until it is known whether it has to wait in the table.
     pub(super) arriving: Option<(RequestId, Waiting)>,
     /// Its answer, when it has one at once.
     pub(super) answer: Option<Answer>,
-    /// What failed, for those who are refused because of it.
+    /// What failed, for the requests refused because of it.
     pub(super) cause: Option<ProcFailure>,
 }
 
@@ -56,7 +55,7 @@ impl Turn {
     }
 }
 
-/// What was found so far.
+/// The violations found so far.
 #[derive(Default)]
 pub(super) struct Findings {
     logged: [bool; Invariant::ALL.len()],
@@ -74,12 +73,12 @@ impl Findings {
         }
     }
 
-    /// Judges the tables. Returns how long it took.
+    /// Checks the tables. Returns how long that took.
     fn check(&mut self, core: &Pools, metrics: &Metrics, log: &Logger) -> Duration {
         if core.row_count() > ROWS_MAX {
             return Duration::ZERO;
         }
-        // The time of the work and not of the service: paused time in tests does not stop it.
+        // Real time: paused time in tests does not stop it.
         let start = Instant::now();
         for violation in violations(core) {
             self.note(&violation, metrics, log);
@@ -89,20 +88,20 @@ impl Findings {
 }
 
 impl ProcManager {
-    /// Tells the core what happened and does what it says.
+    /// Gives the core an event, and carries out its actions.
     pub(super) fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         let mut turn = Turn::at(self.clock.now());
         self.turn(&mut turn, event, ctx);
     }
 
-    /// The same for an event that something failed.
+    /// As [`Self::event`], for an event with a failure.
     pub(super) fn failed(&mut self, cause: ProcFailure, event: Event, ctx: &mut Context<Self>) {
         let mut turn = Turn::at(self.clock.now());
         turn.cause = Some(cause);
         self.turn(&mut turn, event, ctx);
     }
 
-    /// Tells the core several things that belong together: the invariants hold only after the last one.
+    /// As [`Self::event`], for events that belong together: the invariants hold only after the last one.
     pub(super) fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
         for event in events {
             let mut turn = Turn::at(self.clock.now());
@@ -189,7 +188,7 @@ impl ProcManager {
         }
     }
 
-    /// Checks the tables from now on.
+    /// Starts the checks of the tables.
     pub(super) fn start_self_check(&self, ctx: &mut Context<Self>) {
         check_after(PERIOD, ctx);
     }

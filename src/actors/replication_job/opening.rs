@@ -1,4 +1,4 @@
-//! How a run begins: it opens both databases, and finds where to resume.
+//! The start of a run: opens both databases, and finds where to resume.
 //!
 //! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
 
@@ -20,11 +20,11 @@ use replication::seq::Seq;
 pub(super) struct Opened {
     pub(super) source: Side,
     pub(super) target: Side,
-    /// Where to go on.
+    /// Where to resume.
     pub(super) start_seq: Seq,
-    /// Runs before this one, newest first.
+    /// Earlier runs, newest first.
     pub(super) history: Vec<HistoryEntry>,
-    /// What they counted.
+    /// Their counts.
     pub(super) stats: Stats,
     /// The filter, if the source does not run it.
     pub(super) filter: Option<Rc<FilterHere>>,
@@ -33,8 +33,8 @@ pub(super) struct Opened {
 /// Opens both databases and reads what earlier runs left.
 ///
 /// # Errors
-/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here; a checkpoint is to be
-/// written under a newer id, and the lease is over.
+/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here; a checkpoint has to be
+/// rewritten under a newer id, and the lease is over.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let JobStart { run, settings } = &start;
     sleep(jitter(settings.startup_jitter)).await;
@@ -94,10 +94,10 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     })
 }
 
-/// A random part of the longest wait, so that not all jobs begin at once.
+/// Returns a random part of the longest wait, so that jobs do not all begin at once.
 fn jitter(longest: Duration) -> Duration {
     let mut bytes = [0; 4];
-    // Without randomness they do, which is no reason not to begin.
+    // Without randomness they all begin at once, which is better than not at all.
     let _ = getrandom::fill(&mut bytes);
     longest.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }

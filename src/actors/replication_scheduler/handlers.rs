@@ -1,4 +1,4 @@
-//! What the scheduler answers.
+//! Handlers of the scheduler's messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +29,14 @@ use replication::spec::DocRef;
 use replication::spec::Replication;
 use store::fleet::StatusOf;
 
-/// How long who removes a job waits until its past is saved.
+/// How long the removal of a job waits until its past is saved.
 const SAVED_MAX: Duration = Duration::from_secs(2);
 
 fn job_id(id: &ReplicationId) -> JobId {
     id.to_string().into()
 }
 
-/// Returns whose share a job uses: its replicator database, or its user.
+/// Returns the owner of the share that a job uses: its replicator database, or its user.
 fn share_key(replication: &Replication) -> Arc<str> {
     let key = match &replication.doc {
         Some(doc) => Some(&doc.database),
@@ -56,7 +56,7 @@ impl ReplicationScheduler {
                 let (id, by) = (msg.id, known.replication.doc.clone());
                 return Err(AddJobError::Taken { id, by });
             }
-            // What was added under an earlier claim of its document leaves no checkpoint.
+            // A job added under an earlier claim of its document leaves no checkpoint.
             let is_same = known.guard.same_as(&msg.guard);
             if is_same && known.replication.same_as(&msg.replication) {
                 known.waiters.extend(msg.waiter);
@@ -93,7 +93,7 @@ impl ReplicationScheduler {
         self.event(Event::Add(new), ctx);
         Ok(match replaced {
             Some(mut replaced) => {
-                // Its state may be that of the one that it replaced.
+                // Its state may be that of the job that it replaced.
                 self.note_failing(&id);
                 replaced.resolve(&JobEnd::Stopped);
                 Added::Replaced
@@ -117,13 +117,13 @@ impl ReplicationScheduler {
         is_known
     }
 
-    /// Whether a job belongs to another document than this, or to one where this is none.
+    /// Whether a job belongs to another document than `doc`, or to any if that is `None`.
     fn is_of_another(&self, id: &JobId, doc: Option<&DocRef>) -> bool {
         let entry = self.entries.get(id);
         entry.is_some_and(|entry| entry.replication.doc.as_ref() != doc)
     }
 
-    /// Returns who saves the past of a document's job, if that is not done.
+    /// Returns the writer of the past of a document's job, unless it is saved.
     fn unsaved(&self, id: &JobId) -> Option<(PastWriter, DocId)> {
         let pasts = self.pasts.clone()?;
         let of = self.entries.get(id)?.past_of.as_ref()?;
@@ -143,7 +143,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Answers once a run is gone; without one at once, what is given.
+    /// Answers once a run has ended; without a run, answers `otherwise` at once.
     fn when_gone(&mut self, run: Option<Run>, otherwise: bool) -> Deferred<bool> {
         match run.and_then(|run| self.runs.get_mut(&run)) {
             Some(row) => {
@@ -203,7 +203,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
                 let (answer, replier) = deferred();
                 let saved = actix_rt::time::timeout(SAVED_MAX, pasts.saved(doc));
                 ctx.spawn(wrap_future(async move {
-                    // If it takes too long it is lost, which does no harm. The caller may be gone.
+                    // If it takes too long it is lost, which is harmless. The caller may be gone.
                     drop(saved.await);
                     let _ = replier.send(was_known);
                 }));
@@ -252,7 +252,7 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
-            // A priority is no state, but is reported too.
+            // A priority is not a state, but is reported too.
             self.note_changed(id);
             is_known
         };
@@ -358,7 +358,7 @@ impl ReplicationScheduler {
         stalled
     }
 
-    /// Finds servers that take long to answer, each with how many jobs that run are at it.
+    /// Finds slow servers, each with the number of its running jobs.
     fn slow(&self) -> Vec<(SlowServer, u64)> {
         let slow = self.http.slow_servers();
         if slow.is_empty() {
@@ -391,7 +391,7 @@ impl Handler<Subscribe> for ReplicationScheduler {
     }
 }
 
-/// News of a run; of one that is gone, or of a job that was replaced, none counts.
+/// News of a run; ignored if the run has ended, or its job was replaced.
 impl Handler<JobEvent> for ReplicationScheduler {
     type Result = ();
 
@@ -447,7 +447,7 @@ impl Handler<ChildEnded> for ReplicationScheduler {
     }
 }
 
-/// The JobSupervisor failed, and its children with it: both are started again together.
+/// The JobSupervisor failed, and its children with it: both are restarted together.
 impl Handler<Down> for ReplicationScheduler {
     type Result = ();
 
@@ -460,7 +460,7 @@ impl Handler<Down> for ReplicationScheduler {
     }
 }
 
-/// Tells all runs to stop, together, and ends when they are gone.
+/// Stops all runs together, and ends after them.
 impl Handler<Stop> for ReplicationScheduler {
     type Result = ();
 

@@ -1,7 +1,7 @@
-//! Servers that could not be reached, and whether they answer again.
+//! Probes servers that could not be reached.
 //!
-//! SUMMARY   Says which crashes are of that kind, and asks a server when the core says so.
-//! PROMISES  One question at most takes [`ANSWER_MAX`], and its result goes to the core.
+//! SUMMARY   Finds crashes caused by an unreachable server, and probes a server when the core says so.
+//! PROMISES  A probe takes at most [`ANSWER_MAX`], and its result goes to the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use replication::endpoint::HttpSettings;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 impl ReplicationScheduler {
-    /// Returns how a run of a job ended that crashed.
+    /// Returns how a crashed run of a job ended.
     pub(super) fn crashed(&self, id: &JobId, crash: &Crash) -> End {
         let (text, short) = (crash.to_string(), crash.short());
         let reason = Arc::new(Reason::with_short(&text, &short, crash.is_max_backoff()));
@@ -28,7 +28,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Asks a server whether it answers, in the way in which a job speaks to it.
+    /// Probes a server over the same connection settings as a job.
     pub(super) fn ask_server(&self, server: Server, id: &JobId, ctx: &mut Context<Self>) {
         let entry = self
             .entries

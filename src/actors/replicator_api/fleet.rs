@@ -1,9 +1,9 @@
 //! What this daemon knows of the others of its fleet: their addresses, problems and jobs.
 //!
-//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What they report of
-//!           documents is with [`DocStates`], so that states, counts and pages are right for all.
-//! PROMISES  A list is made of what is in memory: it waits for a reading for [`LIST_WAIT`] at most, and for none
-//!           while the database does not answer.
+//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. Their documents'
+//!           statuses go to [`DocStates`], so that states, counts and pages cover the whole fleet.
+//! PROMISES  A list comes from memory: it waits for a read at most [`LIST_WAIT`], and not at all while the
+//!           database does not answer.
 //! LIMITS    Statuses of documents are bounded by the documents, those of transient jobs by
 //!           [`TRANSIENT_MAX`], daemons by [`DAEMONS_MAX`].
 
@@ -26,10 +26,10 @@ use policy::schedule::WallTime;
 use store::StoreError;
 use store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
 
-/// How often the others' statuses are read, and how old a reading may be for a list.
+/// How often the others' statuses are read, and how old they may be for a list.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a list waits for a reading.
+/// How long a list waits for a read.
 const LIST_WAIT: Duration = Duration::from_secs(1);
 
 /// Statuses that are read at a time.
@@ -41,13 +41,13 @@ const TRANSIENT_MAX: usize = 10_000;
 /// Daemons that are remembered, also those that are gone.
 const DAEMONS_MAX: usize = 1000;
 
-/// By how much the time of one renewal may seem to differ from reading to reading.
+/// How much the computed time of one renewal may vary between reads.
 const HEARD_JITTER: Duration = Duration::from_secs(2);
 
-/// How long a report of a document that asks for nothing is kept.
+/// How long the status of a document that no longer asks for a replication is kept.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// What this daemon is in its fleet.
+/// This daemon's part in its fleet.
 #[derive(Clone)]
 pub(crate) struct FleetOptions {
     pub store: Arc<dyn FleetStore>,
@@ -57,24 +57,24 @@ pub(crate) struct FleetOptions {
     pub metrics: Arc<FleetMetrics>,
 }
 
-/// A daemon, as it was read last.
+/// A daemon as last read.
 #[derive(Clone, Debug)]
 struct DaemonRow {
     daemon: Daemon,
     claimed: usize,
-    /// When it had a lease last, and began or renewed it.
+    /// The latest known start or renewal of its lease.
     heard: Option<WallTime>,
-    /// When it began, as far as is known here: when it was heard of first.
+    /// When it began, as far as known: its first `heard`.
     began: Option<WallTime>,
     is_there: bool,
-    /// Whether a daemon of the same address has begun since it was heard of last: it is that one's former epoch.
+    /// Whether a daemon of the same address has begun since `heard`: then this is its former epoch.
     is_superseded: bool,
-    /// What it says is wrong at it, and how old that was.
+    /// The problems that it reported, and the age of the report when read.
     report: Option<(Report, Duration)>,
 }
 
 impl DaemonRow {
-    /// Whether it is one of those that are shown and counted.
+    /// Whether lists and counts include it.
     const fn is_shown(&self) -> bool {
         self.is_there && !self.is_superseded
     }
@@ -91,9 +91,9 @@ struct Memory {
     /// The greatest number of each epoch's statuses.
     numbers: BTreeMap<Epoch, u64>,
     transient: BTreeMap<Arc<str>, Arc<OtherStatus>>,
-    /// What this daemon reported last.
+    /// This daemon's latest report.
     own_report: Option<Report>,
-    /// When the last reading that succeeded was begun.
+    /// When the last successful read began.
     read: Option<Instant>,
     has_failed: bool,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Fleet {
     pub(crate) options: FleetOptions,
     states: Arc<DocStates>,
     memory: Mutex<Memory>,
-    /// One reading is under way at a time.
+    /// Allows one read at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -139,12 +139,11 @@ pub(crate) struct OtherJob {
 }
 
 impl OtherJob {
-    /// Returns its job, if it has one.
     pub fn job(&self) -> Option<&JobBody> {
         self.status.body.job.as_ref()
     }
 
-    /// Returns the user who asked for it, of a transient job.
+    /// Returns the user who asked for a transient job.
     pub fn user(&self) -> Option<&str> {
         self.job()?.user.as_deref()
     }
@@ -154,7 +153,7 @@ impl OtherJob {
         Some(self.shown(self.job()?.shown.get()))
     }
 
-    /// Returns it as in `_active_tasks`, if it runs as far as is known.
+    /// Returns it as in `_active_tasks`, if it is known to run.
     pub fn shown_task(&self) -> Option<Value> {
         let task = self.job()?.task.as_ref()?;
         self.lost.is_none().then(|| self.shown(task.get()))
@@ -177,7 +176,7 @@ impl OtherJob {
 }
 
 impl Fleet {
-    /// Remembers nothing yet, and has `states` note what changes.
+    /// Makes `states` track changes.
     pub fn new(options: FleetOptions, states: Arc<DocStates>) -> Self {
         states.lock().track();
         Self {
@@ -188,25 +187,23 @@ impl Fleet {
         }
     }
 
-    /// Returns the address of this daemon.
     pub fn address(&self) -> &Arc<str> {
         &self.options.name.address
     }
 
-    /// Returns this daemon's epoch, if it has a lease.
     pub fn epoch(&self) -> Option<Epoch> {
         *self.options.epoch.borrow()
     }
 
-    /// Returns how old the last reading is, in seconds; none before the first.
+    /// Returns the age of the last read, in seconds; `None` before the first.
     pub fn age_s(&self) -> Option<u64> {
         Some(self.memory().read?.elapsed().as_secs())
     }
 
-    /// Reads the daemons, and what they wrote since the last reading.
+    /// Reads the daemons, and what they wrote since the last read.
     ///
     /// # Errors
-    /// The database does not answer: what was read before stays.
+    /// The database does not answer; earlier results stay.
     pub async fn read(&self) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let read = self.read_alone().await;
@@ -214,7 +211,7 @@ impl Fleet {
         read
     }
 
-    /// Reads if the last reading is too old for a list.
+    /// Reads if the last read is too old for a list.
     pub async fn freshen(&self) {
         let is_fresh = |memory: &Memory| {
             let read = memory.read.is_some_and(|at| at.elapsed() <= READ_EVERY);
@@ -225,13 +222,13 @@ impl Fleet {
         }
         let reading = async {
             let _turn = self.turn.lock().await;
-            // Somebody else may have read meanwhile.
+            // Another caller may have read meanwhile.
             if !is_fresh(&self.memory()) {
                 let read = self.read_alone().await;
                 self.memory().has_failed = read.is_err();
             }
         };
-        // The list continues with what is there, and says how old that is.
+        // After a timeout the list shows what is known, with its age.
         drop(timeout(LIST_WAIT, reading).await);
     }
 
@@ -352,7 +349,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the documents and the transient jobs of others, in no order.
+    /// Returns the documents and transient jobs of other daemons, in no order.
     pub fn others(&self) -> Vec<OtherJob> {
         let mut all = self.states.lock().others();
         let memory = self.memory();
@@ -382,7 +379,7 @@ impl Fleet {
         })
     }
 
-    /// Returns the daemons as users see them, in the order of their addresses.
+    /// Returns the daemons as users see them, by address.
     pub fn daemons(&self) -> Vec<Value> {
         let memory = self.memory();
         let age = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
@@ -412,7 +409,7 @@ impl Fleet {
         shown.collect()
     }
 
-    /// Returns what the other daemons that have a lease say is wrong at them, in the order of their addresses.
+    /// Returns the health that the other daemons with a lease report, by address.
     pub fn healths(&self) -> Vec<Health> {
         let memory = self.memory();
         let since = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
@@ -427,12 +424,11 @@ impl Fleet {
         told
     }
 
-    /// Notes what this daemon reports.
     pub fn note_report(&self, report: Report) {
         self.memory().own_report = Some(report);
     }
 
-    /// Returns what this daemon reported last, and what the others did that have a lease.
+    /// Returns the latest reports of this daemon and of the others with a lease.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         let memory = self.memory();
         let own = memory.own_report.clone()?;
@@ -464,7 +460,7 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
         |row| Arc::clone(&row.daemon.name.address),
     );
     let is_alive = row.is_some_and(|row| row.is_shown() && row.daemon.lease.is_some());
-    // Without a time: the jobs of one cause have one reason.
+    // Without a time, so that jobs lost together have the same reason.
     let lost = (!is_alive).then(|| format!("its daemon {daemon} is not heard from"));
     OtherJob {
         status,

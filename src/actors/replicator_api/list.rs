@@ -1,9 +1,9 @@
 //! Lists of jobs: which are selected, in which order, and how many have the same reason.
 //!
-//! SUMMARY   [`ReplicatorApi::each_selected`] walks over the jobs; lists and orders are made of it.
+//! SUMMARY   [`ReplicatorApi::each_selected`] walks over the jobs, for lists and orders.
 //! PROMISES  A user who may not see all jobs sees their own.
-//! LIMITS    The scheduler is asked for [`JOBS_MAX`] jobs at a time. Of all others than those that are shown, a list
-//!           keeps a name and a time.
+//! LIMITS    The scheduler is asked for [`JOBS_MAX`] jobs at a time. Of jobs that are not shown, a list keeps
+//!           only a name and a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use replication::id::ReplicationId;
 pub(crate) enum Whose {
     /// Everybody's.
     All,
-    /// Those of a user: of documents that the user owns, and those that the user asked for without one.
+    /// A user's: of documents that the user owns, and transient ones that the user requested.
     Of(String),
 }
 
@@ -55,7 +55,7 @@ impl ReplicatorApi {
     pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
-        // What is whole now is whole after it has been read.
+        // A list that is complete now is so after the read.
         let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
@@ -99,7 +99,7 @@ impl ReplicatorApi {
             let list = json!({"total_rows": total, "states": states, "groups": groups});
             return Ok(self.with_notes(list, is_loading));
         }
-        // Without places that is the order of their ids, in which they came.
+        // Without a sort order, this keeps the order of ids in which they came.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let page = found.into_iter().skip(skip).take(limit);
         let jobs = self.rows(page.map(|(_, one)| one).collect()).await?;
@@ -111,7 +111,7 @@ impl ReplicatorApi {
         Ok(self.with_notes(list, is_loading))
     }
 
-    /// Adds that the list is not whole yet, if so, and in a fleet the age of what other daemons reported.
+    /// Adds whether the list is still incomplete, and in a fleet the age of other daemons' reports.
     fn with_notes(&self, mut list: Value, is_loading: bool) -> Value {
         if is_loading {
             list["loading"] = true.into();
@@ -122,7 +122,7 @@ impl ReplicatorApi {
         list
     }
 
-    /// Returns jobs and documents as users see them; jobs that are gone by now are left out.
+    /// Returns jobs and documents as users see them; jobs that have ended since are left out.
     async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
         let mut rows = Vec::new();
         for part in found.chunks(JOBS_MAX) {
@@ -143,7 +143,7 @@ impl ReplicatorApi {
         Ok(rows)
     }
 
-    /// Looks at each job that is selected: those of this daemon in the order of their ids, then others'.
+    /// Visits each selected job: those of this daemon in the order of their ids, then others'.
     ///
     /// # Errors
     /// The store fails, or the service ends.
@@ -201,7 +201,7 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Returns those of some jobs that may be read.
+    /// Returns the jobs that may be read.
     async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> Result<Vec<Job>, ReplicatorError> {
         let Whose::Of(user) = whose else {
             return Ok(jobs);
@@ -244,7 +244,6 @@ impl ReplicatorApi {
 }
 
 impl Job {
-    /// Returns the document that it belongs to.
     pub(super) fn doc(&self) -> Option<&str> {
         match self {
             Self::Own(info) => Some(&info.replication.doc.as_ref()?.id),
@@ -252,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Returns the user who asked for it, of a job without a document.
+    /// Returns the user who requested a job without a document.
     pub(super) fn user(&self) -> Option<&str> {
         match self {
             Self::Own(info) => info.replication.user.name.as_deref(),

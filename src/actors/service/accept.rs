@@ -1,12 +1,11 @@
-//! Taking the next connection of a service, when admission says so.
+//! Accepts the next connection of a service while its pool admits one.
 //!
-//! SUMMARY   [`Entrance`] watches the pool, from when there is one, looks at it after every change, tells
-//!           what changed of the verdict, and calls accept only while the verdict is to listen. Where the
-//!           pool has nothing to spare, a connection that waits gets a [`QueuePlace`], and is accepted
-//!           when its turn has come.
-//! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
-//!           share one event loop. So there are never more connections let in than can be served;
-//!           the others wait in the system's queue, and none is lost.
+//! SUMMARY   [`Entrance`] watches the pool once it exists, decides anew after every change, reports a changed
+//!           verdict, and calls accept only while the verdict is `Listen`. If the pool has no spare process,
+//!           a pending connection gets a [`QueuePlace`], and is accepted when its turn comes.
+//! PROMISES  Nothing else runs between the decision and the call of accept: pool and service share one
+//!           event loop. So no more connections are accepted than can be served; the others wait in the
+//!           system's backlog, and none is lost.
 //! SOURCE    Postfix master_avail: master_avail_listen, _more and _less.
 
 use std::cell::{Cell, RefCell};
@@ -32,7 +31,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::warn_repeating;
 use policy::admission::{LastVerdict, Verdict, listening};
 
-/// Waits for the turn of a place. Safe to cancel.
+/// Waits for the turn of a place; without one, forever. Safe to cancel.
 async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
     match place {
         Some(place) => place.turn().await,
@@ -40,7 +39,7 @@ async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
     }
 }
 
-/// Returns whether a connection stays in the system's queue after this error. Other errors are sent to it.
+/// Returns whether a connection stays in the backlog after this error. Other errors are sent to the client.
 const fn may_pass(error: &GetProcError) -> bool {
     !matches!(
         error,
@@ -57,14 +56,13 @@ pub(crate) struct Entrance {
     pool_name: RefCell<Arc<str>>,
     /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
-    /// What is reported, and where.
     told: RefCell<ServiceWarnings>,
     pause: RefCell<AcceptPause>,
     /// Accepted connections that have no process yet.
     pub claims: Claims,
     /// Whether processes are started with stress on now.
     stress: Cell<bool>,
-    /// Where it is shown whether connections are accepted.
+    /// Shows whether connections are accepted, or why not.
     state: Arc<ServiceState>,
 }
 
@@ -72,7 +70,7 @@ struct ServiceWarnings {
     last_verdict: LastVerdict,
     warning: RepeatLimiter,
     no_pool: RepeatLimiter,
-    /// Whether it is worth a warning that the limit is reached.
+    /// Whether reaching the limit is worth a warning.
     warns: bool,
     clock: Clock,
     log: Logger,
@@ -83,7 +81,7 @@ fn pool_name(settings: &ServiceConfig) -> &str {
 }
 
 impl Entrance {
-    /// Makes the entrance of a service, closed.
+    /// Creates a closed entrance.
     pub fn new(
         manager: RegisteredName<ProcManager>,
         drain: Drain,
@@ -113,10 +111,9 @@ impl Entrance {
         })
     }
 
-    /// Takes other settings. Returns whether they name another pool, for which [`Self::next`] has to be
-    /// called anew.
+    /// Applies new settings. Returns whether they name another pool: then call [`Self::next`] again.
     pub fn reconfigure(&self, settings: &ServiceConfig) -> bool {
-        // One for others than this user or machine is worth a warning.
+        // Only a service that other users or machines can reach is worth a warning.
         self.told.borrow_mut().warns = !settings.is_local_only();
         let name = pool_name(settings);
         let moved = **self.pool_name.borrow() != *name;
@@ -128,7 +125,7 @@ impl Entrance {
         moved
     }
 
-    /// Returns what connections ask for.
+    /// Returns what a connection asks the manager for.
     pub fn want(&self) -> Want {
         Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
@@ -138,8 +135,8 @@ impl Entrance {
         self.stress.get()
     }
 
-    /// Waits until a connection may be let in and one is there; with it comes the place that was taken
-    /// for it. Safe to cancel.
+    /// Accepts the next connection once the pool admits one. Returns it with its place, if it queued for
+    /// one. Safe to cancel.
     pub(super) async fn next(
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
@@ -182,12 +179,12 @@ impl Entrance {
         pool: &mut watch::Receiver<PoolState>,
     ) -> Option<(Stream, Option<QueuePlace>)> {
         let mut place: Option<QueuePlace> = None;
-        // Whether a place was refused, and another one would be.
+        // Whether a place was refused, as another one would be.
         let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();
             let open = self.look(&state);
-            // Nobody waits in line for processes that cannot come.
+            // No queue for processes that cannot be started.
             let has_line = !state.pool.throttled || state.pool.total > 0;
             let may_queue = !open && has_line && place.is_none() && !refused;
             // In this order: a change that came with the connection counts first.
@@ -202,7 +199,7 @@ impl Entrance {
                 turn = turn_of(&mut place) => {
                     refused = turn.as_ref().is_err_and(may_pass);
                     let accepted = (!refused).then(|| acceptor.accept_now()).flatten();
-                    // A connection that has gone meanwhile, or has to wait on, has no use for it.
+                    // Without a connection the place is given up.
                     place = place.take().filter(|_| accepted.is_some());
                     accepted
                 }
@@ -230,12 +227,12 @@ impl Entrance {
         }
     }
 
-    /// Decides anew, and tells what has changed.
+    /// Decides whether to listen, and reports a changed verdict.
     fn look(&self, pool: &PoolState) -> bool {
         self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        // What is reported is about the pool: who was let in and is about to get a process may be counted
-        // twice for a moment, which only keeps others waiting for as long.
+        // Reported without claims: a connection about to get its process may briefly count twice, which
+        // only delays others for as long.
         if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
             self.state.set_closed(match verdict {
                 Verdict::AtLimit => {
@@ -253,7 +250,7 @@ impl Entrance {
         listening(&pool.with_claims(self.claims.count()))
     }
 
-    /// Accepts nothing until the next look.
+    /// Accepts nothing until the next decision.
     pub fn close(&self, why: Closed) {
         self.state.set_closed(Some(why));
         self.told.borrow_mut().last_verdict = LastVerdict::default();

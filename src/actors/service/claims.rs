@@ -19,24 +19,22 @@ struct Inner {
 }
 
 impl Claims {
-    /// Lets one in.
     pub(crate) fn claim(&self) -> Claim {
         self.0.count.set(self.0.count.get() + 1);
         Claim(self.clone())
     }
 
-    /// Returns how many there are.
     pub fn count(&self) -> u32 {
         self.0.count.get()
     }
 
-    /// Returns once there are fewer than there were at some time since the last call.
+    /// Returns once a claim has ended since the last call.
     pub async fn fewer(&self) {
         self.0.fewer.notified().await;
     }
 }
 
-/// One who was let in. Its drop ends the claim.
+/// An accepted connection without a process. Dropping it ends the claim.
 pub struct Claim(Claims);
 
 impl Drop for Claim {

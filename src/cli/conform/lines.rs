@@ -8,7 +8,7 @@ use conform::run::{Verdict, is_unsupported};
 use conform::suite;
 use json::shown::is_unprintable;
 
-/// Returns the language, where it comes from, and how many cases there are for it.
+/// Returns the language, its origin, and the number of cases for it.
 pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> String {
     let language = &report.language;
     let origin = match (is_given, report.found) {
@@ -48,7 +48,7 @@ pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
     }
 }
 
-/// What a command printed must not move the cursor, nor make one line two.
+/// A command's output must not move the cursor or break a line.
 fn printable(text: &str) -> String {
     let replace = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
@@ -58,7 +58,7 @@ fn printable(text: &str) -> String {
     text.chars().map(replace).collect()
 }
 
-/// Returns the table of abilities, what the daemon makes of them, and the counts.
+/// Returns the table of abilities, those that a daemon uses, and the counts.
 pub(super) fn summary(report: &Report) -> String {
     let mut text = format!("\n{:<16}  {:>6}  {:>6}\n", "ABILITY", "PASSED", "OF");
     for ability in &report.abilities {

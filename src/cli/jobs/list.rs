@@ -15,10 +15,10 @@ use crate::otp::clock::system_time;
 use crate::replicator::DocState;
 use policy::schedule::WallTime;
 
-/// Jobs that are listed unless told.
+/// How many jobs are listed by default.
 const LIMIT: usize = 1000;
 
-/// Jobs that are asked for at a time.
+/// Jobs fetched at a time.
 pub(super) const PAGE: usize = 500;
 
 /// The longest side of a transient job that is shown, in characters.
@@ -92,7 +92,7 @@ fn known_state(text: &str) -> Result<String, String> {
     }
 }
 
-/// Prints the list, once or again and again.
+/// Prints the list, once or repeatedly.
 pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Result<(), CliError> {
     let watch = WatchArgs {
         json,
@@ -102,7 +102,7 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
     watch.show(async || page(service, args, json).await).await
 }
 
-/// States that are listed unless told: all but those of replications that are done.
+/// The states listed by default: all but those of completed replications.
 const USUAL: [DocState; 7] = [
     DocState::Crashing,
     DocState::Error,
@@ -161,11 +161,11 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Says how many jobs there are in which state, with documents that failed for good or cannot start yet, or that nobody has processed;
-/// nothing if there are no jobs.
+/// Counts jobs by state, including documents that failed for good, cannot start yet or are not processed; `None` if
+/// there are no jobs.
 ///
 /// # Errors
-/// The service does not tell.
+/// The service does not answer.
 pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliError> {
     let counts = counts(service).await?;
     Ok((counts["total_rows"] != 0).then(|| summary(&counts, None)))
@@ -174,7 +174,7 @@ pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliErro
 /// Returns these counts: `total_rows` and `states`.
 ///
 /// # Errors
-/// The service does not tell.
+/// The service does not answer.
 pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
     let query = JobsQuery {
         select: JobSelection {
@@ -194,7 +194,7 @@ pub(super) fn any_state() -> Vec<String> {
     states.map(|state| state.name().to_owned()).collect()
 }
 
-/// Returns jobs that fit a name or a pattern, and replications that are over.
+/// Returns jobs that match a name or a pattern, and ended replications.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
     let query = JobsQuery {
         select: JobSelection {
@@ -218,7 +218,7 @@ pub(super) fn refusals(job: &Value) -> impl Iterator<Item = &Value> {
     both.into_iter().filter_map(Value::as_array).flatten()
 }
 
-/// Prints the documents that were not replicated, of jobs and of replications that are over.
+/// Prints the documents that jobs and ended replications could not replicate.
 ///
 /// # Errors
 /// There is no such job.
@@ -261,7 +261,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
     output::print(&format!("{text}{gap}{}\n", known_refused(all, docs.len())))
 }
 
-/// Says how many documents were refused, and of how many it is known which.
+/// Says how many documents were refused, and how many of them are known.
 fn known_refused(all: u64, known: usize) -> String {
     let all = usize::try_from(all).unwrap_or(usize::MAX);
     let refused = format!("{} refused", count(all, "document", "documents"));

@@ -61,7 +61,7 @@ impl Supply {
                 return false;
             } else {
                 let mut input = self.input.lock().await;
-                // Whoever had the lock may have added some.
+                // Another taker may have added some under the lock.
                 if self.waiting.borrow().is_empty() && !self.ended.get() {
                     self.add(input.recv().await);
                 }

@@ -1,10 +1,10 @@
-//! Reducing rows as they come, with a built-in reducer.
+//! Reduces rows as they come, with a built-in reducer.
 //!
 //! SUMMARY   [`Totals`] takes rows in any order of their keys and has a total for each group; [`Totals::results`]
 //!           returns the results in the order of the keys.
-//! PROMISES  No row is kept: memory grows with the number of groups. Rows that come in the same order have the
-//!           same results, to the last digit of a sum of floats. A group is shown under the key of the row
-//!           that a view has first.
+//! PROMISES  No row is kept: memory grows with the number of groups. Rows in the same order have the same
+//!           results, to the last digit of a sum of floats. A group is shown under the key of its first row
+//!           in a view.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: builtin_reduce/5.
 
 use std::cell::RefCell;
@@ -25,10 +25,9 @@ use crate::query_server::reduce::{
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
 
-/// One of our own reducers.
+/// A built-in reducer, with its limit.
 #[derive(Debug)]
 pub(crate) struct BuiltinReducer {
-    /// Which one.
     pub(crate) builtin: Builtin,
     /// When a sum is too long.
     pub(crate) limit: SumLimit,
@@ -52,9 +51,9 @@ pub(crate) struct Totals<'a> {
     reducer: &'a BuiltinReducer,
     grouping: Grouping,
     groups: Vec<Group>,
-    /// Where the group of a key is, for each text that the key came as.
+    /// Text of a key, in each form that came -> index of its group.
     by_text: FxHashMap<Rc<str>, usize>,
-    /// Where a group is, by the sort key of its key.
+    /// Sort key of a key -> index of its group.
     by_sort_key: BTreeMap<Box<[u8]>, usize>,
     collation: Collation,
     cache: KeyCache,
@@ -62,12 +61,12 @@ pub(crate) struct Totals<'a> {
 }
 
 struct Group {
-    /// The group's key as its first row has it.
+    /// The group's key, as its first row has it.
     key: Rc<str>,
-    /// The place of that row.
+    /// The place of that row in a view.
     first: Option<Box<[u8]>>,
     total: Result<Box<dyn Fold>, InvalidValue>,
-    /// How large the rows are together, if that may matter.
+    /// The size of all rows, if that may matter.
     rows_size: u64,
 }
 
@@ -118,7 +117,7 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// Finds the group of a key that comes as this text for the first time, or makes one.
+    /// Finds or creates the group of a key that comes in this form for the first time.
     fn group_of(&mut self, key: &str) -> usize {
         let text: Rc<str> = key.into();
         self.scratch.clear();
@@ -139,8 +138,8 @@ impl<'a> Totals<'a> {
         index
     }
 
-    /// Writes a row's place among those of its group to `scratch`: its whole key, if they may differ in it,
-    /// and its document's id.
+    /// Writes a row's place in its group to `scratch`: its whole key, if keys in the group may differ, and
+    /// its document's id.
     fn write_place(&mut self, row: &ReduceRow<'_>) {
         self.scratch.clear();
         if let Grouping::Level(_) = self.grouping {
@@ -157,7 +156,7 @@ impl<'a> Totals<'a> {
     /// CouchDB.
     ///
     /// # Errors
-    /// [`ViewError::Reduce`], in the place of the group that has no result.
+    /// [`ViewError::Reduce`], instead of the result of a group that has none.
     pub(crate) fn results(&self) -> impl Iterator<Item = Result<Vec<u8>, ViewError>> {
         let groups = self.by_sort_key.values().map(|index| &self.groups[*index]);
         groups.map(|group| {

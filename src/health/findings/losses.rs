@@ -8,8 +8,8 @@ use settee_client::Problem;
 use super::{Kind, critical_if, quoted};
 use crate::logging::Losses;
 
-/// Looks at what is lost for good, which is reported until somebody acknowledges it. `open` returns how much of a loss
-/// nobody has acknowledged.
+/// Finds permanent losses, which are reported until somebody acknowledges them. `open` returns the unacknowledged part
+/// of a loss.
 pub(crate) fn of_losses(
     refused: BTreeMap<String, u64>,
     logs: &[(&'static str, Arc<Losses>)],

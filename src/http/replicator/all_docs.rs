@@ -103,7 +103,7 @@ fn row(call: &Call, document: &Document, include_docs: bool) -> DocMembers {
     row
 }
 
-/// Returns the page that parameters ask for.
+/// Returns the page that the parameters select.
 pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     let descending = params.boolean("descending", false)?;
     let inclusive = params.boolean("inclusive_end", true)?;
@@ -126,7 +126,7 @@ pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     })
 }
 
-/// Ids are texts: in the order of keys, numbers and the like come before all of them, lists and
+/// Ids are texts: in CouchDB's order of keys null, booleans and numbers come before them, lists and
 /// objects after.
 fn bound(key: Option<&Value>) -> Bound<String> {
     match key {

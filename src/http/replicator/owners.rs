@@ -1,7 +1,7 @@
 //! Who owns a document or a job: what users with the role `replicator` may do.
 //!
 //! SUMMARY   A user who is not an administrator reads, writes and controls only what is their own.
-//! PROMISES  Nobody else reads such a document, or changes it under any revision.
+//! PROMISES  No other such user reads a document, or changes any revision of it.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
 //! DIFFERS   In CouchDB everybody who may read the database sees every document, without credentials.
 
@@ -43,7 +43,7 @@ pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Returns whether a document, by its id, is the visitor's.
+/// Returns whether the visitor owns a document.
 pub(in crate::http) async fn owns_document(
     visitor: &Visitor,
     id: &str,

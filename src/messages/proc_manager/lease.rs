@@ -1,4 +1,4 @@
-//! A process that is lent, and how it comes back.
+//! A lent process, and how it is returned.
 
 use std::sync::Arc;
 
@@ -12,57 +12,57 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::proc_shared::ProcFlag;
 use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 
-/// What all processes of a pool have in common for those who are lent one.
+/// What all leases of a pool have in common.
 #[derive(Debug)]
 pub struct Lender {
-    /// The pool: of a group, the one of several that served.
+    /// The pool; of a group, the one that served.
     pub pool: Arc<str>,
     /// The language, in the spelling of the registry.
     pub language: LanguageName,
-    /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
+    /// The argument for the client's first prompt, `reset`: a JSON object.
     pub config: Arc<str>,
     /// The lines of the `reset` before a function is called for a client that does not read the
     /// protocol itself: without and with a report.
     pub(crate) resets: [Bytes; 2],
     /// How many processes of the pool one holder may have; zero is any number.
     pub(crate) held_max: u32,
-    /// Whom to give processes back to.
+    /// Takes returned processes.
     pub(crate) manager: Recipient<RetProc>,
 }
 
 /// A process lent to one client.
 ///
-/// Dropping a lease gives the process back as one whose client died: reset before it is used
-/// again, or stopped when it is in the middle of something. [`Lease::ret_proc`] is the polite way.
+/// Dropping a lease returns the process as if its client had died: it is reset before its next use, or
+/// stopped if it is busy. Prefer [`Lease::ret_proc`].
 ///
-/// It is small, because it is moved several times on its way to the client, and because what
-/// carries it should fit the sizes that an allocator hands out fastest.
+/// Keep it small: it is moved several times on its way to the client, in messages that should fit the sizes
+/// that an allocator serves fastest.
 #[derive(Debug)]
 pub struct Lease {
     /// The process.
     pub proc: ProcId,
-    /// The assignment.
+    /// The number of the loan.
     pub token: Token,
-    /// Whom to prompt.
+    /// How to prompt it.
     pub process: Arc<ProcessRef>,
     /// The client it is lent to.
     pub client: ClientId,
-    /// Where it comes from.
+    /// What it shares with the pool's other leases.
     pub lender: Arc<Lender>,
-    /// Whether it has not been given back.
+    /// Whether the process is still to be returned.
     pub(crate) is_out: bool,
     /// The call that it serves.
     pub(crate) loan: Option<Arc<Loan>>,
 }
 
 impl Lease {
-    /// Gives the process back (`ret_proc`). Returns whether the client still held it.
+    /// Returns the process (`ret_proc`); `false` if the client no longer held it.
     ///
-    /// A process whose latest answer was an error line is reset first: a query server may end over
-    /// an error after it has reported it, and only another answer shows that it has not.
+    /// A process whose latest answer was an error line is reset first: a query server may end after it
+    /// reported an error, and only another answer shows that it lives.
     ///
     /// # Errors
-    /// None: a manager that is gone took all its processes with it, which is `false`.
+    /// None: `false` also if the manager is gone, and all its processes with it.
     pub async fn ret_proc(self, status: ReturnStatus) -> bool {
         let Some((manager, ret_proc)) = self.end(status).await else {
             return false;
@@ -70,15 +70,14 @@ impl Lease {
         manager.send(ret_proc).await.unwrap_or(false)
     }
 
-    /// Gives the process back as [`Self::ret_proc`] does, and does not wait until that is done: whatever is asked
-    /// of the manager afterwards comes after it.
+    /// As [`Self::ret_proc`], without waiting for the manager, which handles later messages after the return.
     pub(crate) async fn give_back(self, status: ReturnStatus) {
         if let Some((manager, ret_proc)) = self.end(status).await {
             manager.tell(ret_proc);
         }
     }
 
-    /// Ends the loan. Returns how to give the process back, and to whom; `None` if that was done.
+    /// Ends the loan. Returns the message that returns the process, and to whom; `None` if that was done.
     async fn end(mut self, status: ReturnStatus) -> Option<(Recipient<RetProc>, RetProc)> {
         if !self.is_out {
             return None;
@@ -97,15 +96,15 @@ impl Lease {
         Some((self.lender.manager.clone(), self.return_as(status)))
     }
 
-    /// Gives a process back that was not used.
+    /// Returns an unused process.
     pub(crate) fn put_back(mut self) {
         self.is_out = false;
         let ret_proc = self.return_as(ReturnStatus::Ok);
         self.lender.manager.tell(ret_proc);
     }
 
-    /// Goes without a word, as that of a client whose connection is cut: the manager takes the process back when it
-    /// learns of the client's end.
+    /// Drops the lease without a message, like a client whose connection is cut: the manager takes the process back
+    /// when it learns that the client ended.
     pub fn abandon(mut self) {
         self.is_out = false;
     }
@@ -135,22 +134,22 @@ impl Drop for Lease {
     }
 }
 
-/// Gives a process back. `false`: the client does not hold it under this token, nothing changed.
+/// Returns a process. `false`: the client does not hold it under this token, nothing changed.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RetProc {
-    /// Who gives it back.
+    /// The client that holds it.
     pub client: ClientId,
     /// The process.
     pub proc: ProcId,
-    /// The assignment.
+    /// The number of the loan.
     pub token: Token,
-    /// What the client says of it.
+    /// How it is returned.
     pub status: ReturnStatus,
 }
 
 impl RetProc {
-    /// Judges the process as its state and the way it came back demand.
+    /// Returns the condition of the process, by its state and how it was returned.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
         if self.status == ReturnStatus::Lost {
             process.shared.condition_on_loss(self.token)

@@ -1,4 +1,4 @@
-//! The context of a reduction: how long a sum may be, for which view it is, and where to log.
+//! The context of a reduction: the limit of sums, the view, and the log.
 //!
 //! SOURCE    couch_query_servers: check_sum_overflow/3.
 //! DIFFERS   The log is rate-limited; the reference writes a record for every reduction.
@@ -18,7 +18,7 @@ use crate::query_server::told::Level;
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SumLimit {
-    /// What happens then.
+    /// What happens to such a sum.
     pub mode: ReduceLimit,
     /// Size up to which a sum is never too long, in bytes of Erlang's external term format.
     pub threshold: u64,
@@ -34,7 +34,7 @@ impl SumLimit {
         ratio: 1.0,
     };
 
-    /// Returns what is configured.
+    /// Returns the configured limit.
     pub fn of(config: &QueryServerConfig) -> Self {
         Self {
             mode: config.reduce_limit,
@@ -53,7 +53,7 @@ pub struct ReduceContext<'a> {
     pub name: &'a str,
     /// Logs sums that are too long.
     pub log: Option<&'a OverflowLog>,
-    /// The call that it is done for.
+    /// The call that it is part of.
     pub call: Option<&'a Arc<Call>>,
 }
 
@@ -68,7 +68,7 @@ impl ReduceContext<'_> {
     };
 
     /// Replaces a sum that is too long by an error, or only logs it. `input` returns the size of what was
-    /// added; it is called only if that matters.
+    /// added; it is called only if needed.
     pub(super) fn check(&self, sum: Box<RawValue>, input: impl FnOnce() -> u64) -> Box<RawValue> {
         let limit = self.limit;
         if limit.mode == ReduceLimit::False {

@@ -1,11 +1,11 @@
-//! Which files a command may read, and the Landlock rules for that.
+//! Which files a command may read, as Landlock rules.
 //!
 //! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the
-//!           folders of its own files, and what the configuration adds. [`ruleset`] makes rules of it.
-//! PROMISES  Nothing can be written but `/dev/null`. Folders that the service hides are never readable, only
-//!           single files of the command in them. A folder that the command merely shares with others (`/`,
+//!           folders of its own files, and what the configuration adds. [`ruleset`] turns that into rules.
+//! PROMISES  Only `/dev/null` can be written. Folders that the service hides are never readable, only single
+//!           files of the command in them. A folder that the command merely shares with others (`/`,
 //!           `/tmp`, `/etc`, a home) is not readable either, only the command's file in it.
-//! LIMITS    What a script loads from elsewhere is not known here: `read_paths` names it.
+//! LIMITS    Files that a script loads from elsewhere are unknown here: `read_paths` names them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -46,16 +46,16 @@ const NAMES: [&str; 4] = [
 /// Devices that can be read; the first one can be written, too.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/urandom", "/dev/random"];
 
-/// A device of which memory can be mapped that stays while a part of it is mapped.
+/// A device that can be mapped; its memory stays while any part is mapped.
 const ZERO: &str = "/dev/zero";
 
-/// Folders that hold a folder for each of many.
+/// Folders with a subfolder for each of many users or programs.
 const SHARED: [&str; 6] = ["/home", "/var", "/var/lib", "/var/tmp", "/run", "/mnt"];
 
-/// What belongs to a program in a folder `bin`.
+/// What belongs to a program, beside its folder `bin`.
 const BESIDE_BIN: [&str; 4] = ["lib", "lib64", "share", "pyvenv.cfg"];
 
-/// How often a program is run by another one that its first line names.
+/// How many interpreters are followed, each named in the first line of the one before.
 const INTERPRETERS_MAX: usize = 4;
 
 /// How many words of a shell's command are looked up as programs.
@@ -64,7 +64,7 @@ const PROGRAM_WORDS_MAX: usize = 8;
 /// How much of a program is searched for its interpreter, as the kernel does, in bytes.
 const FIRST_LINE_BYTES: u64 = 256;
 
-/// The version of Landlock that has everything which is asked for here.
+/// The version of Landlock that has everything used here.
 pub(super) const NEWEST: ABI = ABI::V6;
 
 /// Finds what a command may read.
@@ -94,7 +94,7 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
     found.paths
 }
 
-/// Returns what a command may read of a file of its own: the file with its folder, or alone where the folder is
+/// Returns what a command may read around a file of its own: the file's folder, or only the file if the folder is
 /// shared with others.
 pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     let mut found = Found {
@@ -105,7 +105,7 @@ pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     found.paths
 }
 
-/// Takes an argument apart as far as a file's name may be in it: it may be a command for a shell.
+/// Splits an argument into words that may be file names: it may be a command for a shell.
 fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
     let is_between = |byte: &u8| b" \t\n'\"=;&|()<>".contains(byte);
     let bytes = argument.as_bytes();
@@ -117,8 +117,8 @@ fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
     whole.into_iter().chain(parts)
 }
 
-/// Returns the programs that a shell's command `exec ..` may name: outside the system's folders, which are
-/// readable anyway.
+/// Returns the programs outside the system's folders, which are readable anyway, that a shell command `exec ..`
+/// may name.
 fn programs(argument: &OsStr) -> Vec<PathBuf> {
     let bytes = argument.as_bytes();
     let names = bytes
@@ -151,7 +151,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds what is there of a path, without the hidden folders in it.
+    /// Adds an existing path, without the hidden folders in it.
     fn add_around_hidden(&mut self, path: &Path) {
         let Ok(path) = path.canonicalize() else {
             return;
@@ -167,7 +167,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds a file of the command with its folder, and those of what it links to.
+    /// Adds a file of the command with its folder, and those of its link targets.
     fn add_file(&mut self, file: &Path) {
         let (Ok(real), true) = (file.canonicalize(), file.is_file()) else {
             return;
@@ -254,8 +254,8 @@ pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
     [first].into_iter().chain(started).collect()
 }
 
-/// Makes the rules: what may be read, nothing else; no signals and no abstract sockets beyond the cell; and
-/// no connections to the service's ports, where the cell has a network.
+/// Creates the rules: these files are readable and no others; no signals and no abstract sockets beyond the cell;
+/// and, if the cell has a network, no connections to the service's ports.
 ///
 /// # Errors
 /// The system refuses a rule.
@@ -294,7 +294,7 @@ pub(super) fn ruleset(
     Ok(created)
 }
 
-/// What cannot be opened is not there for the command either.
+/// Skips what cannot be opened: the command could not open it either.
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,

@@ -15,13 +15,12 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::own_calls;
 
-/// Blocks from this length on go back to the system when they are freed, also after others of their
-/// size, in bytes.
+/// Blocks of at least this length, in bytes, return to the system when freed, even after others of their size.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: c_int = 1 << 20;
 
-/// Has all threads share one heap, which takes less memory; and with several, glibc opens a file when
-/// it shrinks one.
+/// Makes all threads share one heap: that takes less memory, and with several, glibc opens a file when it
+/// shrinks one.
 pub(super) fn set_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt may be called at any time; both values are in the ranges that it knows.
@@ -31,7 +30,7 @@ pub(super) fn set_allocator() {
     }
 }
 
-/// Reads the file of the time zone, which glibc does at the first conversion of a time and not again.
+/// Makes glibc read the file of the time zone now: it does so once, at the first conversion of a time.
 pub(super) fn load_time_zone() {
     // SAFETY: both pointers are to values of the right types, which live until the call returns; zeroes are
     // a valid value of both.
@@ -44,8 +43,8 @@ pub(super) fn load_time_zone() {
 /// Closes all descriptors but the standard streams.
 pub(super) fn close_descriptors() -> io::Result<()> {
     let (first, last, flags): (c_uint, c_uint, c_uint) = (3, c_uint::MAX, 0);
-    // SAFETY: the call takes three numbers. Nobody uses a descriptor that it closes: the caller has opened
-    // none yet.
+    // SAFETY: the call takes three numbers. No descriptor that it closes is in use: the caller has opened none
+    // yet.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     checked(closed)
 }
@@ -53,14 +52,13 @@ pub(super) fn close_descriptors() -> io::Result<()> {
 /// Enters a user namespace of its own.
 ///
 /// # Errors
-/// The system refuses, also a process with several threads.
+/// The system refuses, as for a process with several threads.
 pub(super) fn enter_user_namespace() -> io::Result<()> {
     // SAFETY: only UnshareFlags::FILES needs care.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?)
 }
 
-/// From now on a system call that the filter refuses is reported on standard error, and then ends the
-/// process.
+/// Makes a system call that the filter refuses end the process, after a report on standard error.
 pub(super) fn die_of_refused_calls() -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut Refused, *mut c_void) = refused;
     // SAFETY: zeroes are a valid value of the type. The handler has the signature that SA_SIGINFO asks for

@@ -1,5 +1,5 @@
-//! What a launcher tells the service: one JSON object a line, on a socket that brings [orders](super::rest) the other
-//! way.
+//! What a launcher reports to the service: one JSON object a line, on a socket that carries [orders](super::rest)
+//! the other way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,15 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The command made this system call, for the first time, and was refused.
+    /// The command was refused this system call, for the first time.
     Refused(String),
     /// These layers do not hold; why.
     Missing(BTreeMap<Layer, String>),
     /// The command was not started; why.
     Error(String),
-    /// The same, where the machine is to blame and no command would have been started.
+    /// The same, through the machine's fault: no command would have been started.
     HostError(String),
-    /// The cell met a limit, by which its command may have ended.
+    /// The cell met a limit, which may have ended its command.
     Met(MetLimit),
 }
 
@@ -60,11 +60,11 @@ impl fmt::Display for MetLimit {
     }
 }
 
-/// Where reports go: the socket, or standard error where somebody runs the launcher by hand.
+/// Where reports go: the socket, or standard error if the launcher is run by hand.
 pub(super) struct Reporter(pub(super) Option<File>);
 
 impl Reporter {
-    /// Nobody is left to tell where this fails.
+    /// A failure is ignored: there is no other way to report it.
     pub(super) fn tell(&self, report: &Report) {
         let Ok(mut line) = serde_json::to_vec(report) else {
             return;
@@ -80,7 +80,7 @@ impl Reporter {
 
 /// The service's end of the socket.
 pub struct Reports {
-    /// What tells when there is something to take.
+    /// Becomes readable when there are reports to take.
     pub pipe: Rc<PipeReader>,
     lines: LineBuffer,
     /// Why the command was not started.
@@ -92,7 +92,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Watches a socket that does not block.
+    /// Watches a non-blocking socket.
     ///
     /// # Errors
     /// The event loop has no room for it.
@@ -110,7 +110,7 @@ impl Reports {
     pub fn take(&mut self, chunk: Bytes) -> Vec<String> {
         self.lines.add(chunk);
         let mut refused = Vec::new();
-        // A launcher is this very program: a line that is none of its own ends the reading.
+        // The launcher is this program too: an invalid line ends the reading.
         while let Ok(Some(line)) = self.lines.next_line() {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),
@@ -120,7 +120,7 @@ impl Reports {
                     self.met = Some(limit);
                 }
                 Ok(Report::Met(_)) => {}
-                // Trials report it, once for all processes.
+                // Missing layers are reported by trials, once for all processes.
                 Ok(Report::Missing(_)) | Err(_) => {}
             }
         }

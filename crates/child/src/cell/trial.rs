@@ -1,9 +1,9 @@
-//! Finding out which layers of a cell hold on this machine.
+//! Finds out which layers of a cell hold on this machine.
 //!
 //! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which puts itself into a cell and
 //!           prints which layers hold, as one line of JSON.
-//! PROMISES  It takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child. A child that a signal ends tells
-//!           nothing: another one is asked.
+//! PROMISES  A trial takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child. If a signal ends the child,
+//!           another one is started.
 //! CALLED    By the PoolProber beside its turns, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
@@ -24,23 +24,23 @@ use crate::{CommandSpec, SpawnError, Spawner, find_program};
 /// The longest that a trial may take.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How many children are asked, one after the other, while signals end them.
+/// How many children are started, one after the other, while signals end them.
 const TRIES_MAX: usize = 3;
 
 /// The longest report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
 
-/// How much of a report that makes no sense is shown.
+/// How much of an invalid report is shown.
 const QUOTED_CHARACTERS: usize = 200;
 
-/// A cell to be tried. Cells of which it is the same have the same layers.
+/// A cell to be tried. Cells with equal trials have the same layers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellTrial {
     /// How strict the cell is.
     pub mode: SandboxMode,
     /// The program that has the subcommand `cell`.
     launcher: PathBuf,
-    /// What follows `cell`.
+    /// The arguments after `cell`.
     arguments: Vec<OsString>,
     /// The program that would be started; the built-in server is the launcher itself.
     program: Option<PathBuf>,
@@ -70,10 +70,10 @@ impl CellTrial {
         }
     }
 
-    /// Looks whether the command's program is there, which a cell does not depend on.
+    /// Checks the command's program, on which the cell does not depend.
     ///
     /// # Errors
-    /// There is none, or it cannot be executed.
+    /// As [`check_program`].
     pub fn check_program(&self) -> Result<(), SpawnError> {
         self.program.as_deref().map_or(Ok(()), check_program)
     }
@@ -81,7 +81,7 @@ impl CellTrial {
     /// Finds out which layers hold; with `off` there are none.
     ///
     /// # Errors
-    /// Why the cell cannot be made at all.
+    /// Why the cell cannot be created at all.
     pub async fn run(&self, spawner: &Spawner) -> Result<Layers, String> {
         if self.mode == SandboxMode::Off {
             return Ok(Layers::default());
@@ -107,7 +107,7 @@ impl CellTrial {
         let wrong = |report| ChildEnd { report, is_its_own };
         let mut arguments = self.arguments.clone();
         if let Some(program) = &self.program {
-            // One that is missing is reported when it is started.
+            // A missing program is reported when it is started.
             let found = find_program(program);
             arguments.push(found.unwrap_or_else(|_| program.clone()).into());
         }
@@ -142,7 +142,7 @@ fn layers_of(line: &[u8]) -> Result<Layers, String> {
 /// Checks that a command's program can be executed.
 ///
 /// # Errors
-/// There is none, or it cannot be executed.
+/// It does not exist, or cannot be executed.
 pub fn check_program(program: &Path) -> Result<(), SpawnError> {
     let program = find_program(program)?;
     match access(&program, Access::EXEC_OK) {

@@ -1,7 +1,7 @@
 //! Sets of characters in an expression: `[...]`, `\d` and the like.
 //!
-//! SOURCE    PCRE as Erlang builds it, with its tables for ISO-8859-1: letters are also those from
-//!           0xC0 on, white space is ASCII's alone. `tests/bytes.rs` has what it matches, byte by
+//! SOURCE    PCRE as Erlang builds it, with its tables for ISO-8859-1: letters include those from
+//!           0xC0 on, white space is only ASCII's. `tests/bytes.rs` has what it matches, byte by
 //!           byte.
 
 use std::fmt::Write;
@@ -173,7 +173,7 @@ impl Translator<'_> {
             return Err(format!("there is no set [:{name}:]"));
         };
         self.at += inside.chars().count() + 3;
-        // Where case does not matter, each of the two is all letters to PCRE.
+        // If case does not matter, both mean all letters in PCRE.
         let set = match name {
             "lower" | "upper" if self.flags.caseless => ALPHA,
             _ => *set,
@@ -181,7 +181,7 @@ impl Translator<'_> {
         Ok(Item::Set(format!("[{not}{set}]")))
     }
 
-    /// What is in `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken, if it is one of these.
+    /// Returns the content of `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken; `None` for anything else.
     pub(super) fn posix_name(&self) -> Option<String> {
         let (end, rest) = self.rest().split_first()?;
         let is_mark = matches!(end, ':' | '.' | '=');

@@ -5,11 +5,11 @@
 //! PROMISES  Building and matching have bounds for time and memory. An expression without look-around
 //!           and back-references takes time linear in the string.
 //! SOURCE    Erlang's `re` without options: PCRE over ISO-8859-1.
-//! DIFFERS   An expression that goes back too often does not match in CouchDB; here it is an error.
+//! DIFFERS   An expression that backtracks too often does not match in CouchDB; here it is an error.
 //!           Not supported: recursion and calls of groups, verbs like `(*SKIP)`, `\X`, `(?|`,
 //!           look-behind of variable length.
-//! LIMITS    The bounds are for one string. The deadline of the prompt ends the test of a document of
-//!           many strings that each take nearly as long as allowed.
+//! LIMITS    The bounds are for one string. A document with many strings that each take nearly as long as
+//!           allowed is ended by the deadline of the prompt.
 //!
 //! Each byte of the expression and of the string is taken as the character of the same number
 //! (ISO-8859-1). [`translate`] rewrites the expression to the syntax of the engine; the string is
@@ -36,7 +36,7 @@ const COMPILED_BYTES_MAX: usize = 4 << 20;
 /// The most instructions of a compiled expression with look-around or back-references.
 const INSTRUCTIONS_MAX: usize = 100_000;
 
-/// For strings up to this length an expression may go back [`BACKTRACKS_SHORT`] times, for longer
+/// For strings up to this length an expression may backtrack [`BACKTRACKS_SHORT`] times, for longer
 /// ones [`BACKTRACKS_LONG`] times: each time it may read the rest of the string.
 const SHORT_BYTES: usize = 4 * 1024;
 /// See [`SHORT_BYTES`].
@@ -47,7 +47,7 @@ const BACKTRACKS_LONG: usize = 4_000;
 /// The longest string on which an expression with look-around or back-references is tried.
 const LONG_BYTES: usize = 256 * 1024;
 
-/// For expressions without: the most characters of an expression times bytes of a string.
+/// For expressions without either: the most characters of an expression times bytes of a string.
 const WORK_MAX: usize = 1_000_000_000;
 
 /// An expression, ready to be matched.
@@ -56,7 +56,7 @@ pub(crate) struct Pattern {
     source: Box<str>,
     /// For strings that do not end with a line feed.
     usual: Engine,
-    /// For strings that do, if the expression has a `$` or a `\Z`: the end is also before the line feed.
+    /// For strings that do, if the expression has a `$` or a `\Z`, which also match before the line feed.
     before_line_feed: Option<Engine>,
 }
 
@@ -68,7 +68,7 @@ impl Pattern {
     /// Reads an expression.
     ///
     /// # Errors
-    /// The mistake in it, or the bound that it passes.
+    /// The mistake in it, or the bound that it exceeds.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!(
@@ -118,9 +118,9 @@ fn latin_view(bytes: &[u8]) -> Cow<'_, str> {
 /// A compiled expression.
 #[derive(Debug)]
 enum Engine {
-    /// Never goes back: time is linear in the string.
+    /// Never backtracks: time is linear in the string.
     Linear { regex: regex::Regex, size: usize },
-    /// May go back, within bounds.
+    /// May backtrack, within bounds.
     Back(Box<Back>),
 }
 

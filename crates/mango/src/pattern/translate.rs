@@ -1,10 +1,10 @@
-//! From PCRE's syntax to the engine's.
+//! Translates PCRE's syntax to the engine's.
 //!
 //! SUMMARY   [`translate`] rewrites an expression so that it means the same to the engine.
-//! PROMISES  Every construct is known here and rewritten or refused: none passes that means something
-//!           else to the engine. Time is linear in the expression.
-//! WHY       `regex_syntax` refuses much of PCRE's syntax, and gives Unicode's meaning to classes; its
-//!           tree has no place for look-around and references.
+//! PROMISES  Every construct is known here and rewritten or refused: none means something else to the
+//!           engine. Time is linear in the expression.
+//! WHY       `regex_syntax` refuses much of PCRE's syntax, and gives classes Unicode's meaning; its tree
+//!           cannot represent look-around and references.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const REPEAT_MAX: usize = 65_535;
 pub(super) enum End {
     /// The end: for strings that do not end with a line feed.
     OfText,
-    /// The end, or before a line feed that is the end.
+    /// The end, or before a final line feed.
     OrLineFeed,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Translated {
     pub text: String,
     /// Whether it has a `$` or a `\Z`.
     pub asks_for_end: bool,
-    /// Whether matching may have to go back: look-around, back-references, groups that are kept.
+    /// Whether matching may have to backtrack: look-around, back-references, groups that are kept.
     pub goes_back: bool,
     /// How many single characters it expands to.
     pub size: usize,
 }
 
-/// The groups of an expression, which names and numbers may refer to before they come.
+/// The groups of an expression, to which names and numbers may refer in advance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     pub count: usize,
@@ -45,7 +45,7 @@ pub(super) struct Groups {
 /// Rewrites an expression.
 pub(super) fn translate(expression: &str, end: End) -> Result<Translated, String> {
     let characters: Vec<char> = expression.chars().collect();
-    // Once for the groups, once more knowing them.
+    // The first pass finds the groups, the second uses them.
     let mut first = Translator::new(&characters, end, None);
     first.run()?;
     let groups = first.groups;
@@ -68,7 +68,7 @@ pub(super) fn escape(character: char) -> String {
     }
 }
 
-/// The flags that the translation depends on.
+/// The flags that affect the translation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
     /// `x`: white space and comments are skipped.
@@ -77,7 +77,7 @@ pub(super) struct Flags {
     pub caseless: bool,
 }
 
-/// A group that is open; the first is the whole expression.
+/// An open group; the first is the whole expression.
 #[derive(Default)]
 pub(super) struct Open {
     /// The flags as they were before the group.
@@ -285,7 +285,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// A backslash, which was taken, and what it makes of the next character.
+    /// An escape, whose backslash was taken.
     fn escaped(&mut self) -> Result<(), String> {
         let Some(letter) = self.next() else {
             return Err("a backslash ends the expression".into());
@@ -398,7 +398,7 @@ impl<'a> Translator<'a> {
         digits
     }
 
-    /// `\p{...}`: a property of Unicode's, whose letter was taken.
+    /// `\p{...}`: a Unicode property, whose letter was taken.
     pub(super) fn property(&mut self, letter: char) -> Result<String, String> {
         let name = match self.next() {
             Some('{') => self.take_until('}').unwrap_or_default(),

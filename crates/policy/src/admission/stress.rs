@@ -16,17 +16,17 @@ pub struct Stress {
     until: Option<Timestamp>,
 }
 
-/// What a moment at the limit means.
+/// The effect of a moment at the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StressEntry {
-    /// Stress begins: idle processes were started without it, and are to be replaced.
+    /// Stress begins: idle processes were started without it, and must be replaced.
     Began,
-    /// It goes on, for longer.
+    /// Stress is extended.
     Extended,
 }
 
 impl Stress {
-    /// Takes a moment at the limit: a request came, and one more process would reach the limit.
+    /// Notes a moment at the limit: a request came, and one more process would reach the limit.
     pub(crate) fn note(&mut self, now: Timestamp) -> StressEntry {
         let was_on = self.is_on(now);
         self.until = Some(now + STRESS_DURATION);
@@ -47,12 +47,12 @@ impl Stress {
         self.until
     }
 
-    /// Looks at the clock: returns whether it was on and has ended by now.
+    /// Returns whether it was on and has ended by now.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
 
-    /// Ends it: the service is exempt from now on.
+    /// Ends it, as the service is now exempt.
     pub fn end(&mut self) {
         self.until = None;
     }

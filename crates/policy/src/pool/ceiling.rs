@@ -2,23 +2,22 @@
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
 //!           knows which pools have a waiter without a place. [`Pools::share`] ends each
-//!           event: it gives free places away, makes places by stopping idle processes, and sets the
+//!           event: it grants free places, makes places by stopping idle processes, and sets the
 //!           timer for those that may not be stopped yet.
 //! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
-//!           in advance. No process that is in use is stopped. Every second place goes to the pool
-//!           with the fewest processes in use, and every other one to the pool that has served nobody
-//!           for the longest time while somebody waits there: so no waiter starves, and no pool takes
-//!           all places by asking more often.
+//!           in advance. No process in use is stopped. Places go alternately to the pool with the
+//!           fewest processes in use, and to the pool whose waiters have gone unserved for longest: so
+//!           no waiter starves, and no pool takes all places by asking more often.
 //!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then goes
 //!           to any pool with a waiter. A returned one goes at once to a pool with at least two fewer in
 //!           use; and once it has run, and the waiter has waited, for that time, to a pool with none in
 //!           use, unless a waiter of its own has waited longer, which happens once. So an exchange is
 //!           worth the start that it costs.
-//! CALLED    By [`Pools::handle`]; asked by whatever opens a process.
+//! CALLED    By [`Pools::handle`], and before a process is opened.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
 //! LIMITS    Costs two comparisons until the ceiling is reached. From then on each place
-//!           that is given or made costs a look at every pool.
+//!           that is granted or made costs a scan of all pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,7 +38,7 @@ pub(crate) const EXCHANGE_AFTER: Duration = Duration::from_millis(50);
 /// The places of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceiling {
-    /// How many there are; `None` is as many as are asked for.
+    /// How many there are; `None`: no limit.
     pub(crate) max: Option<u32>,
     /// Processes and openings.
     pub(crate) live: u32,
@@ -66,8 +65,8 @@ pub(crate) struct Need {
     head: RequestId,
     /// Since when it has waited while its pool has served nobody.
     since: Timestamp,
-    /// For how many waiters places are to be made. None: it waits for a process of its own database,
-    /// and takes a place that is free.
+    /// For how many waiters places must be made. 0: the waiter waits for a process of its own database,
+    /// and takes only a free place.
     places: u32,
     /// How many of the pool's processes are in use or being opened.
     busy: u32,
@@ -79,7 +78,7 @@ impl Ceiling {
         self.max.is_none_or(|max| self.live + self.ending < max)
     }
 
-    /// Whether a pool may take a place: one is free, and nobody else needs it more.
+    /// Whether a pool may take a place: one is free, and no other pool comes first.
     pub(crate) fn may_open(&self, pool: PoolId) -> bool {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
@@ -89,7 +88,7 @@ impl Ceiling {
         self.granted == Some(pool)
     }
 
-    /// Whether the ceiling was lowered below what there is.
+    /// Whether the ceiling was lowered below the places taken.
     pub(crate) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
     }
@@ -116,13 +115,13 @@ impl Ceiling {
         }
     }
 
-    /// For how many waiters places are to be made: those that are not on the way.
+    /// For how many waiters places must still be made, beyond those on the way.
     pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
     }
 
-    /// Whether places are to be made for this pool.
+    /// Whether places must be made for this pool.
     fn needs(&self, pool: PoolId) -> bool {
         self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
@@ -149,7 +148,7 @@ impl Ceiling {
 }
 
 impl Pools {
-    /// Gives away the places that are free, and makes places for waiters that need one.
+    /// Grants free places, and makes places for waiters that need one.
     pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
         let mut wake = None;
         let ceiling = &self.ledger.ceiling;
@@ -165,7 +164,7 @@ impl Pools {
         self.ledger.ceiling.was_full = !self.ledger.ceiling.has_room();
     }
 
-    /// A place is free again: those who wait in a pool that is full may be served by another one.
+    /// A place is free again: lets another pool serve the waiters of a full one.
     fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
         for index in 0..self.pools.len() {
             if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
@@ -247,8 +246,8 @@ impl Turn<'_> {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
-    /// Notes that the next waiter needs a place that is not free. `waits`: for a process of its own
-    /// database; `is_for_db`: that is over, so that it is exchanged for one process only.
+    /// Notes that the next waiter needs a place and none is free. `waits`: it waits for a process of its own
+    /// database; `is_for_db`: no longer, so only one process is exchanged for it.
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
         let one_by_one = is_for_db || settings.interactive_reserved > 0;
@@ -268,8 +267,8 @@ impl Turn<'_> {
         self.ledger.ceiling.needy.insert(self.id, need);
     }
 
-    /// Whether a process in hand makes way for another pool: for one with at least two fewer in use, or for one with
-    /// none in use that has waited longer, once that is worth a start.
+    /// Whether a process in hand makes way for another pool: one with at least two fewer in use, or one with none in
+    /// use that has waited longer, once that is worth a start.
     pub(super) fn yields(&self, number: u64) -> bool {
         let Ledger { ceiling, now, .. } = &*self.ledger;
         if ceiling.needy.is_empty() {
@@ -290,7 +289,7 @@ impl Turn<'_> {
         };
         let needy = ceiling.needy.iter();
         let deserving = needy.filter(|(pool, need)| **pool != self.id && deserves(need));
-        // The places of stopping processes are for them already.
+        // Those already get the places of stopping processes.
         deserving.count() as u32 > ceiling.ending
     }
 }

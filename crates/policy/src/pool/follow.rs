@@ -1,8 +1,8 @@
 //! How the pools follow the configuration at the start and at a reload.
 //!
-//! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group.
-//! PROMISES  Pure. What an operator changed at run time stays until the configuration says something else of the
-//!           same pool. Pools of one group speak one language.
+//! SUMMARY   [`follow`] decides what happens to a name, [`keeps_out`] whether a pool may be in its group.
+//! PROMISES  Pure. An operator's changes at run time stay until the configuration changes the same pool. Pools of
+//!           one group have one language.
 //! CALLED    By the ProcManager, which has the names, when it starts and at each reload.
 //! SOURCE    pooler: reconfiguration of running pools.
 
@@ -16,20 +16,20 @@ pub struct ConfiguredName<'a, S> {
     pub is_first: bool,
     /// Whether a language has this name.
     pub is_language: bool,
-    /// What the configuration until now says of a pool of this name.
+    /// The section of this name in the former configuration.
     pub before: Option<&'a S>,
-    /// What this one says.
+    /// The section in this one.
     pub now: Option<&'a S>,
-    /// The pool of this name that is there and stays.
+    /// The existing pool of this name, unless it is being removed.
     pub pool: Option<(PoolId, PoolKind)>,
-    /// Whether that one has been kept out of its group.
+    /// Whether that pool has been kept out of its group.
     pub is_kept_out: bool,
 }
 
-/// What becomes of a name.
+/// What happens to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// There is no pool, and none is asked for.
+    /// There is no pool, and none is configured.
     Nothing,
     /// A pool is added.
     Add(PoolKind),
@@ -39,11 +39,11 @@ pub enum Follow {
     Replace(PoolId, PoolKind),
     /// The pool gets the section that is configured.
     Change(PoolId),
-    /// The pool keeps its section. What holds for all pools may have changed.
+    /// The pool keeps its section. Settings for all pools may have changed.
     Keep(PoolId),
 }
 
-/// Says what becomes of a name.
+/// Decides what happens to a name.
 pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_news = name.is_first || name.before != name.now;
     let kind = if name.is_language {
@@ -54,7 +54,7 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_asked_for = name.is_language || name.now.is_some();
     match name.pool {
         None if name.is_language || (is_asked_for && is_news) => Follow::Add(kind),
-        // Also one that an operator has removed, of which the configuration says nothing new.
+        // Also one that an operator has removed, while its section is unchanged.
         None => Follow::Nothing,
         // A language's own pool goes with it; one that an operator has added stays.
         Some((pool, PoolKind::Language)) if !is_asked_for => Follow::Remove(pool),

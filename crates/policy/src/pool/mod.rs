@@ -1,32 +1,32 @@
-//! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
+//! couch_proc_manager as a pure state machine: every decision of the pool, without side effects.
 //!
 //! SUMMARY   [`Pools`] takes what happened ([`Event`]) and when, and returns what to do
 //!           ([`PoolAction`]). It holds no clock, no actor and no process. A language's own pool and a
 //!           named pool are the same tables with other [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].
-//!           Every event costs at most a logarithm of what is in the tables, times the number of
-//!           processes and requests that it changes. Reload, `terminate_stale_procs` and shutdown
+//!           Every event costs at most the logarithm of the tables' size, times the number of processes
+//!           and requests that it changes. Reload, `terminate_stale_procs` and shutdown
 //!           walk the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
 //!           pidq and pooler: named pools, groups, sizes, recycling. Postfix master: throttle, stress.
 //!
-//! # Where it differs from the reference on purpose
+//! # Deliberate differences from the reference
 //!
 //! * **Teaching is a state** of a process, not a call in the manager's turn, so a query server
 //!   that fails or hangs while it learns costs one process and one answer.
-//! * **The end of every event is a flush**: also a reload, an idle close, a replenishing open
-//!   that ends, a changed limit.
-//! * **A request has one answer and one deadline** in whatever phase it is, and is dropped as soon
-//!   as its client is gone. What was started for it goes on and becomes idle.
-//! * **A return names its assignment** ([`Token`]); a second or late one changes nothing.
+//! * **Every event ends with a flush**: also a reload, an idle close, the end of a replenishing
+//!   open, a changed limit.
+//! * **A request has one answer and one deadline** in every phase, and is dropped as soon as its
+//!   client is gone. A process started for it becomes idle.
+//! * **A return names its loan** ([`Token`]); a second or late one changes nothing.
 //! * **An opening ends in one of two ways**: `SpawnOk`, or anything else.
 //! * **The oldest waiter may wait for a process of its own database** before idle processes of
 //!   others are stopped for it ([`Limits::affinity_wait`]).
-//! * **Stopping processes are bounded**: a reap waits when a whole batch is still ending.
+//! * **Stopping processes are bounded**: a reap waits while a whole batch is still ending.
 //! * **A process that can forget is not reaped**: it forgets its database ([`PoolAction::Forget`]) and serves
-//!   the waiter. From the decision on it bears the waiter's tag and no documents; only when it has forgotten is
-//!   it taught or lent. If it fails, the waiter goes back to its place in the queue.
+//!   the waiter. From the decision on it has the waiter's tag and no documents, but it is taught or lent only
+//!   when it has forgotten. If it fails, the waiter returns to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
 //!   before the reload. A stale process never becomes idle again.
 //!
@@ -38,8 +38,8 @@
 //! The affinity wait lasts while a process of the oldest waiter's database is in use, until
 //! `affinity_wait` after its arrival, or after the last process that was reaped for such a waiter,
 //! whichever is later. Then one idle process is reaped for it. So at most one process is exchanged
-//! each `affinity_wait`, even if every wait is too long for the load. (If the wait was counted from
-//! the arrival alone, every call would exchange a process.) Hence the bound: **if any process is
+//! each `affinity_wait`, even under a load where every wait is longer. (Counted from the arrival
+//! alone, every call would exchange a process.) Hence the bound: **if any process is
 //! idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**,
 //! and a waiter with n before it is overtaken for n + 1 such times at most. With an `affinity_wait`
 //! of zero the order is always strict, as in the reference.
@@ -54,7 +54,7 @@
 //! | the ceiling over all pools | `ceiling.rs` |
 //! | the bounds of a tenant over all pools | `tenants.rs`, `shares.rs` (processor time) |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
-//! | what a configuration makes of the pools | `follow.rs` |
+//! | how pools follow the configuration | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs`, `uses.rs` |
 //! | which process serves whom | `select.rs`, `isolates.rs` (several tenants in one) |
@@ -64,30 +64,30 @@
 //! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants
 //! a process of its tenant: a database, a user, or the client itself. It gets one that is tagged for that
 //! tenant, or one without a tag, and every loan tags. So a process without a tag never ran a function, and
-//! one with a tag never leaves its tenant, unless it forgets. Its slot does: an idle process is reaped for
-//! other tenants as it is for other databases, or forgets its tenant if it can. One that was taught no design
-//! document does so rather than that another process is opened. A process of a client goes with that client,
-//! or forgets it. A change of `reuse` replaces the processes, whose past says nothing under the other rule.
+//! one with a tag never leaves its tenant, unless it forgets. Its slot may: an idle process is reaped for
+//! other tenants as for other databases, or forgets its tenant if it can. One without design documents
+//! forgets before another process is opened. A client's process ends with the client, or forgets it. A
+//! change of `reuse` replaces the processes, whose past means nothing under the other rule.
 //!
-//! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) bears the tags of several tenants, of which one
-//! is selected at a time. It counts as one without a tag while it has room; without room its oldest isolate makes way.
+//! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, of which
+//! one is selected at a time. It counts as untagged while it has room; without room its oldest isolate is evicted.
 //!
-//! # What named pools add, where the sources leave it open
+//! # What named pools add
 //!
 //! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve
-//!   it takes it over. So a new pool serves the waiters of its group at once, and a pool that is
-//!   removed leaves its waiters to the others.
-//! * **`init_size` and `min_free` hold always**, not only after a take: also after a death, a
-//!   reload, and a throttle.
+//!   it takes it over. So a new pool serves the waiters of its group at once, and a removed pool
+//!   leaves its waiters to the others.
+//! * **`init_size` and `min_free` always hold**, not only after a loan: also after a death, a reload, and
+//!   a throttle.
 //! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a
-//!   pool never has more children than `max` and one batch. What is stopped without need (culling,
-//!   age, stress) waits for its batch; what must stop does not.
-//! * **While a pool is throttled**, a request waits if a process that is there may serve it, even a
-//!   process that is lent, or if its time is not up before the next try. Other requests are refused at once.
+//!   pool never has more children than `max` and one batch. Optional stops (culling, age,
+//!   stress) wait for their batch; necessary ones do not.
+//! * **While a pool is throttled**, a request waits if an existing process may serve it, even a lent
+//!   one, or if the next try comes before its deadline. Other requests are refused at once.
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every failure
-//!   before it is a failing start, and so is the end of a process soon after it that had done nothing yet. No
-//!   later failure is, so that no client can throttle a pool by what it sends.
-//! * **The throttle asks for evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
+//!   before it is a failed start, and so is the end of a process soon after it and before any work. No later
+//!   failure is, so no client can throttle a pool by what it sends.
+//! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
 //!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
 
 mod action;

@@ -1,8 +1,8 @@
-//! All pools of the service: the entrance of the decision core.
+//! All pools of the service: the entry point of the decision core.
 //!
-//! SUMMARY   Gives each event to the pools that it concerns, after what time brought about, and
+//! SUMMARY   First handles what is due by now, then gives each event to the pools that it concerns, and
 //!           flushes them.
-//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the
+//! PROMISES  Total: an event about anything unknown or gone changes nothing. Deterministic: the
 //!           same events at the same times give the same actions.
 //! CALLED    By the ProcManager actor.
 //! SOURCE    couch_proc_manager 000 and 001: the gen_server's calls, casts and infos.
@@ -23,7 +23,7 @@ use super::turn::Turn;
 use crate::admission::{Failure, Snapshot};
 use crate::time::Timestamp;
 
-/// The pool of a request that has none yet.
+/// The pool of a request without one.
 const NOWHERE: PoolId = PoolId(u32::MAX);
 
 /// All pools of the service.
@@ -31,16 +31,16 @@ const NOWHERE: PoolId = PoolId(u32::MAX);
 pub struct Pools {
     /// Indexed by [`PoolId`].
     pub(crate) pools: Vec<Pool>,
-    /// What they share.
+    /// Tables that all pools share.
     pub(crate) ledger: Ledger,
     /// Groups and languages, by pool.
     pub(super) members: GroupMembers,
-    /// The identities of pools that are gone, for new ones.
+    /// Ids of removed pools, for new ones.
     pub(super) vacant: Vec<PoolId>,
 }
 
 impl Pools {
-    /// Returns a service without pools, whose random choices are always the same.
+    /// Returns a service without pools, with a fixed seed.
     pub fn new() -> Self {
         Self::default()
     }
@@ -52,13 +52,13 @@ impl Pools {
         pools
     }
 
-    /// Handles an event and appends what is to be done to `out`, in order.
+    /// Handles an event, and appends the actions to `out`, in order.
     ///
     /// Whatever is due by `now` happens before the event, as if a [`Event::Tick`] had come first,
     /// so no request is served after its deadline. A `now` before the latest one counts as that.
     ///
-    /// A request of an unknown pool, or whose identity is not larger than every earlier one, is
-    /// ignored as any other event about something unknown: it gets no answer.
+    /// A request of an unknown pool, or whose id is not larger than every earlier one, is ignored like any
+    /// event about something unknown: it gets no answer.
     pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<PoolAction>) {
         self.ledger.now = self.ledger.now.max(now);
         if self.ledger.overdue().is_some() {
@@ -111,7 +111,7 @@ impl Pools {
                     turn.stop_stale();
                 });
             }
-            // No stale process becomes idle (PM-13), so that this finds nothing to stop.
+            // No stale process becomes idle (PM-13), so this finds nothing to stop.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::Charge { db, cost } => self.charge(&db, cost),
@@ -168,7 +168,7 @@ impl Pools {
         self.ledger.due.first().map(|(at, _)| *at)
     }
 
-    /// Returns whether `client` holds `proc` by the assignment `token` now.
+    /// Returns whether `client` now holds `proc` under `token`.
     pub fn holds(&self, client: ClientId, proc: ProcId, token: Token) -> bool {
         self.pool(proc.pool)
             .is_some_and(|pool| pool.is_held(proc.number, (client, token)))
@@ -185,18 +185,18 @@ impl Pools {
         self.ledger.asked.range(range).map(|(_, id)| *id).collect()
     }
 
-    /// Returns how many processes there are and are being opened, in all pools
+    /// Returns the number of processes in all pools, those being opened included
     /// (`get_proc_count`).
     pub fn proc_count(&self) -> u32 {
         self.pools.iter().map(Pool::count).sum()
     }
 
-    /// Returns whether somebody waits because there are as many processes in all pools as may be.
+    /// Returns whether a request waits because all pools together have their most processes.
     pub fn is_full(&self) -> bool {
         !self.ledger.ceiling.needy.is_empty()
     }
 
-    /// Returns which bound of a tenant holds its requests back, and until when if that is known.
+    /// Returns which bound of a tenant holds back its requests, and until when, if known.
     pub fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
         self.ledger.tenants.held_back_by(tenant)
     }
@@ -206,8 +206,8 @@ impl Pools {
         self.proc_count() as usize + self.ledger.requests.len()
     }
 
-    /// Returns how many processes are left from before the last reload
-    /// (`get_stale_proc_count`). They go when they come back.
+    /// Returns the number of processes from before the last reload (`get_stale_proc_count`). They are
+    /// stopped on return.
     pub fn stale_proc_count(&self) -> u32 {
         let stale = |pool: &Pool| {
             let numbers = pool.procs.keys();
@@ -217,20 +217,20 @@ impl Pools {
         self.pools.iter().map(stale).sum()
     }
 
-    /// Returns a picture of one pool; an empty one when there is no such pool.
+    /// Returns a snapshot of one pool; an empty one if there is no such pool.
     pub fn status(&self, pool: PoolId, now: Timestamp) -> PoolStatus {
         let row = self.pool(pool);
         row.map(|row| PoolStatus::of(pool, row, &self.ledger, now))
             .unwrap_or_default()
     }
 
-    /// Returns a picture of one process, if it is there.
+    /// Returns a snapshot of one process, if it exists.
     pub fn proc(&self, id: ProcId, now: Timestamp) -> Option<ProcStatus> {
         let proc = self.pool(id.pool)?.procs.get(&id.number)?;
         Some(ProcStatus::of(id, proc, now))
     }
 
-    /// Returns what happened in one pool so far; nothing when there is no such pool.
+    /// Returns the totals of one pool so far; zeros if there is no such pool.
     pub fn totals(&self, pool: PoolId) -> PoolTotals {
         self.pool(pool).map(|pool| pool.totals).unwrap_or_default()
     }
@@ -246,15 +246,14 @@ impl Pools {
             .is_some_and(|pool| pool.life.removing.is_none())
     }
 
-    /// Returns whether processes of this pool are to be started with stress on now.
+    /// Returns whether processes of this pool must now be started with stress on.
     pub fn is_stressed(&self, pool: PoolId) -> bool {
         let now = self.ledger.now;
         self.pool(pool)
             .is_some_and(|pool| pool.life.stress.is_on(now))
     }
 
-    /// Returns what admission is decided by, as of the latest event. Costs nothing: it is meant to
-    /// be looked at after every event.
+    /// Returns the input of admission, as of the latest event. Cheap, as it is read after every event.
     pub fn snapshot(&self, pool: PoolId) -> Snapshot {
         self.pool(pool).map_or_else(Snapshot::default, |pool| {
             pool.snapshot(self.ledger.now, pool.stopping.len() as u32)
@@ -289,7 +288,7 @@ impl Pools {
         out.push(PoolAction::Refuse { request: id, why });
     }
 
-    /// `DOWN` of a client: what it asked for is dropped, what it holds comes back.
+    /// `DOWN` of a client: drops its requests and takes back its processes.
     fn client_down(
         &mut self,
         client: ClientId,
@@ -438,7 +437,7 @@ impl Pools {
     }
 }
 
-/// What a client has in a table of processes by client, in order of pool and number.
+/// Returns a client's processes in a table by client, in order of pool and number.
 fn of_client(table: &BTreeSet<(ClientId, ProcId)>, client: ClientId) -> Vec<ProcId> {
     let first = ProcId {
         pool: PoolId(0),

@@ -1,13 +1,13 @@
-//! Removing a pool: gracefully, or at once.
+//! Removes a pool, gracefully or at once.
 //!
 //! SUMMARY   From the moment of removal nothing is opened or lent, and no death counts as a failure.
-//!           Waiters are answered. Idle processes stop; held ones stop when they come back, or now.
-//!           With the last process the pool is gone.
-//! PROMISES  Each step can be repeated. A pool that is removed is gone as soon as its processes and
-//!           openings have ended, whatever they do meanwhile.
+//!           Waiters are answered. Idle processes stop; held ones stop on return, or now. The pool ends
+//!           with its last process.
+//! PROMISES  Each step can be repeated. A removed pool ends as soon as its processes and openings
+//!           have, whatever they do meanwhile.
 //! CALLED    By [`super::Pools`].
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
-//!           first, so that nothing replaces what is stopped).
+//!           first, so nothing replaces a stopped process).
 
 use super::action::{PoolAction, StopReason};
 use super::event::RemoveMode;
@@ -15,7 +15,7 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// From now on nothing is opened or handed out. Returns whether that, or the mode, is new.
+    /// From now on nothing is opened or lent. Returns whether that, or the mode, is new.
     pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
         let removing = &mut self.pool.life.removing;
         let is_new = *removing < Some(mode);
@@ -25,8 +25,8 @@ impl Turn<'_> {
         is_new
     }
 
-    /// Stops the processes that nobody holds. With [`RemoveMode::Immediate`] it stops the others too
-    /// and tells their holders.
+    /// Stops the processes that are not held; with [`RemoveMode::Immediate`] also the others, and
+    /// notifies their holders.
     pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
         for number in self.numbers_sorted() {
             let held = matches!(self.pool.procs[&number].state, ProcState::Assigned { .. });
@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a process in whatever state; its holder is notified.
+    /// Stops a process in any state; its holder is notified.
     pub(super) fn take_away(&mut self, number: u64, why: StopReason) {
         let state = self.pool.procs.get(&number).map(|proc| &proc.state);
         if let Some(&ProcState::Assigned { client, token }) = state {

@@ -1,11 +1,10 @@
-//! What becomes of a process whose use is over: it is idle again, reset, made to forget, replaced, or
-//! stopped.
+//! What happens to a process after its use: it becomes idle, is reset, forgets, is replaced, or stopped.
 //!
 //! SUMMARY   The handlers of `ret_proc` and of the end of a client that holds a process.
-//! PROMISES  Only the holder of a process can return it, once (PM-3). A process that must go never
+//! PROMISES  Only the holder of a process can return it, once (PM-3). A process that must stop never
 //!           becomes idle (PM-13).
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
-//! SOURCE    couch_proc_manager 001: return_proc; pidq: what becomes of a crashed consumer's process.
+//! SOURCE    couch_proc_manager 001: return_proc; pidq: the process of a crashed consumer.
 
 use super::action::{PoolAction, StopReason};
 use super::event::{Condition, ReturnStatus};
@@ -101,7 +100,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a process that nobody else may get. A named pool opens another in its place.
+    /// Stops a process that must not be lent again. A named pool opens a replacement.
     fn stop_broken(&mut self, number: u64, why: StopReason) {
         match self.pool.settings.kind {
             PoolKind::Language => self.stop(number, why),
@@ -109,7 +108,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Makes a process in hand idle, unless it is to go.
+    /// Makes a process in hand idle, unless it must stop.
     pub(super) fn settle(&mut self, number: u64) {
         match self.reason_to_retire(number) {
             Some(why) => self.retire(number, why),
@@ -120,7 +119,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a process in hand. One that is only without its tenant forgets it, if it can.
+    /// Stops a process in hand. If only its tenant is gone, it forgets the tenant instead, if it can.
     fn retire(&mut self, number: u64, why: StopReason) {
         match why {
             StopReason::TenantGone if self.pool.settings.can_forget => self.forget(number, None),
@@ -150,8 +149,8 @@ impl Turn<'_> {
         leaving.is_some_and(|client| self.ledger.owned.contains(&(client, self.proc_id(number))))
     }
 
-    /// Stops a process that belongs to a client that ended and holds it no more; an idle one that can forget
-    /// that client stays.
+    /// Stops a process of an ended client that no longer holds it; an idle one that can forget the client
+    /// stays.
     pub(super) fn retire_orphan(&mut self, number: u64) {
         match self.pool.procs.get(&number).map(|proc| &proc.state) {
             None | Some(ProcState::Assigned { .. }) => {}
@@ -163,7 +162,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends an assignment, and takes the process in hand.
+    /// Ends a loan, and takes the process in hand.
     pub(super) fn release(&mut self, number: u64, client: ClientId) {
         let held = self.ledger.held.remove(&(client, self.proc_id(number)));
         debug_assert!(held, "PM-3: an assigned process is held by its client");

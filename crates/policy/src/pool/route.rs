@@ -1,7 +1,6 @@
 //! Which pool serves a request that several may serve.
 //!
-//! SUMMARY   The pools of a group, or of a language, by name of the target; and the choice among
-//!           them.
+//! SUMMARY   The pools of a group or a language, and the choice among them.
 //! PROMISES  Uniform over the pools that have a free process for the request, however many each
 //!           has; deterministic for one seed.
 //! CALLED    By [`super::Pools`].
@@ -31,7 +30,7 @@ impl GroupMembers {
         }
     }
 
-    /// Takes a pool out of its group and its language.
+    /// Removes a pool from its group and its language.
     pub(super) fn leave(&mut self, pool: PoolId, settings: &PoolSettings) {
         for target in targets(settings) {
             if let Some(pools) = self.0.get_mut(&target) {
@@ -43,23 +42,22 @@ impl GroupMembers {
         }
     }
 
-    /// The pools that a target means; one pool is not looked up here.
+    /// The pools of a target, unless that is a single pool.
     pub(crate) fn of(&self, target: Target) -> &[PoolId] {
         self.0.get(&target).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Every target but itself by which a pool can be meant.
+/// Every target that includes a pool, except the pool itself.
 pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> + use<> {
     let group = settings.group.map(Target::Group);
     group.into_iter().chain([Target::Any(settings.language)])
 }
 
-/// Chooses among the pools of a group: one at random of those that have a free process for the
-/// request, else one at random of those that may open one, else one at random of those where a process can
-/// forget another tenant, else the one with the shortest queue of those where one more may wait, else the one that is
-/// opened again first, if that is in time.
-/// `None`: nothing is opened in any in its time, and no process that is there can serve it.
+/// Chooses among the pools of a group: at random one with a free process for the request, else at random one that
+/// may open one, else at random one where a process can forget another tenant, else the one with the shortest queue
+/// that has room, else the one whose throttle ends first, if before the deadline.
+/// `None`: no pool may open a process before the deadline, and no existing process can serve the request.
 pub(super) fn choose_pool(
     members: &[PoolId],
     pools: &[Pool],
@@ -70,7 +68,7 @@ pub(super) fn choose_pool(
     let now = ledger.now;
     let count = members.len() as u64;
     for _ in 0..DRAWS.min(members.len()) {
-        // Every pool that fits is drawn with the same probability.
+        // Every suitable pool is equally likely.
         let drawn = members[ledger.random.below(count) as usize];
         if row(drawn).can_lend(request, now) {
             return Some(drawn);
@@ -92,7 +90,7 @@ pub(super) fn choose_pool(
         .filter(|id| row(*id).has_hope(request, now));
     let shortest = hopeful.min_by_key(|id| {
         let pool = row(*id);
-        // One that lacks nothing but a place gets one sooner than one that has its limit.
+        // A pool that lacks only a place gets one sooner than one at its limit.
         let lacks_place = pool.can_open_for(request, now);
         (pool.queue_is_full(), !lacks_place, pool.waiters.len())
     });
@@ -105,13 +103,13 @@ pub(super) fn choose_pool(
     })
 }
 
-/// When the first of these pools is opened again, if they are throttled.
+/// When the first throttle of these pools ends, if all are throttled.
 pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
     let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
     members.iter().filter_map(until).min()
 }
 
-/// Draws one at random of those that fit.
+/// Draws a suitable pool at random.
 fn draw(
     members: &[PoolId],
     pools: &[Pool],

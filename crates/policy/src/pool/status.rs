@@ -1,4 +1,4 @@
-//! What the pool shows of itself: a picture of now, and counters since the start.
+//! The pool's status: a snapshot, and counters since the start.
 //!
 //! SOURCE    couch_proc_manager's process_count and stale_proc_count; pidq's status.
 
@@ -23,17 +23,17 @@ pub struct PoolStatus {
     pub free: u32,
     /// Idle processes that are tagged for a database.
     pub free_tagged: u32,
-    /// Openings in flight. Used, free and opening together are held against the hard limit.
+    /// Openings in flight. Used, free and opening together count against the hard limit.
     pub opening: u32,
-    /// Processes that were told to stop and have not ended yet; not held against the limit.
+    /// Processes that were told to stop and have not ended yet; not counted against the limit.
     pub stopping: u32,
     /// Requests in the queue.
     pub waiting: u32,
-    /// How long the oldest waiter has waited that is not held back by its tenant's bound.
+    /// The wait of the oldest waiter that its tenant's bounds do not hold back.
     pub longest_wait: Duration,
     /// How the pool is being removed, if it is.
     pub removing: Option<RemoveMode>,
-    /// For how long no process is opened, after a failing start.
+    /// For how long no process is opened, after a failed start.
     pub throttled: Option<Duration>,
     /// For how long processes are started with stress on.
     pub stressed: Option<Duration>,
@@ -62,7 +62,7 @@ pub struct ProcStatus {
     pub idle: Option<Duration>,
     /// Who holds it.
     pub holder: Option<ClientId>,
-    /// How much memory it took when that was last measured, in bytes.
+    /// Its memory when last measured, in bytes.
     pub memory: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ pub struct PoolTotals {
     pub forgot: u64,
     /// Isolates that were made.
     pub isolates_made: u64,
-    /// Isolates that ended for others.
+    /// Isolates that ended to make room for others.
     pub isolates_evicted: u64,
     /// Openings that failed.
     pub start_failures: u64,
@@ -102,7 +102,7 @@ pub struct PoolTotals {
     pub died: u64,
     /// Requests refused because their deadline passed.
     pub timed_out: u64,
-    /// Requests refused because as many waited as may (`queue_max`).
+    /// Requests refused because the queue was full (`queue_max`).
     pub busy: u64,
     stopped: [u64; StopReason::Shutdown as usize + 1],
 }

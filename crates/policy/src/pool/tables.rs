@@ -3,7 +3,7 @@
 //! SUMMARY   procs, opening, stopping, the idle indexes, the waiters.
 //! PROMISES  The idle indexes hold exactly the idle processes (PM-2); the queue knows which tags have
 //!           an idle process (PM-11).
-//! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
+//! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so keys do not include it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -27,9 +27,9 @@ pub(crate) struct Pool {
     pub(crate) procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
     pub(crate) opening: FxHashMap<u64, Opening>,
-    /// The numbers that were told to stop and have not ended.
+    /// Processes that were told to stop and have not ended.
     pub(crate) stopping: FxHashSet<u64>,
-    /// How many procs and openings there may be: the hard limit, or what there was when it was lowered.
+    /// Most procs and openings: the hard limit, or the number in use when it was lowered.
     pub(crate) count_max: u32,
     /// The procs and openings that serve the bulk lane.
     pub(crate) bulk: u32,
@@ -37,13 +37,13 @@ pub(crate) struct Pool {
     pub(crate) idle: IdleIndex,
     /// The requests in the queue.
     pub(crate) waiters: Waiters,
-    /// What each tenant has had of the pool lately, where that decides whose turn it is.
+    /// Each tenant's recent use of the pool, if that decides whose turn it is.
     pub(crate) accounts: Accounts,
-    /// The tenants over whose work processes with isolates have ended.
+    /// The tenants whose work has ended processes with isolates.
     pub(super) offenders: Offenders,
     /// What it remembers of itself.
     pub(crate) life: Life,
-    /// The end of the oldest waiter's affinity wait, while it is in it.
+    /// The end of the oldest waiter's affinity wait, while it lasts.
     pub(crate) head_until: Option<Timestamp>,
     /// When a process was last reaped because an affinity wait was over.
     pub(crate) last_impatience: Timestamp,
@@ -58,11 +58,11 @@ pub(crate) struct Pool {
 pub(crate) struct Proc {
     /// What it does.
     pub(crate) state: ProcState,
-    /// Whom it is tagged for, until it forgets everything (PM-8).
+    /// The tenant for which it is tagged, until it forgets everything (PM-8).
     pub(crate) tenant: Option<Tenant>,
-    /// What it knows, one text of an id. A short list: it is walked at each lending.
+    /// The design documents it knows, one text per id. A short list, scanned at each lending.
     pub(crate) ddocs: Vec<DdocKey>,
-    /// The isolates of other tenants, the one that was used longest ago first.
+    /// The isolates of other tenants, least recently used first.
     pub(crate) parked: Vec<Isolate>,
     /// How many tenants may have an isolate in it; 0: it has no isolates.
     pub(crate) isolates_max: u32,
@@ -72,14 +72,14 @@ pub(crate) struct Proc {
     pub(crate) uses: u64,
     /// Whether it was assigned since it started, or forgot everything.
     pub(crate) has_served: bool,
-    /// Who has had it since its last reset by the service, its start, or since it forgot everything: the
-    /// latest one, for which tenant.
+    /// Its latest client, and for which tenant, since its start, its last reset by the service, or since it
+    /// forgot everything.
     pub(crate) left_by: Option<(ClientId, Tenant)>,
     /// Its place among its equals while it is idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
     pub(crate) bulk: bool,
-    /// How much memory it took when that was last measured, in bytes.
+    /// Its memory when last measured, in bytes.
     pub(super) memory: Option<u64>,
     /// When its opening succeeded.
     pub(super) born: Timestamp,
@@ -87,12 +87,12 @@ pub(crate) struct Proc {
     pub(super) last_use: Timestamp,
 }
 
-/// What a process holds of a tenant that it does not serve now.
+/// What a process keeps of a tenant that it does not serve now.
 #[derive(Clone, Debug)]
 pub(crate) struct Isolate {
     pub(crate) tenant: Tenant,
     pub(crate) ddocs: Vec<DdocKey>,
-    /// When another tenant's isolate was selected in its place.
+    /// When another tenant's isolate was selected instead.
     pub(super) left: Timestamp,
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum ProcState {
     Assigned {
         /// Which one.
         client: ClientId,
-        /// By which assignment.
+        /// Under which token.
         token: Token,
     },
     /// It learns a design document.
@@ -117,18 +117,18 @@ pub(crate) enum ProcState {
     },
     /// It is being reset after a client.
     Resetting,
-    /// It forgets all that it was taught and that functions left in it. It has no documents by now, and the
-    /// tag of the request.
+    /// It forgets everything taught and all effects of functions. Its documents are already removed, and it has
+    /// the tag of the request.
     Forgetting {
         /// The request, while it waits.
         request: Option<RequestId>,
     },
-    /// It goes from one use to another. Never seen between two events (PM-14).
+    /// In hand, between two uses. Never seen between two events (PM-14).
     Transitioning,
 }
 
 impl ProcState {
-    /// The request that it learns or forgets for, while that one waits.
+    /// The request for which it learns or forgets, while that one waits.
     pub(crate) const fn request(&self) -> Option<RequestId> {
         match self {
             Self::Teaching { request, .. } | Self::Forgetting { request } => *request,
@@ -142,7 +142,7 @@ impl ProcState {
 pub(crate) struct Opening {
     /// The request, while it waits; `None` from the start when it replenishes.
     pub(crate) request: Option<RequestId>,
-    /// The tag that it was started for; it counts as a member of it until it is born.
+    /// The tag for which it was started, and under which it counts until it has started.
     pub(crate) tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
     pub(crate) bulk: bool,
@@ -159,18 +159,18 @@ impl Pool {
         }
     }
 
-    /// Returns how many processes and openings there are: what the limits are about.
+    /// Returns the number of processes and openings, to which the limits apply.
     pub(crate) fn count(&self) -> u32 {
         (self.procs.len() + self.opening.len()) as u32
     }
 
-    /// Whether the limit was lowered below what there is.
+    /// Whether the limit was lowered below the number in use.
     pub(super) fn is_over_limit(&self) -> bool {
         self.count() > self.settings.limits.hard_limit
     }
 
-    /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
-    /// it is the oldest one.
+    /// When a waiter that arrived at `arrived` stops waiting for a process of its own database, once it is
+    /// the oldest one.
     pub(crate) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_impatience) + self.settings.limits.affinity_wait
     }
@@ -219,7 +219,7 @@ impl Pool {
         Some(opening)
     }
 
-    /// Ends an opening without a process, and frees its slot.
+    /// Ends a failed opening, and frees its slot.
     pub(super) fn fail_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         self.bulk -= u32::from(opening.bulk);
@@ -235,7 +235,7 @@ impl Pool {
         Some(opening)
     }
 
-    /// Tags the openings of requests anew, under another rule of reuse.
+    /// Tags the openings of requests again, under another rule of reuse.
     pub(super) fn retag_openings(&mut self, ledger: &Ledger) {
         for opening in self.opening.values_mut() {
             let Some(request) = opening.request.and_then(|id| ledger.request(id)) else {
@@ -251,7 +251,7 @@ impl Pool {
         }
     }
 
-    /// Makes a process in hand idle. `returns`: how many did so before it, in all pools.
+    /// Makes a process in hand idle. `returns`: the number of earlier returns, in all pools.
     pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -283,7 +283,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a process in hand which serves nobody is for the bulk lane.
+    /// Notes that an unused process in hand is for the bulk lane.
     pub(super) fn lend_to_bulk(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert!(!proc.bulk, "PM-18: it serves nobody");
@@ -298,15 +298,15 @@ impl Pool {
         proc.state = ProcState::Transitioning;
     }
 
-    /// Begins to teach a process in hand, to reset it, or to have it forget.
+    /// Begins to teach or reset a process in hand, or to make it forget.
     pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = state;
     }
 
-    /// Assigns a process in hand to a client, for a tenant. Returns whether somebody else has left something
-    /// in it.
+    /// Assigns a process in hand to a client, for a tenant. Returns whether another client may have left
+    /// something in it.
     pub(super) fn assign(
         &mut self,
         number: u64,
@@ -334,7 +334,7 @@ impl Pool {
         known(&mut self.procs, number).left_by = None;
     }
 
-    /// Whether this client holds this process by this assignment.
+    /// Whether this client holds this process under this token.
     pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
         self.procs.get(&number).is_some_and(|proc| {
             let (client, token) = holder;
@@ -357,7 +357,7 @@ impl Pool {
         true
     }
 
-    /// Takes the tag and the documents from a process that is not idle, because it forgets them. Returns the
+    /// Removes the tag and the documents of a process that is not idle, because it forgets them. Returns the
     /// tag.
     pub(super) fn untag(&mut self, number: u64) -> Option<Tenant> {
         let proc = known(&mut self.procs, number);
@@ -371,7 +371,7 @@ impl Pool {
         proc.tenant.take()
     }
 
-    /// Notes that a process in hand knows `ddoc` and no other text of its id.
+    /// Notes that a process in hand knows `ddoc`, and no other text of that id.
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -388,7 +388,7 @@ impl Pool {
         }
     }
 
-    /// Removes a process in whatever state, and frees its slot.
+    /// Removes a process in any state, and frees its slot.
     pub(super) fn remove(&mut self, number: u64) -> Option<Proc> {
         if self.procs.get(&number)?.state == ProcState::Idle {
             self.take_idle(number);
@@ -410,7 +410,7 @@ impl Pool {
         self.settings.fairness == Fairness::PerDb
     }
 
-    /// A tenant asks: it has an account, if it needs one.
+    /// Opens an account for a tenant that asks, if it needs one.
     pub(super) fn join(&mut self, tenant: &Tenant) {
         if self.keeps_accounts() && !self.waiters.waits(tenant) {
             let waiters = &self.waiters;
@@ -418,7 +418,6 @@ impl Pool {
         }
     }
 
-    /// Puts a request into the queue.
     pub(super) fn enqueue(&mut self, id: RequestId, request: &RequestRow, ledger: &Ledger) {
         self.join(&request.tenant);
         let lane = lane_place(&self.settings, request.lane);
@@ -426,7 +425,6 @@ impl Pool {
         self.waiters.push(lane, id, &request.tenant, state);
     }
 
-    /// Takes a request out of the queue.
     pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
         let lane = lane_place(&self.settings, request.lane);
         self.waiters.remove(lane, id, &request.tenant);
@@ -476,8 +474,8 @@ impl Pool {
         waiters
     }
 
-    /// For which tenants processes are held, each as often as there are: lent ones, and those that are opened,
-    /// taught or made to forget for a request. `id`: the pool's.
+    /// Returns the tenants of processes in use, once per process: lent ones, and those being opened, taught or made
+    /// to forget for a request. `id`: the pool's.
     pub(crate) fn uses<'a>(
         &'a self,
         id: PoolId,
@@ -491,7 +489,7 @@ impl Pool {
 }
 
 impl Proc {
-    /// The tenants whose functions ran in it, each with the design documents that it knows of it.
+    /// The tenants whose functions ran in it, each with its known design documents.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[DdocKey])> + Clone {
         let parked = self
             .parked
@@ -501,7 +499,7 @@ impl Proc {
         tenant.chain(parked)
     }
 
-    /// Where the idle indexes have it: under each tenant, and under none while it serves any.
+    /// The entries of the idle indexes: under each tenant, and under none while it may serve any.
     pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
         let untagged = match self.tenant {
             None => Some(&self.ddocs[..]),
@@ -511,7 +509,7 @@ impl Proc {
         known.chain(untagged.map(|ddocs| (None, ddocs)))
     }
 
-    /// Whether a tenant that it does not know would cost no other one anything.
+    /// Whether it can take a new tenant without evicting another.
     pub(crate) fn has_room(&self) -> bool {
         match self.isolates_max {
             0 => self.tenant.is_none(),
@@ -519,13 +517,13 @@ impl Proc {
         }
     }
 
-    /// When the tenant that was not served for longest was served last.
+    /// When its least recently served tenant was last served.
     pub(super) fn oldest_use(&self) -> Timestamp {
         let parked = self.parked.first().map(|isolate| isolate.left);
         parked.unwrap_or(self.last_use)
     }
 
-    /// For which tenant it is lent, while it is.
+    /// The tenant for which it is lent, while it is.
     pub(super) fn used_for(&self) -> Option<&Tenant> {
         let is_lent = matches!(self.state, ProcState::Assigned { .. });
         let left_by = self.left_by.as_ref().filter(|_| is_lent);

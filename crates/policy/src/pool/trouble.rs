@@ -1,4 +1,4 @@
-//! What a pool does when starts fail, and when it runs into its limit.
+//! What a pool does when starts fail, and when it is at its limit.
 //!
 //! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it
 //!           begins. The check of admission's rules before every opening.
@@ -6,8 +6,8 @@
 //!           next try if it has the time, and is refused at once otherwise.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
-//! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here one whose time
-//!           is up before gets its error, with the time of the next try.
+//! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here one whose
+//!           deadline comes first gets an error, with the time of the next try.
 
 use super::action::{PoolAction, Refusal, StopReason, Warning};
 use super::id::RequestId;
@@ -19,13 +19,13 @@ use crate::admission::{Failure, StressEntry, may_spawn};
 
 impl Turn<'_> {
     /// A process could not be started. Several in a row throttle the pool; one does not count if another start
-    /// succeeded while it was under way: many that start at once may be slow, and the command is right.
+    /// succeeded meanwhile: many simultaneous starts may be slow though the command is right.
     pub(super) fn start_failed(&mut self, number: u64, failure: Failure) {
         let excused = number <= self.pool.life.excused_up_to;
         self.failed(failure, excused);
     }
 
-    /// A process ended soon after its start, and had done nothing.
+    /// A process ended soon after its start, without any work.
     pub(super) fn ended_early(&mut self, number: u64) {
         let excused = number <= self.pool.life.forgiven_up_to;
         self.failed(Failure::EarlyEnd, excused);
@@ -53,7 +53,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Opens nothing in the background for a moment. Requests try at once, each on its own account.
+    /// Opens nothing in the background for a moment. Requests still try at once, each for itself.
     pub(super) fn pause_background(&mut self) {
         let until = self.ledger.now + BACKGROUND_PAUSE;
         self.pool.life.pause = self.pool.settings.needs_upkeep().then_some(until);
@@ -65,7 +65,7 @@ impl Turn<'_> {
         self.pool.life.throttle.succeeded();
     }
 
-    /// An operator, or a reload, ends the throttle. What began before may be of a command that was
+    /// An operator or a reload ends the throttle. Earlier starts may be of a command that has been
     /// corrected since.
     pub(super) fn unthrottle(&mut self) {
         self.pool.life.excused_up_to = self.ledger.last_number;
@@ -75,14 +75,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Why a request cannot even wait, if that is so.
+    /// Why a request cannot even wait; `None` if it can.
     pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
         let until = self.pool.life.throttle.until()?;
         let is_hopeless = self.pool.is_hopeless(request, self.ledger.now);
         is_hopeless.then_some(Refusal::Throttled { until })
     }
 
-    /// Refuses the waiters that no process of the pool can serve in their time, in the order of the queue.
+    /// Refuses the waiters that no process of the pool can serve before their deadline, in the order of the queue.
     pub(super) fn refuse_hopeless(&mut self) {
         self.pool.life.shrunk = false;
         if !self.pool.life.throttle.is_on(self.ledger.now) {
@@ -97,8 +97,8 @@ impl Turn<'_> {
         }
     }
 
-    /// A request came that no idle process can serve: under stress, if one process more would reach
-    /// the limit.
+    /// Notes a request that no idle process can serve: the pool is under stress if one more process would
+    /// reach the limit.
     pub(super) fn note_stress(&mut self, request: &RequestRow) {
         let now = self.ledger.now;
         let stopping = self.pool.stopping.len() as u32;
@@ -118,8 +118,8 @@ impl Turn<'_> {
     }
 
     /// Checks admission's rules before an opening: no idle process could serve the request, the limit
-    /// is not reached, and the pool is not throttled. A violation is our mistake: development builds
-    /// stop on it, others warn and open nothing.
+    /// is not reached, and the pool is not throttled. A violation is a bug: development builds
+    /// panic, others warn and open nothing.
     pub(super) fn admitted(&mut self, request: Option<RequestId>) -> bool {
         let overdue = self.pool.overdue();
         let snapshot = self.pool.snapshot(self.ledger.now, overdue);
@@ -138,7 +138,7 @@ impl Turn<'_> {
         self.out.push(PoolAction::Warn(warning));
     }
 
-    /// Stops a process and remembers that another has to take its place.
+    /// Stops a process, and notes that another has to replace it.
     pub(super) fn replace(&mut self, number: u64, why: StopReason) {
         let before = self.pool.count();
         self.stop(number, why);

@@ -1,12 +1,12 @@
 //! The queue of requests that wait for a process, and which of them is next.
 //!
-//! SUMMARY   A queue for each tenant in each lane, in order of arrival. The first of each is in an ordered
-//!           set, which only the next one is taken from; and in a second one if a process of its tenant is
-//!           idle, so that the first one that an idle process would serve is found without looking at the
-//!           others. What a tenant may not have now is in neither.
-//! PROMISES  Every change costs a logarithm of the number of waiters.
+//! SUMMARY   A queue for each tenant in each lane, in order of arrival. The first waiter of each is in an
+//!           ordered set, from which the next one is taken; and in a second set if a process of its tenant is
+//!           idle, so the first one that an idle process can serve is found without a scan. Waiters held back
+//!           by their tenant's bounds are in neither.
+//! PROMISES  Every change costs the logarithm of the number of waiters.
 //! SOURCE    couch_proc_manager 001, table waiters.
-//! DIFFERS   The reference only ever looks at its first row; see [`super`] for when we look behind.
+//! DIFFERS   The reference only ever looks at its first row; see [`super`] for when others are considered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(crate) struct TenantState {
     pub(super) has_idle: bool,
     /// Whether it is at its process limit: others are served past it.
     pub(super) is_held_back: bool,
-    /// Whether its waiters are counted by themselves, and not for the pool's queue.
+    /// Whether its waiters count against its own bound, not the pool's queue.
     pub(super) has_own_queue: bool,
 }
 
@@ -80,7 +80,7 @@ impl Firsts {
         }
     }
 
-    /// The next one, where a process that was held forever is worth `full`.
+    /// The next one; `full` is the account of a process that was held forever.
     fn next(&self, full: Kept) -> Option<RequestId> {
         let least = self.0.iter().filter_map(|(held, equals)| {
             let (fixed, id) = *equals.first()?;
@@ -148,7 +148,7 @@ impl TenantQueue {
 }
 
 impl Waiters {
-    /// Adds a waiter to its tenant's, of which this holds now.
+    /// Adds a waiter to its tenant's queue, with the tenant's present state.
     pub(super) fn push(&mut self, lane: usize, id: RequestId, tenant: &Tenant, state: TenantState) {
         self.change(lane, tenant, |queue| {
             queue.ids.insert(id);
@@ -197,7 +197,7 @@ impl Waiters {
         self.counted = self.counted.saturating_add_signed(counted);
     }
 
-    /// The waiter that is next, where a process that was held forever is worth `full`.
+    /// The next waiter; `full` is the account of a process that was held forever.
     pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))
@@ -209,7 +209,7 @@ impl Waiters {
         lanes.find_map(|lane| lane.matched.next(full))
     }
 
-    /// The waiter that came last of those that count for the pool's queue.
+    /// The newest waiter that counts for the pool's queue.
     pub(super) fn newest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         let counted = queues.filter(|queue| queue.counted() > 0);
@@ -231,7 +231,7 @@ impl Waiters {
         queues.filter_map(|queue| queue.ids.first().copied()).min()
     }
 
-    /// Whether only the second lane waits, for which some processes are not meant.
+    /// Whether only the second lane waits, which may not use some processes.
     pub(super) fn is_second_lane_only(&self) -> bool {
         let [first, second] = &self.lanes;
         first.firsts.0.is_empty() && !second.firsts.0.is_empty()
@@ -253,13 +253,13 @@ impl Waiters {
         self.open
     }
 
-    /// How many wait that count for the pool's queue: they are not held back, and their tenants have no bound of
-    /// their own for what waits.
+    /// How many waiters count for the pool's queue: they are not held back, and their tenants have no queue bound of
+    /// their own.
     pub(crate) fn counted(&self) -> usize {
         self.counted
     }
 
-    /// Whether nobody waits but those that are held back.
+    /// Whether all waiters are held back.
     pub(super) fn has_no_open(&self) -> bool {
         self.open == 0
     }

@@ -1,8 +1,8 @@
-//! Requests that end without a process: dropped, refused, or out of time; or that wait for another one.
+//! Requests that end without a process (dropped, refused, timed out), or wait for another one.
 //!
-//! PROMISES  A withdrawn request is no longer in any table. What was begun for it goes on, for
-//!           nobody.
-//! CALLED    By the handlers of one pool's events, and by those that look at several pools.
+//! PROMISES  A withdrawn request is no longer in any table. What was begun for it continues without a
+//!           request.
+//! CALLED    By the handlers of events of one pool, and of several pools.
 //! SOURCE    couch_proc_manager 001: the ends of a gen_server:call.
 
 use super::action::{PoolAction, Refusal};
@@ -12,9 +12,7 @@ use super::tables::ProcState;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// Takes a request from where it is and closes it, without an answer.
-    ///
-    /// What was begun for it goes on, for nobody.
+    /// Removes a request and closes it, without an answer.
     pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.ledger.close(id)?;
         match request.place {
@@ -49,7 +47,7 @@ impl Turn<'_> {
         Some(request)
     }
 
-    /// Puts a request back into its place in the queue: it lost its process, and another one can serve it.
+    /// Returns a request to its place in the queue: it lost its process, and another one can serve it.
     pub(super) fn wait_again(&mut self, id: RequestId) {
         self.undo_use(id);
         if let Some(request) = self.ledger.requests.get(&id) {

@@ -1,13 +1,13 @@
-//! Fair share: recent usage of each key, and the penalty that its jobs get for it.
+//! Fair share: the recent usage of each key, and the resulting penalty of its jobs.
 //!
 //! SUMMARY   Running time is charged to a job's key: its replicator database, or the user without
 //!           one. Charges become usage, and usage becomes a penalty of each job of the key that
 //!           runs. Both decay. The smaller the penalty, the sooner a job's turn.
-//! PROMISES  The reference's integers, truncation for truncation. A key costs memory while it has
-//!           jobs or is owed for what it used, no longer.
+//! PROMISES  The reference's integers, truncation for truncation. A key takes memory only while it has
+//!           jobs or remembered usage.
 //! CALLED    By [`super::Scheduler`], which keeps the penalties.
-//! SOURCE    couch_replicator_share and its RFC; what is called penalty here is a priority there,
-//!           of which the lower one runs first. The idea is the fair share scheduler of Kay and
+//! SOURCE    couch_replicator_share and its RFC; the penalty is called priority there, and the
+//!           lower one runs first. The idea is the fair share scheduler of Kay and
 //!           Lauder.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use rustc_hash::FxHashMap;
 
 use super::settings::{Coefficient, Shares};
 
-/// What is kept of a key.
+/// The account of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// How many jobs the key has.
     pub(super) jobs: u64,
-    /// What they used, decayed; in microseconds.
+    /// Their decayed use, in microseconds.
     pub(super) usage: u64,
-    /// What they used since the latest cycle, in microseconds.
+    /// Their use since the latest cycle, in microseconds.
     pub(super) charges: u64,
 }
 
@@ -39,12 +39,12 @@ impl Account {
 pub(super) struct FairShare(pub(super) FxHashMap<Arc<str>, Account>);
 
 impl FairShare {
-    /// One more job of a key.
+    /// Adds a job of a key.
     pub(super) fn job_added(&mut self, key: &Arc<str>) {
         self.0.entry(Arc::clone(key)).or_default().jobs += 1;
     }
 
-    /// One job fewer. Its usage stays on the account, so that adding the job again brings no gain.
+    /// Removes a job. Its usage stays on the account, so adding the job again gains nothing.
     pub(super) fn job_removed(&mut self, key: &str) {
         if let Some(account) = self.0.get_mut(key) {
             account.jobs -= 1;
@@ -62,7 +62,7 @@ impl FairShare {
         }
     }
 
-    /// Decays usage and adds what was charged since the last time. Once a cycle.
+    /// Decays usage and adds the charges since the last call. Called once a cycle.
     pub(super) fn update_usage(&mut self, coefficient: Coefficient) {
         self.0.retain(|_, account| {
             let charges = std::mem::take(&mut account.charges);

@@ -1,7 +1,7 @@
-//! The entrance of the decision core: each event, and what it changes.
+//! The entry point of the decision core: each event, and what it changes.
 //!
 //! SUMMARY   Wakes the jobs whose wait is over, then handles the event.
-//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the
+//! PROMISES  Total: an event about anything unknown or gone changes nothing. Deterministic: the
 //!           same events at the same times give the same actions.
 //! CALLED    By the ReplicationScheduler actor.
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the gen_server's calls, casts and infos.
@@ -16,7 +16,7 @@ use super::settings::{RuleSet, Settings};
 use super::table::{Job, Jobs, Phase, Slot, Then};
 use super::wall_time::WallTime;
 
-/// What was counted since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Jobs that became known.
@@ -25,13 +25,13 @@ pub struct Totals {
     pub removes: u64,
     /// Starts.
     pub starts: u64,
-    /// Stops, but for jobs that were removed.
+    /// Stops, except of removed jobs.
     pub stops: u64,
     /// Crashes of permanent jobs.
     pub crashes: u64,
     /// Transient jobs that failed.
     pub failures: u64,
-    /// Jobs that did their work.
+    /// Completed jobs.
     pub completions: u64,
 }
 
@@ -63,7 +63,7 @@ impl Scheduler {
         }
     }
 
-    /// Handles an event and appends what is to be done to `out`, in order.
+    /// Handles an event, and appends the actions to `out`, in order.
     pub fn handle(&mut self, event: Event, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.wake(now);
         match event {
@@ -101,7 +101,7 @@ impl Scheduler {
     }
 
     /// Returns when [`Event::Tick`] is due next: when the wait of a job ends while there is a
-    /// free slot for it, or a server is to be asked whether it answers.
+    /// free slot for it, or a server is due for a probe.
     pub fn next_wake(&self) -> Option<WallTime> {
         let fills = self.fills_at_once() && !self.shutting_down;
         let has_room = fills && self.jobs.occupied() < self.settings.max_jobs;
@@ -109,17 +109,17 @@ impl Scheduler {
         rested.into_iter().chain(self.next_probe()).min()
     }
 
-    /// Returns what it works by.
+    /// Returns the settings in force.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns what was counted since the start.
+    /// Returns the counts since the start.
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Whether a slot that becomes free is filled at once, and not in the next cycle.
+    /// Whether a free slot is filled at once, not in the next cycle.
     fn fills_at_once(&self) -> bool {
         self.settings.rules == RuleSet::Current
     }
@@ -128,7 +128,7 @@ impl Scheduler {
         self.jobs.get(slot).id.clone()
     }
 
-    /// Finds a job that is known, and not one that is only waited for to be gone.
+    /// Finds a known job, not one that is only ending.
     pub(super) fn find(&self, id: &str) -> Option<Slot> {
         let slot = self.jobs.find(id)?;
         (!self.jobs.get(slot).phase.is_leaving()).then_some(slot)
@@ -177,7 +177,7 @@ impl Scheduler {
             let slot = self.jobs.insert(job, penalty);
             return self.start_if_few(slot, now, out);
         };
-        // Its predecessor is not gone yet. It takes the slot over.
+        // Its predecessor is still ending: takes over the slot.
         self.jobs.change(slot, |row, row_penalty| {
             let run = row.phase.run().expect("what is leaving has an incarnation");
             *row_penalty = penalty;
@@ -209,7 +209,7 @@ impl Scheduler {
         self.remove(id, StopReason::Lost, now, out);
     }
 
-    /// Removes a job; if it runs, a row stays for its incarnation until that is gone.
+    /// Removes a job; if it runs, a row stays until its incarnation has ended.
     fn detach(
         &mut self,
         slot: Slot,
@@ -232,7 +232,7 @@ impl Scheduler {
         self.fair_share.job_removed(&key);
     }
 
-    /// Says what becomes of a job that is stopping.
+    /// Sets what follows when a stopping job has stopped.
     fn then(&mut self, slot: Slot, then: Then) {
         self.jobs.change(slot, |job, _| job.phase.set_then(then));
     }
@@ -280,7 +280,7 @@ impl Scheduler {
                 self.jobs
                     .change(slot, |job, _| job.phase = Phase::Paused(pause));
             }
-            // Who paused it first stays known.
+            // The first to pause it stays on record.
             Phase::Paused(_) | Phase::Stopping { .. } => {}
         }
     }
@@ -313,7 +313,7 @@ impl Scheduler {
         }
     }
 
-    /// Makes a job that does not run wait for as long as it has to, or makes it ready.
+    /// Makes a job that does not run wait if it has to, or makes it ready.
     fn rest(&mut self, slot: Slot, now: WallTime) {
         let settings = &self.settings;
         self.jobs.change(slot, |job, _| {
@@ -342,7 +342,7 @@ impl Scheduler {
         }
     }
 
-    /// An incarnation that was told to stop is gone.
+    /// Handles the end of an incarnation that was told to stop.
     fn stopped(
         &mut self,
         slot: Slot,
@@ -374,7 +374,7 @@ impl Scheduler {
             self.totals.stops += 1;
             out.push(ScheduleAction::Stopped { id });
         }
-        // In the reference, which waits for its end, the cycle starts what this one was stopped for.
+        // The reference waits for its end, and its cycle then starts the job for which this one was stopped.
         if self.fills_at_once() {
             self.fill(now, out);
         } else if foreign {
@@ -384,7 +384,7 @@ impl Scheduler {
         }
     }
 
-    /// An incarnation that should have gone on is gone.
+    /// Handles the unexpected end of an incarnation.
     fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.charge(slot, now);
         let (reason, servers) = match end {
@@ -410,7 +410,7 @@ impl Scheduler {
             if was_healthy || job.failing_since.is_none() {
                 job.failing_since = Some(now);
             }
-            // Equal reasons, as they are as a rule, are kept once.
+            // Reasons are usually equal: kept once.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);
             let shared = Arc::clone(known.unwrap_or(&reason));
@@ -488,7 +488,7 @@ impl Scheduler {
         out.push(ScheduleAction::Start { id, run, eased });
     }
 
-    /// Starts the job whose turn it is, if there is one and there is a slot.
+    /// Starts the next job, if there is one and a slot is free.
     fn start_next(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) -> bool {
         let free = self.jobs.occupied() < self.settings.max_jobs && !self.shutting_down;
         let next = self.jobs.next().filter(|_| free);
@@ -498,7 +498,7 @@ impl Scheduler {
         next.is_some()
     }
 
-    /// Starts jobs while there are slots.
+    /// Starts jobs while slots are free.
     pub(super) fn fill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         while self.start_next(now, out) {}
     }
@@ -510,7 +510,7 @@ impl Scheduler {
         }
     }
 
-    /// Starts a job that was just added, unless there are as many jobs as may run
+    /// Starts a job that was just added, unless `max_jobs` run
     /// (`maybe_start_newly_added_job`).
     fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let max = self.settings.max_jobs;
@@ -520,7 +520,7 @@ impl Scheduler {
         }
     }
 
-    /// A job may run that could not before, or sooner.
+    /// A job may now run, or sooner than before.
     fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
@@ -531,7 +531,7 @@ impl Scheduler {
 }
 
 impl Phase {
-    /// Returns what a job that does not run is to do: go on waiting, or be ready.
+    /// Returns whether a job that does not run has to wait, or is ready.
     fn after_wait(settings: &Settings, job: &Job, now: WallTime) -> Self {
         let until = settings.rested_at(&job.history).max(job.not_before);
         if until <= now {

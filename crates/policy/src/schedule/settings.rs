@@ -1,4 +1,4 @@
-//! The scheduler's settings, and figures derived from them.
+//! The scheduler's settings, and values derived from them.
 //!
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: max_jobs, max_churn, max_history, interval,
 //!           health_threshold, backoff_micros; couch_replicator_share: shares and coefficients.
@@ -20,12 +20,12 @@ use super::wall_time::WallTime;
 #[strum(serialize_all = "snake_case")]
 pub enum RuleSet {
     /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
-    /// churn; shares are fair. But a slot that becomes free is filled at once, also when a back-off
+    /// churn; shares are fair. But a free slot is filled at once, also when a back-off
     /// ends.
     #[default]
     Current,
-    /// As in the first version, of 2017: a cycle trims, or fills, or rotates; the oldest start alone
-    /// says whose turn it is. A slot is filled after a crash while there are fewer jobs than
+    /// As in the first version, of 2017: a cycle trims, or fills, or rotates; only the oldest start
+    /// decides whose turn it is. A slot is filled after a crash while there are fewer jobs than
     /// `max_jobs`, otherwise in the next cycle, because finding a job takes a walk over all jobs.
     #[serde(rename = "2017")]
     #[strum(serialize = "2017")]
@@ -35,14 +35,14 @@ pub enum RuleSet {
 /// How long a job waits after crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first crash in a row; it doubles with each one more.
+    /// After the first crash in a row; each further one doubles it.
     pub base: Duration,
-    /// At most this.
+    /// The longest wait.
     pub ceiling: Duration,
 }
 
 impl Backoff {
-    /// It doubles this often; further crashes change nothing.
+    /// How often the wait doubles; further crashes change nothing.
     pub(crate) const DOUBLINGS_MAX: u32 = 10;
 
     /// Returns the wait after this many crashes in a row: none after none.
@@ -66,29 +66,29 @@ impl Default for Backoff {
     }
 }
 
-/// By what a number is multiplied in each cycle, from 0 to 1.
+/// The factor of a number in each cycle, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficient(f64);
 
 impl Coefficient {
-    /// What usage is multiplied by, unless set.
+    /// The default for usage.
     pub const USAGE: Self = Self(0.5);
-    /// What penalties are multiplied by, unless set.
+    /// The default for penalties.
     pub const PRIORITY: Self = Self(0.98);
 
-    /// Makes a coefficient, clipped to 0 .. 1. What is no number is 0.
+    /// Creates a coefficient, clipped to 0 .. 1. NaN becomes 0.
     pub fn new(factor: f64) -> Self {
         Self(if factor > 0.0 { factor.min(1.0) } else { 0.0 })
     }
 
-    /// Multiplies, and cuts what is not whole.
+    /// Multiplies, and drops the fraction.
     pub fn of(self, number: u64) -> u64 {
         // As in the reference: in floating point, rounded towards zero.
         (number as f64 * self.0) as u64
     }
 }
 
-/// How the slots are divided between replicator databases, and users without one.
+/// How slots are divided between replicator databases, and users without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares(BTreeMap<Arc<str>, u16>);
 
@@ -106,17 +106,16 @@ impl Shares {
         self.0.insert(key.into(), share as u16);
     }
 
-    /// Returns the share of a key.
     pub fn get(&self, key: &str) -> u16 {
         self.0.get(key).copied().unwrap_or(Self::DEFAULT)
     }
 }
 
-/// A job that crashed sooner than this after its start is not started again before as much time has
-/// passed, even if its crash does not count: nothing is tried in a tight loop.
+/// The least time between two starts of a crashing job, even if its crashes do not count: prevents a tight
+/// loop.
 pub(crate) const RESTART_MIN: Duration = Duration::from_secs(1);
 
-/// What the scheduler works by.
+/// The settings of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which version of the reference decides who runs.
@@ -128,9 +127,9 @@ pub struct Settings {
     /// At most this many events are kept of each job; 0 counts as 1. A smaller number takes effect
     /// with the next event of each job.
     pub max_history: usize,
-    /// The time from one cycle to the next; what a job is charged for at most in one.
+    /// The time between cycles, which is the most that a job is charged for in one.
     pub interval: Duration,
-    /// A job that ran for longer is in good health, whatever happens then.
+    /// A job that ran for longer counts as healthy, however it ends.
     pub health_threshold: Duration,
     /// How long jobs wait after crashes.
     pub backoff: Backoff,

@@ -1,14 +1,13 @@
-//! Reads the changes feed of the source, over as many requests as it takes.
+//! Reads the changes feed of the source, in as many requests as needed.
 //!
 //! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
-//!           continuous one never does. With a [`Subscription`], normal feeds are read again and again,
+//!           continuous one never does. With a [`Subscription`], normal feeds are read repeatedly,
 //!           when there is something to read.
 //! PROMISES  After a failure it resumes after the last change it read: none is lost, none read
-//!           twice. It never holds more than the piece at hand and an incomplete row.
-//! SOURCE    `couch_replicator_changes_reader`: which failures count, for how long they do.
-//! DIFFERS   There, a connection that closes in the middle is opened again at once and without end.
-//!           Here there is a wait in between, and a feed that closes before its first byte counts
-//!           as a failure.
+//!           twice. It holds at most the current chunk and an incomplete row.
+//! SOURCE    `couch_replicator_changes_reader`: which failures count, and for how long.
+//! DIFFERS   There, a connection that breaks off is reopened at once, without limit. Here there is a
+//!           wait in between, and a feed that closes before its first byte counts as a failure.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -34,10 +33,10 @@ use crate::seq::Seq;
 
 /// Each failure without progress doubles the wait.
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
-/// The longest wait after a connection that closed in the middle.
+/// The longest wait after a connection that broke off.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What to do where a source fails because it does not know selectors; express-pouchdb 4.2 even ends.
+/// What to do if a source fails because it does not know selectors; express-pouchdb 4.2 even exits.
 const SELECTORS: &str = " (if the source does not know selectors, match them here: --filter-at settee, in a document \"filter_at\": \"settee\")";
 
 /// An entry of the queue.
@@ -86,26 +85,25 @@ pub struct ChangesReader {
     pub query: FeedQuery,
     /// Where to begin.
     pub since: Seq,
-    /// How many failures there may be in all.
+    /// How many failures are allowed in all.
     pub retries: u32,
     /// Documents with longer ids, in bytes, are skipped.
     pub id_max: Option<usize>,
-    /// Where that is counted.
     pub run_counters: Rc<RunCounters>,
     /// Where skipped documents are reported.
     pub refused: RefusalListener,
-    /// What tells a continuous replication when to read, if it has no feed of its own.
+    /// Tells a continuous replication without a feed of its own when to read.
     pub subscription: Option<Subscription>,
     pub log: Logger,
 }
 
-/// Why a request for the feed brought no more.
+/// Why a request for the feed ended early.
 enum Interrupted {
-    /// The job's end.
+    /// Ends the job.
     Fatal(Crash),
     /// Counts against the retries.
     Failure(Answered),
-    /// The connection closed in the middle.
+    /// The connection broke off.
     Closed(String),
 }
 
@@ -113,7 +111,7 @@ enum Interrupted {
 enum FeedEnd {
     /// A normal feed is complete.
     Complete,
-    /// A continuous feed was ended by the source, as it does after a while.
+    /// The source ended a continuous feed, as it does after a while.
     Pause,
     /// The manager is gone.
     Unwanted,
@@ -139,7 +137,7 @@ impl ChangesReader {
     /// Reads until the feed ends, or the manager is gone.
     ///
     /// # Errors
-    /// [`Crash::ChangesReqFailed`] when failures are more than the retries allow;
+    /// [`Crash::ChangesReqFailed`] after more failures than `retries`;
     /// [`Crash::MaxBackoff`].
     pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
         let mut left = self.retries;
@@ -167,7 +165,7 @@ impl ChangesReader {
                     }
                 },
                 Ok(FeedEnd::Unwanted) => return Ok(()),
-                // The usual end of an idle feed. One that ends at once, again and again, is slowed down.
+                // The usual end of an idle feed; a wait slows down one that always ends at once.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,
                 Err(Interrupted::Fatal(crash)) => return Err(crash),
@@ -193,7 +191,7 @@ impl ChangesReader {
         }
     }
 
-    /// Waits, if the source's server tells when there is something to read, and takes the feed that is to be read then.
+    /// With a subscription, waits until there is something to read, and takes the feed to read then.
     async fn turn(&mut self) -> Result<(), Crash> {
         let Some(subscription) = &mut self.subscription else {
             return Ok(());
@@ -208,7 +206,7 @@ impl ChangesReader {
         Ok(())
     }
 
-    /// Returns why there is no feed: what is missing may be the filter, or the database.
+    /// Returns why there is no feed: the filter or the database may be missing.
     async fn failed(&self, mut answered: Answered) -> Crash {
         if self.query.selects() {
             answered.body += SELECTORS;
@@ -223,7 +221,7 @@ impl ChangesReader {
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
         let request = self.query.request(&self.since);
         let mut reply = self.source.stream(request).await?;
-        // They keep the buffer that they were read into, which an idle feed can do without.
+        // Headers keep the buffer they were read into, which would only cost an idle feed memory.
         reply.headers = HeaderMap::new();
         match reply.status {
             StatusCode::OK => self.read_body(reply.asked, reply.body, queue).await,
@@ -339,7 +337,7 @@ impl ChangesReader {
     }
 }
 
-/// Other ids name something else of a database, `_security` for example, which a source must not be able to write.
+/// Other ids name other parts of a database, such as `_security`, which a source must not be able to write.
 fn is_of_a_document(id: &str) -> bool {
     match id.strip_prefix("_design/") {
         Some(name) => !name.is_empty(),

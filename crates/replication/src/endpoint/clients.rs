@@ -1,4 +1,4 @@
-//! The pools of connections: one for each way of connecting, on each thread.
+//! Pools of connections: one for each way of connecting, on each thread.
 //!
 //! SUMMARY   All endpoints of a thread that connect in the same way share a [`reqwest::Client`], and so its idle
 //!           connections: directly, through one proxy, or to one other target ([`super::connect_to`]).
@@ -30,23 +30,23 @@ const IDLE_PER_SERVER_MAX: usize = 256;
 /// The most ways of connecting whose idle connections a thread keeps.
 const POOLS_MAX: usize = 1_000;
 
-/// How long a connection is idle before the system asks whether its other end is still there.
+/// How long a connection is idle before the system probes its other end.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// One way of connecting.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
-    /// Whatever the host of a URL, connect here. Its name and port keep connections apart.
+    /// Connect here, whatever the URL says. Its name and port keep connections apart.
     pub(super) target_override: Option<Override>,
-    /// The ports that rules of the configuration are about.
+    /// The ports that configured rules name.
     pub(super) ports: Ports,
 }
 
-/// A connection to elsewhere than a URL says.
+/// A target that replaces the one of a URL.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Override {
-    /// The port of the URL, which is not in the one that is connected to.
+    /// The port of the URL, which may differ from the target's.
     pub(super) port: u16,
     pub(super) target: Target,
 }
@@ -57,7 +57,7 @@ pub(super) struct Clients {
     pub(super) guard: Guard,
     pub(super) connect_to: ConnectTo,
     connections: Arc<Connections>,
-    /// Certificates are to be verified by the system's authorities, and the system has none.
+    /// Whether certificates must be verified by the system's authorities, and the system has none.
     pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
@@ -113,7 +113,7 @@ impl Clients {
             config,
             read: Instant::now(),
         };
-        // Reports a certificate that cannot be used at once.
+        // Reports an unusable certificate at once.
         let mut built = clients.build(&Route::default());
         let by_system = clients.config.verify_ssl_certificates && clients.trusted.is_none();
         if by_system && built.is_err() {
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    /// Returns when its files are to be read again, if it is made from any.
+    /// Returns when its files must be read again, if there are any.
     pub(super) fn files_due(&self) -> Option<Instant> {
         let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
@@ -176,7 +176,7 @@ impl Clients {
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error means that one was set elsewhere, which is as good.
+        // An error means that one is already set.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
@@ -185,7 +185,7 @@ fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
     let plain = spec.url();
     let url = match (url::Url::parse(&plain), spec.auth()) {
         (Ok(mut url), Some(auth)) => {
-            // Encoded as a URL wants it; CouchDB's URLs hold them as they are.
+            // Percent-encoded for the URL; CouchDB's URLs have them literally.
             let _ = url.set_username(&super::encode(&auth.user));
             let _ = url.set_password(Some(&super::encode(&auth.password)));
             url.to_string()

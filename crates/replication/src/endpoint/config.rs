@@ -1,4 +1,4 @@
-//! Settings: of the service, and of one job.
+//! HTTP settings of the service, and of one job.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::spec::Options;
 
-/// What an endpoint is to a job.
+/// The role of an endpoint in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Where it reads.
+    /// It is read from.
     Source,
-    /// Where it writes.
+    /// It is written to.
     Target,
 }
 
@@ -22,9 +22,9 @@ pub struct HttpSettings {
     pub(crate) connection_timeout: Duration,
     /// How often a request is retried.
     pub(crate) retries: u32,
-    /// What the endpoint is to the job.
+    /// The endpoint's role.
     pub(crate) side: Side,
-    /// Requests under way at a time; at least 1.
+    /// Concurrent requests; at least 1.
     pub(crate) http_connections: u32,
     /// No request is retried after half of it: a job that fails must not look healthy.
     pub(crate) health_threshold: Duration,
@@ -42,7 +42,7 @@ impl HttpSettings {
         }
     }
 
-    /// Returns the settings of a source: two connections at least, for its changes feed keeps one.
+    /// Returns the settings of a source: at least two connections, as its changes feed keeps one.
     ///
     /// SOURCE couch_replicator_scheduler_job, init_state.
     pub fn of_source(options: &Options, health_threshold: Duration) -> Self {
@@ -58,13 +58,13 @@ impl HttpSettings {
 /// How the service speaks HTTP: the part of `[replicator]` that concerns all jobs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// How long a whole request may take, but for the changes feed; `None` for as long as it likes.
+    /// How long a whole request may take, except for the changes feed; `None`: no limit.
     pub request_timeout: Option<Duration>,
-    /// Whether servers must show a certificate that is trusted.
+    /// Whether servers must show a trusted certificate.
     pub verify_ssl_certificates: bool,
     /// Certificates that are trusted, in PEM; the system's if `None`.
     pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// How often certificates are read anew, for endpoints that are made afterwards.
+    /// How often certificates are read again, for endpoints created afterwards.
     pub cacert_reload_interval: Duration,
     /// The client's certificate, in PEM.
     pub cert_file: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub struct HttpConfig {
     pub password: Option<String>,
     /// How long an idle connection is kept.
     pub connection_close_interval: Duration,
-    /// Where to connect instead of to what a URL says: `pattern:port:target:target_port[,..]`. Not with a
+    /// Other targets for hosts and ports of URLs: `pattern:port:target:target_port[,..]`. Not with a
     /// proxy.
     pub connect_to: Option<String>,
     /// Hosts and networks that may be connected to, with commas between: see
@@ -82,9 +82,9 @@ pub struct HttpConfig {
     pub endpoints_allowed: String,
     /// Those of them that may not.
     pub endpoints_denied: String,
-    /// Origins that redirects may lead to, beside the one that was asked, with commas between.
+    /// Origins to which redirects may lead, beside the requested one, with commas between.
     pub redirects_to: String,
-    /// Whether endpoints with credentials ask for a session before they send them with each request.
+    /// Whether endpoints with credentials ask for a session instead of sending them with each request.
     pub sessions: bool,
     /// When a session without a `Max-Age` is renewed.
     pub session_refresh_interval: Duration,
@@ -101,7 +101,7 @@ impl fmt::Debug for HttpConfig {
     }
 }
 
-/// Why a configuration cannot be used: the author's fault, but for files that go and come.
+/// Why a configuration is unusable: its author's fault, unless a file is temporarily missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` of the replicator: {problem}")]
 pub struct HttpConfigError {

@@ -1,7 +1,7 @@
-//! Connecting elsewhere than a URL says.
+//! Redirects connections to other hosts and ports (`connect_to`).
 //!
-//! SUMMARY   `pattern:port:target:target_port[,..]`: a request to a host and port that match goes to the
-//!           target; the first that matches counts. Its URL, `Host` and the name asked for in TLS stay.
+//! SUMMARY   `pattern:port:target:target_port[,..]`: a request whose host and port match goes to the
+//!           target; the first match counts. Its URL, `Host` and TLS server name stay.
 //! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
 //!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
 
@@ -11,13 +11,13 @@ use super::rules::matches_name;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectTo {
     rules: Vec<Rule>,
-    /// Entries that are left out.
+    /// Invalid entries, which are ignored.
     pub(super) malformed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// A name, or what a name ends in, with a point in front.
+    /// A name, or the end of one, with a leading dot.
     pattern: String,
     port: u16,
     target: Target,
@@ -26,7 +26,7 @@ struct Rule {
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Target {
-    /// A name or an address; one of IPv6 without its brackets.
+    /// A name or an address; IPv6 without brackets.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -44,7 +44,7 @@ impl ConnectTo {
         read
     }
 
-    /// Returns where a connection to a host and port goes instead.
+    /// Returns the target that replaces a host and port.
     pub(super) fn target(&self, host: &str, port: u16) -> Option<&Target> {
         let found = self.rules.iter().find(|rule| rule.matches(host, port));
         found.map(|rule| &rule.target)

@@ -1,11 +1,10 @@
-//! Which addresses are connected to: the rules of the configuration, and the resolver that holds to them.
+//! Enforces which addresses may be connected to.
 //!
 //! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that leaves out
-//!           addresses that must not be connected to, so that a name which changes its address meanwhile does not
-//!           get around it.
+//!           forbidden addresses, so that a name cannot evade the rules by changing its address in between.
 //! SOURCE    The decision is [`EndpointRules`]'s.
-//! LIMITS    What a proxy connects to is the proxy's to say: of a name behind an HTTP proxy only the name is judged. A
-//!           SOCKS proxy is given addresses that were judged here.
+//! LIMITS    An HTTP proxy resolves names itself, so only the name is judged. A SOCKS proxy gets addresses that were
+//!           judged here.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -27,7 +26,7 @@ pub(super) struct Guard {
     listening: Listening,
 }
 
-/// The ports that a way of connecting leads to, as far as a rule names them: a resolver is asked for names alone.
+/// The ports of a connection that a rule names: a resolver is asked for a name without a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ports {
     /// Of the URL.
@@ -66,7 +65,7 @@ impl Guard {
     }
 
     /// Judges what is known before a connection is opened, and returns the ports that the resolver needs to judge the
-    /// rest. `is_looked_up_here`: the addresses of the URL's host are asked for by this program.
+    /// rest. `is_looked_up_here`: this program resolves the URL's host.
     pub(super) fn ports(
         &self,
         url: &Url,
@@ -78,7 +77,7 @@ impl Guard {
         match host(url) {
             Some(Host::Domain(name)) => {
                 self.rules.check_name(&name, port, is_looked_up_here)?;
-                // A name whose address everybody knows (RFC 6761), the proxy too.
+                // Always the loopback address (RFC 6761), for the proxy too.
                 let plain = name.strip_suffix('.').unwrap_or(&name);
                 if !is_looked_up_here && (plain == "localhost" || plain.ends_with(".localhost")) {
                     self.check(Some(&name), Ipv4Addr::LOCALHOST.into(), Some(port))?;
@@ -121,15 +120,15 @@ impl Guard {
     }
 }
 
-/// Returns the host of a URL as the system takes it: in a URL of a SOCKS proxy an IPv4 address is a name at first.
+/// Returns the host of a URL as the system reads it: in the URL of a SOCKS proxy an IPv4 address is parsed as a name.
 fn host(url: &Url) -> Option<Host> {
     Host::parse(url.host_str()?).ok()
 }
 
-/// Where SOCKS proxies listen unless their URL says something else.
+/// The default port of SOCKS proxies.
 const SOCKS_PORT: u16 = 1080;
 
-/// Whether an address is one of this machine's: only these can be bound. What cannot be found out is taken for one.
+/// Whether an address is one of this machine's: only these can be bound. `true` if unknown.
 fn is_of_this_machine(address: IpAddr) -> bool {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
@@ -137,16 +136,16 @@ fn is_of_this_machine(address: IpAddr) -> bool {
     }
 }
 
-/// Asks the system for addresses, and leaves out those that must not be connected to.
+/// Resolves names through the system, without forbidden addresses.
 pub(super) struct Guarded {
     pub(super) guard: Guard,
     pub(super) ports: Ports,
-    /// Whose addresses are given, whatever is asked for.
+    /// Resolved instead of every name.
     pub(super) instead: Option<Target>,
 }
 
 impl Guarded {
-    /// Returns the ports that are connected to at a name.
+    /// Returns the ports that connections to a name use.
     fn ports_at(&self, name: &str) -> Vec<Option<u16>> {
         match (&self.instead, &self.ports.proxy) {
             (Some(target), _) => vec![Some(target.port)],
@@ -164,7 +163,7 @@ impl Resolve for Guarded {
         let name = name.as_str().to_owned();
         let ports = self.ports_at(&name);
         let guard = self.guard.clone();
-        // The port of the address that was asked for takes the place of 0.
+        // The caller replaces port 0 by its own.
         let (host, port) = match &self.instead {
             Some(target) => (target.host.clone(), target.port),
             None => (name.clone(), 0),

@@ -150,7 +150,7 @@ impl Http {
     /// Makes an endpoint. Nothing is sent yet.
     ///
     /// # Errors
-    /// The URL or the proxy cannot be used, or a header has bytes that no header has.
+    /// The URL or the proxy cannot be used, or a header has bytes that are not allowed in one.
     pub fn endpoint(
         &self,
         spec: &EndpointSpec,
@@ -346,7 +346,7 @@ pub(super) fn headers(spec: &EndpointSpec) -> HeaderMap {
     headers
 }
 
-/// Returns a header's value that no debug output shows; `None` if it has bytes that no header has.
+/// Returns a header's value that no debug output shows; `None` if it has bytes that are not allowed in a header.
 pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

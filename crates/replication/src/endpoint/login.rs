@@ -1,4 +1,4 @@
-//! Asking a server for a session, before a request that needs one.
+//! Asks a server for a session, before a request that needs one.
 //!
 //! SOURCE    couch_replicator_auth_session.
 
@@ -17,9 +17,9 @@ use super::session::{Before, Credentials, LoggedIn};
 use super::{Cause, Endpoint};
 
 impl Endpoint {
-    /// Returns what a request is to carry; asks for a session first, if it is time.
+    /// Returns the credentials of a request; asks for a session first, if that is due.
     pub(super) async fn credentials(&self) -> Result<Credentials, TryFailed> {
-        // Requests that come while another one logs in wait for its session.
+        // While one request logs in, others wait for its session.
         let mut session = self.0.session.lock().await;
         loop {
             let now = Instant::now().into_std();
@@ -31,7 +31,7 @@ impl Endpoint {
             let _place = self.0.http.place(Some(Lane::Login)).await;
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
-                // An unknown host is the better reason.
+                // An unknown host explains more.
                 TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
                 TryFailed::Retry(cause) | TryFailed::Final(cause) => {
                     TryFailed::Retry(Cause::NoSession(cause.into()))
@@ -61,7 +61,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes the request for a session.
+    /// Builds the request for a session.
     fn login(&self, with_basic: bool) -> Sending {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         if let Some(auth) = &self.0.auth {
@@ -78,7 +78,7 @@ impl Endpoint {
         self.of_session(Method::POST, headers, body)
     }
 
-    /// Makes a request about the session.
+    /// Builds a request about the session.
     pub(super) fn of_session(
         &self,
         method: Method,

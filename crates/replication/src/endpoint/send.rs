@@ -333,7 +333,7 @@ impl Endpoint {
             }
             Credentials::Nothing => {}
             Credentials::Cookie(cookie, _) => {
-                let problem = "the session cookie has bytes that no header has";
+                let problem = "the session cookie has bytes that are not allowed in a header";
                 let invalid = || TryFailed::Final(Cause::Session(problem.into()));
                 let value = sensitive(cookie).ok_or_else(invalid)?;
                 // The user's own cookies stay.

@@ -12,13 +12,13 @@ use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
 use super::cookie::SessionCookie;
 
-/// Of a session's age, how much may pass before it is renewed, in tenths.
+/// A session is renewed after this part of its life, in tenths.
 const RENEWED_AFTER: u32 = 9;
 
 /// The session of an endpoint.
 pub(super) struct Session {
     state: State,
-    /// The server wants Basic credentials even where it is asked for a session.
+    /// Whether the server wants Basic credentials even on the request for a session.
     with_basic: bool,
     /// When a session without a `Max-Age` is renewed.
     refresh_interval: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Session {
 }
 
 enum State {
-    /// The server was not asked yet.
+    /// The server has not been asked yet.
     Unknown,
     /// The server has no sessions, or there are no credentials.
     Plain,
@@ -36,7 +36,7 @@ enum State {
 
 struct OpenSession {
     cookie: String,
-    /// Counts cookies.
+    /// The number of the session.
     epoch: u64,
     since: Instant,
     renew_at: Instant,
@@ -56,25 +56,25 @@ pub(super) enum Credentials {
 /// What to do before a request.
 #[derive(PartialEq, Eq)]
 pub(super) enum Before {
-    /// To send it with these.
+    /// Send it with these.
     Send(Credentials),
-    /// To ask for a session, with Basic credentials or without, and to come again.
+    /// Ask for a session, with Basic credentials or without, then ask here again.
     LogIn { with_basic: bool },
 }
 
-/// What an answer to the request for a session means.
+/// The outcome of a request for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedIn {
-    /// Retry: it is now known what credentials a request carries, or how to ask.
+    /// Retry: it is now known which credentials a request carries, or how to ask.
     Known,
-    /// No session, and no use in asking again.
+    /// No session, and a retry is useless.
     Refused(&'static str),
     /// No session this time.
     Failed(String),
 }
 
 impl Session {
-    /// `wanted` is false without credentials, or where sessions are off.
+    /// `wanted` is false without credentials, or if sessions are off.
     pub(super) fn new(
         wanted: bool,
         refresh_interval: Duration,
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// Takes the answer to the request for a session.
+    /// Handles the answer to the request for a session.
     pub(super) fn logged_in(
         &mut self,
         status: StatusCode,
@@ -150,7 +150,7 @@ impl Session {
         });
     }
 
-    /// The session of this number is over: the next request begins another.
+    /// Ends the session of this number: the next request begins another.
     pub(super) fn expire(&mut self, lost: u64, now: Instant) {
         if let State::Open(open) = &mut self.state
             && open.epoch == lost
@@ -167,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Takes the answer to a request, which carried `sent`. Returns whether to send the request again.
+    /// Handles the answer to a request that carried `sent`. Returns whether to send the request again.
     pub(super) fn answered(
         &mut self,
         sent: &Credentials,
@@ -197,7 +197,7 @@ impl Session {
             open.renew_at = now;
             return true;
         }
-        // A new session would fare no better: the credentials do not reach that far.
+        // A new session would not help: the credentials lack this right.
         open.renew_at = open.renew_at.min(now + self.min_update_interval);
         false
     }

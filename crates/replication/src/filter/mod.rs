@@ -1,10 +1,10 @@
 //! Which documents a replication takes: the filter of a parsed replication.
 //!
 //! SUMMARY   [`Filter`] is what the options say, [`FilterAt`] who runs it; [`fetch_code`] reads the code of a
-//!           filter function, which is part of a replication's id. [`FilterHere`] is a filter that the source
-//!           does not run: the query servers of a [`FilterPool`] do.
+//!           filter function, which is part of a replication's id. [`FilterHere`] is a filter that runs on
+//!           the query servers of a [`FilterPool`] instead of the source.
 //!
-//! SOURCE    couch_replicator_filters; couch_changes, for what a filter is asked.
+//! SOURCE    couch_replicator_filters; couch_changes, for the arguments of a filter.
 
 mod code;
 mod here;
@@ -51,8 +51,8 @@ pub enum FilterAt {
     /// The source, as in CouchDB: documents that do not pass are never read.
     #[default]
     Source,
-    /// Settee: all changes are read, and documents that the target misses are asked about in the pool. For
-    /// sources that have no such filter, or run it too slowly.
+    /// Settee: all changes are read, and the pool filters the documents that the target lacks. For sources
+    /// without such a filter, or with a slow one.
     Settee,
 }
 

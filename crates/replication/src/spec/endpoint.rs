@@ -1,4 +1,4 @@
-//! One side of a replication, from its member of a body.
+//! Parses one side of a replication from its member of a request body.
 //!
 //! SOURCE    couch_replicator_parse: parse_rep_db.
 //! DIFFERS   Headers and proxies are checked here, not when the job starts.
@@ -92,7 +92,7 @@ fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, Str
         if HeaderValue::from_str(value).is_err() {
             // Not shown: it may be a secret.
             return Err(wrong(format!(
-                "the value of `{name}` has bytes that no header has"
+                "the value of `{name}` has bytes that are not allowed in a header"
             )));
         }
         headers.push((name.clone(), value.to_owned()));

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_parse, convert_options, check_options.
 //! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but their pluses stay pluses: in
-//!           CouchDB a document whose id has one is never found. `null` is as good as nothing for
+//!           CouchDB a document whose id has one is never found. `null` counts as missing for
 //!           `filter` and `since_seq`.
 
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ const BATCH: RangeInclusive<u32> = 1..=100_000;
 const CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
 /// How often a request may be tried again.
 const RETRIES: RangeInclusive<u32> = 0..=1_000;
-/// How long times may be, in milliseconds: 30 days at most.
+/// The range of times, in milliseconds: 30 days at most.
 const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 
 /// An option that was lowered because a server limits the rate of requests.
@@ -37,7 +37,7 @@ pub struct Lowered {
     pub to: u32,
 }
 
-/// The members of a document that say what is replicated, and between what.
+/// The members of a document that say what is replicated, from where to where.
 const ASKED: [&str; 16] = [
     "source",
     "target",
@@ -70,7 +70,7 @@ pub const TUNING: [&str; 9] = [
     "feed",
 ];
 
-/// Returns every member of a document that means something.
+/// Returns every known member of a document.
 pub fn members() -> impl Iterator<Item = &'static str> {
     ASKED.into_iter().chain(TUNING)
 }
@@ -87,7 +87,7 @@ impl Options {
         with_its_defaults == *other
     }
 
-    /// Returns in a text what [`Self::same_as`] compares.
+    /// Returns what [`Self::same_as`] compares, as text.
     pub(super) fn digested(&self) -> String {
         let Self {
             continuous,
@@ -164,8 +164,8 @@ impl Tuning {
         })
     }
 
-    /// Lowers what makes many requests, after a run that a server's rate limit ended. Says what was
-    /// lowered.
+    /// Lowers the options that cause many requests, after a server's rate limit has ended a run. Returns
+    /// the lowered ones.
     ///
     /// SOURCE couch_replicator_scheduler, maybe_optimize_job_for_rate_limiting.
     pub fn lower_for_rate_limit(&mut self) -> Vec<Lowered> {

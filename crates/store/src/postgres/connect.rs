@@ -1,7 +1,7 @@
 //! Connections to the database: how they are made, and what their errors mean.
 //!
 //! PROMISES  No error has the password. A connection is made within [`CONNECT_MAX`], and a statement ends within
-//!           [`REQUEST_MAX`], also when the network has swallowed the answer.
+//!           [`REQUEST_MAX`], even if the network loses the answer.
 
 use std::error::Error;
 use std::io;
@@ -21,7 +21,7 @@ use crate::error::{OpenProblem, TOO_MANY_FILES};
 use crate::observer::StoreObserver;
 use settee_config::store_url::{SslMode, StoreUrl};
 
-/// How long a connection may take to be made.
+/// How long connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a statement, or the transaction of a batch of writes, may take.
@@ -30,7 +30,7 @@ pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// The oldest version, as PostgreSQL counts them.
 const VERSION_MIN: u32 = 130_000;
 
-/// What makes connections to one database.
+/// Opens connections to one database.
 pub(crate) struct Connector {
     config: Config,
     tls: Tls,
@@ -83,7 +83,7 @@ impl Connector {
         })
     }
 
-    /// Makes a connection, which lives on this runtime.
+    /// Opens a connection, which lives on this runtime.
     pub async fn connect(&self) -> Result<Client, OpenProblem> {
         let made = timeout(CONNECT_MAX, self.try_connect()).await;
         made.unwrap_or_else(|_| Err(no_answer(CONNECT_MAX)))
@@ -109,8 +109,8 @@ impl Connector {
     }
 }
 
-/// Sets the bounds of a connection, and sees whether the server can be used. Statements about leases look at all jobs: the
-/// planner would have them compiled, which takes longer than they do.
+/// Sets the bounds of a connection, and checks the server. Turns off JIT compilation, which would take longer than the
+/// statements about leases, which scan all jobs.
 async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     let bound = REQUEST_MAX.as_millis();
     let set = format!(
@@ -160,7 +160,7 @@ pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     }
 }
 
-/// Nothing came back in time.
+/// The error of a request without an answer in time.
 pub(crate) fn no_answer(within: Duration) -> OpenProblem {
     OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
 }
@@ -175,7 +175,7 @@ pub(super) fn is_lost(client: &Client, error: &tokio_postgres::Error) -> bool {
     client.is_closed() || error.is_closed() || error.code().is_some_and(|c| ended.contains(c))
 }
 
-/// An error, and what it was caused by.
+/// An error and its causes.
 fn causes(error: &tokio_postgres::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     successors(Some(error as &(dyn Error + 'static)), |error| {
         (*error).source()
@@ -191,7 +191,7 @@ fn lacks_room(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Returns what the server said, or why nothing came from it.
+/// Returns the server's message, or why there is none.
 fn text(error: &tokio_postgres::Error) -> String {
     if let Some(told) = error.as_db_error() {
         return format!("{}: {}", told.severity(), told.message());

@@ -1,9 +1,9 @@
 //! Reads the writes of others, and notifies the watcher in the order of the updates.
 //!
-//! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
-//!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.
-//! PROMISES  The watcher learns of each update, and never of an earlier one of a document after a later one. What was
-//!           missed while there was no connection is read afterwards.
+//! SUMMARY   A connection listens; on each notification, and every [`POLL`], the updates after the last known one are
+//!           read. Writers of this service notify the watcher themselves, unless others wrote in between.
+//! PROMISES  The watcher learns of each update, and of a document's updates in order. Updates missed without a
+//!           connection are read afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::error::StoreError;
 use crate::observer::DatabaseRequest;
 use policy::counted::Class;
 
-/// How often updates are polled for without a notification.
+/// Poll interval without notifications.
 const POLL: Duration = Duration::from_secs(10);
 
 /// Documents that are read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
-/// The server's name and the timeline of its log: a standby that takes over begins another one, and may not have the
-/// last updates.
+/// The server's name and the timeline of its log: a standby that takes over begins a new one, and may lack the last
+/// updates.
 pub(super) const MARK: &str =
     "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
@@ -102,7 +102,7 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
         let rows = read(shared, client, since).await?;
         let updates = Updates::of(shared, &rows);
         let updates = updates.map_err(|error| shared.failed(problem(&error)))?;
-        // A deletion that was removed before it was read; a failover that may have lost updates.
+        // A deletion was purged before it was read, or a failover may have lost updates.
         if updates.purged > since || updates.last < since || updates.mark != *shared.mark() {
             begin_anew(shared).await?;
             continue;
@@ -120,7 +120,7 @@ struct Updates {
     last: u64,
     purged: u64,
     mark: String,
-    /// Sequence number, id, and the class of a document that is there.
+    /// Sequence number, id, and the class unless deleted.
     documents: Vec<(u64, String, Option<Class>)>,
 }
 
@@ -168,7 +168,7 @@ impl Updates {
     }
 }
 
-/// Keeps what was acknowledged of jobs, and tells the watcher all documents anew.
+/// Keeps acknowledged states of jobs, and gives the watcher all documents again.
 async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
     keep_again(shared, None).await?;
     loop {
@@ -194,18 +194,18 @@ async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
     }
 }
 
-/// All documents that are there.
+/// All existing documents.
 pub(super) struct Stock {
     /// The number of the last update.
     pub seq: u64,
-    /// Whose numbers they are.
+    /// Identifies the numbering.
     pub mark: String,
     /// Their ids and classes.
     pub documents: Vec<(String, Class)>,
 }
 
-/// Reads the number of the last update, and then all documents that are there with their classes: of some, later
-/// updates may be in it already.
+/// Reads the number of the last update, and then all existing documents with their classes, which may already
+/// include later updates.
 pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
     let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
     let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");

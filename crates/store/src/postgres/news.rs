@@ -4,10 +4,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::fleet::Topic;
 
-/// Writers notify of documents on the channel `settee_docs`; on this one daemons notify each other of the rest.
+/// The channel on which daemons notify each other; writers of documents use `settee_docs`.
 const FLEET: &str = "settee_fleet";
 
-/// What waits for notifications.
+/// Those waiting for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Notified when another service has written documents.
@@ -18,19 +18,19 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Passes a notification to what waits for it.
+    /// Passes on a notification to those waiting for it.
     pub fn hear(&self, channel: &str, payload: &str) {
         match (channel, payload) {
             (FLEET, "claims") => bump(&self.claims),
             (FLEET, "orders") => bump(&self.orders),
             (FLEET, "overrides") => bump(&self.overrides),
-            // A later program may have more topics.
+            // A later version may have more topics.
             (FLEET, _) => {}
             _ => self.documents.notify_one(),
         }
     }
 
-    /// Something may have been missed.
+    /// Notifies all, as notifications may have been missed.
     pub fn bump_all(&self) {
         for topic in [&self.claims, &self.orders, &self.overrides] {
             bump(topic);

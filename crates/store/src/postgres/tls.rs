@@ -1,9 +1,9 @@
 //! TLS to the database, as `sslmode` says.
 //!
-//! PROMISES  `verify-full` speaks to the server that the URL names and to no other. `prefer` and `require` keep eavesdroppers
-//!           out, but not an impostor of the server.
+//! PROMISES  `verify-full` talks only to the server that the URL names. `prefer` and `require` keep out eavesdroppers,
+//!           but not an impostor of the server.
 //! SOURCE    libpq: SSL support.
-//! DIFFERS   Without `sslrootcert` the system's certificates count. A password is never bound to the channel.
+//! DIFFERS   Without `sslrootcert` the system's certificates count. There is no channel binding.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use settee_config::store_url::{SslMode, StoreUrl};
 
-/// Makes connections to a server encrypted.
+/// Encrypts connections to a server.
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
@@ -33,7 +33,7 @@ impl Tls {
     /// Reads the certificates that a URL asks for. Blocks.
     ///
     /// # Errors
-    /// Which certificates cannot be read.
+    /// The certificates cannot be read.
     pub fn of(url: &StoreUrl) -> Result<Self, String> {
         let provider = Arc::new(default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match url.ssl_mode() {
@@ -80,7 +80,7 @@ fn roots(url: &StoreUrl) -> Result<RootCertStore, String> {
     }
 }
 
-/// Takes every certificate whose key the server has.
+/// Accepts every certificate whose key the server has.
 #[derive(Debug)]
 struct Anybody;
 
@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
     }
 }
 
-/// Makes one connection encrypted.
+/// Encrypts one connection.
 pub(super) struct TlsTo(TlsConnector, Option<ServerName<'static>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for TlsTo {

@@ -1,4 +1,4 @@
-//! Documents in the tables: reading, writing, the order of updates.
+//! Documents in the tables: reads, writes, the order of updates.
 
 use std::ops::Bound;
 
@@ -57,7 +57,7 @@ impl Snapshot {
         Ok(documents)
     }
 
-    /// Counts the documents that were updated after `since`: a walk over them.
+    /// Counts the documents updated after `since`, by a walk over them.
     pub(super) fn pending(&self, since: u64) -> Result<u64, redb::Error> {
         let updates = self
             .updates
@@ -68,7 +68,7 @@ impl Snapshot {
     pub(crate) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
-        // All of these are counters: this is asked often.
+        // Only counters, as this is called often.
         let all = self.documents.len()?;
         let deleted = self.deaths.len()?;
         Ok(Info {

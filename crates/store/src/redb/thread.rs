@@ -4,7 +4,7 @@
 //!           one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
 //!           is undone, all its callers are notified, and the next request opens the file again. A snapshot is
-//!           read between other requests; while it is held, the file keeps what it has of that moment.
+//!           read between other requests; while it is held, the file keeps its data.
 //! LIMITS    A snapshot is held for at most [`HELD_IDLE_MAX`] after it was last read.
 
 use std::io;
@@ -35,9 +35,9 @@ const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 /// A request to the thread, and where its result goes.
 pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
-    /// Notified when what was written is on the disk.
+    /// Answered when the write is on disk.
     Write(Box<Write>, Reply<()>),
-    /// Return free space of the file to the system, if there is much. Answers the bytes returned.
+    /// Return free space of the file to the system, if there is much. Answers how many bytes.
     Compact(Reply<u64>),
     /// Hold a snapshot. Answers its number, the uuid and the last sequence number.
     Hold(Reply<(u64, String, u64)>),
@@ -61,13 +61,13 @@ pub(super) struct Keeper {
     pub(super) update_seq: watch::Sender<Option<u64>>,
     pub(super) database: Option<Database>,
     pub(super) held: Vec<Held>,
-    /// How many snapshots were held.
+    /// How many snapshots have been taken.
     pub(super) held_count: u64,
     pub(super) refusals: Refusals,
     pub(super) log: Logger,
 }
 
-/// The tables as they were when a snapshot was asked for.
+/// A snapshot of the tables.
 pub(super) struct Held {
     number: u64,
     tables: Snapshot,
@@ -119,8 +119,8 @@ impl Keeper {
         }
     }
 
-    /// Does what was asked. redb panics at some pages that were damaged while the file was open: the next request opens
-    /// it again, which finds what is damaged.
+    /// Carries out a request. redb panics at some pages damaged while the file was open: the next request reopens it,
+    /// which finds the damage.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -133,12 +133,12 @@ impl Keeper {
         })
     }
 
-    /// Says that a problem is one of this store.
+    /// Returns a problem as an error of this store.
     fn failed(&self, problem: impl Into<OpenProblem>) -> StoreError {
         self.place.cannot_open(problem.into()).into()
     }
 
-    /// Opens the file unless it is open.
+    /// Returns the database; opens the file if needed.
     fn database(&mut self) -> Result<&Database, StoreError> {
         let database = match self.database.take() {
             Some(database) => database,
@@ -210,7 +210,7 @@ impl Keeper {
         rows.map_err(|error| self.failed(error))
     }
 
-    /// Gives up snapshots that nobody reads: the file would grow with them.
+    /// Drops snapshots that are not read: the file would grow with them.
     pub(super) fn drop_idle(&mut self, now: Instant) {
         let held = &mut self.held;
         held.retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);

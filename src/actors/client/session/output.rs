@@ -1,6 +1,6 @@
 //! The output of a connection.
 //!
-//! PROMISES  Replies are written together where they come together. A client that does not read its
+//! PROMISES  Replies that come together are written together. A client that does not read its
 //!           output is disconnected.
 
 use std::io;
@@ -15,8 +15,8 @@ use super::super::account::FREE_BYTES;
 use super::{Phase, Session};
 use crate::messages::client_error::ErrorReply;
 
-/// How long a connection that is closed over a line that was too long may go on sending it, so
-/// that the client sees the error and not a broken pipe.
+/// How long a connection closed because of a too long line may go on sending it, so that the client
+/// sees the error and not a broken pipe.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Session {
@@ -57,7 +57,7 @@ impl Session {
         self.push(id, b",\"error\":", (&json, others));
     }
 
-    /// Queues bytes for writing as they are. Where there is no room for them the connection is cut.
+    /// Queues bytes for writing unchanged. Without room for them, cuts the connection.
     pub(in crate::actors::client) fn push_raw(&self, bytes: &[u8]) {
         self.last_activity.set(Instant::now());
         if self.phase.get() == Phase::Over {
@@ -69,7 +69,7 @@ impl Session {
         self.unsent.borrow_mut().extend_from_slice(bytes);
     }
 
-    /// Writes what is queued, as far as the client takes it; the rest as soon as it does.
+    /// Writes what is queued, as far as the socket has room; the rest as soon as it does.
     pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
         if !self.sending.get() && !self.write_now() {
             self.sending.set(true);
@@ -90,7 +90,7 @@ impl Session {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    // The system says only when there is much room that there is some.
+                    // The system reports room only once there is much.
                     self.write_as(|bytes| {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         Ok(rustix::net::send(&self.stream, bytes, flags)?)
@@ -104,7 +104,7 @@ impl Session {
         self.sending.set(false);
     }
 
-    /// Returns by when the client has to have taken some of what waits for it.
+    /// Returns the deadline by which the client must have read some of its output.
     fn take_by(&self) -> Option<Instant> {
         self.pace
             .waiting(self.unsent.borrow().len(), Instant::now())
@@ -141,7 +141,7 @@ impl Session {
         true
     }
 
-    /// The client takes nothing more: drops what it would be sent.
+    /// The client reads nothing more: drops its output.
     fn give_up(&self) {
         self.unsent.borrow_mut().clear();
         self.set_phase(Phase::Over);
@@ -157,7 +157,7 @@ impl Session {
         self.give_up();
     }
 
-    /// Returns whether the client has taken everything that it was sent.
+    /// Returns whether everything has been written.
     pub(in crate::actors::client) fn is_written(&self) -> bool {
         self.unsent.borrow().is_empty()
     }
@@ -177,7 +177,7 @@ impl Session {
             {}
             io::Result::Ok(())
         };
-        // In time or not, well or not: the connection ends.
+        // Whatever the outcome, the connection ends.
         let _ = actix_rt::time::timeout(LINGER, closing).await;
         self.end();
     }

@@ -1,7 +1,7 @@
 //! The plan of `settee jobs apply`: the difference between a file and the service's documents.
 //!
-//! PROMISES  Documents that are not marked as made from the file are never changed or removed. Of a change only the
-//!           names of members are shown.
+//! PROMISES  Documents without the file's mark are never changed or removed. Of a change only the names of members are
+//!           shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The member that says from which file a document was made.
+/// The member with the mark of the file that describes a document.
 pub(super) const MARK: &str = "managed_by";
 
-/// What becomes of a document.
+/// The change of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DocumentChange {
@@ -50,15 +50,15 @@ pub(super) type Documents = BTreeMap<String, Map<String, Value>>;
 pub(super) struct Plan {
     /// In the order of ids.
     pub(super) changes: Vec<DocumentChange>,
-    /// Documents to be written, for each change but those that keep one.
+    /// The documents to write, one for each change except `Keep`.
     pub(super) writes: Vec<Value>,
     pub(super) unchanged: usize,
-    /// Documents of the file that are there and were not made from it.
+    /// Documents of the file that exist without its mark.
     pub(super) foreign: Vec<String>,
 }
 
 impl Plan {
-    /// Compares `wanted`, without their marks, with what is there.
+    /// Compares `wanted`, without their marks, with the existing documents.
     pub(super) fn new(wanted: Documents, there: &Documents, mark: &str, prune: bool) -> Self {
         let mut plan = Self::default();
         for (id, document) in there {
@@ -123,7 +123,7 @@ fn head(id: &str, rev: Option<&Value>) -> Map<String, Value> {
     head
 }
 
-/// Returns the names of members that differ; what the service itself writes is no difference.
+/// Returns the names of members that differ, except those that the service writes.
 fn differing(there: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<String> {
     let is_own = |name: &&String| !name.starts_with('_') && *name != "owner";
     let mut names: Vec<&String> = wanted.keys().collect();

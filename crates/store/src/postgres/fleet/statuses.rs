@@ -1,8 +1,7 @@
-//! The status of jobs, as their daemons write it and the others read it, and orders between daemons.
+//! Statuses of jobs, which their daemons write and the others read, and orders between daemons.
 //!
-//! PROMISES  The numbers of an epoch become visible in their order, so that a reader that has read one has read those
-//!           before it.
-//! LIMITS    That a transient job is gone is kept for 10 minutes.
+//! PROMISES  The numbers of an epoch become visible in order: a reader that has one has all before it.
+//! LIMITS    The end of a transient job is kept for 10 minutes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use crate::fleet::{JobStatus, Order, ReadStatus, StatusOf};
 use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::Epoch;
 
-/// The row of `status_numbers` puts the writes of an epoch in a row; a job's row is locked so that nobody else becomes its
-/// owner before the status is there. One that released it may take back its status until there is another owner.
+/// The row of `status_numbers` serializes the writes of an epoch; a job's row is locked so that it gets no other owner
+/// before the status is written. A daemon that released a job may still update its status until another owns it.
 pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET number = number + $2 WHERE epoch = $1 \
      RETURNING number - $2 AS before), \
      asked AS (SELECT * FROM unnest($3::text[], $4::boolean[], $5::text[]) \
@@ -32,14 +31,14 @@ pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET n
      ON CONFLICT (key, transient) DO UPDATE SET epoch = excluded.epoch, number = excluded.number, \
      body = excluded.body, at = excluded.at";
 
-/// The oldest come first, and those of one epoch in the order of their numbers, whatever the clock did.
+/// Oldest first; those of one epoch in the order of their numbers, whatever the clock did.
 pub(super) const READ: &str = "SELECT s.key, s.transient <> 0, s.epoch, s.number, s.body, \
      (extract(epoch FROM clock_timestamp() - s.at) * 1000)::bigint FROM settee.job_status s \
      LEFT JOIN unnest($2::bigint[], $3::bigint[]) AS k (epoch, number) ON k.epoch = s.epoch \
      WHERE s.epoch <> ALL ($1) AND s.number > coalesce(k.number, 0) \
      ORDER BY max(s.at) OVER (PARTITION BY s.epoch ORDER BY s.number), s.number LIMIT $4";
 
-/// Returns the parameters of [`WRITE`]: of each job the last status, in the order in which all lock them.
+/// Returns the parameters of [`WRITE`]: each job's last status, in the order in which all daemons lock jobs.
 pub(super) fn written(epoch: Epoch, statuses: Vec<JobStatus>) -> Vec<Param> {
     let statuses = statuses.into_iter();
     let last: BTreeMap<StatusOf, _> = statuses.map(|status| (status.of, status.body)).collect();
@@ -65,7 +64,7 @@ pub(super) fn status(row: &Row) -> Result<ReadStatus, tokio_postgres::Error> {
     })
 }
 
-/// For each order, as often as there are daemons that have the job.
+/// Leaves each order for every daemon that has the job, and returns a row for each.
 pub(super) const LEAVE: &str = "WITH asked AS (SELECT * FROM unnest($1::text[], $2::boolean[], $3::text[]) \
      WITH ORDINALITY AS a (key, is_transient, body, place)), \
      found AS (SELECT a.*, i.epoch FROM asked a JOIN settee.instances i ON lease_until > clock_timestamp() \
@@ -91,7 +90,7 @@ pub(super) fn left(orders: &[Order]) -> Vec<Param> {
     vec![keys, transient, Param::Texts(bodies.collect())]
 }
 
-/// Returns for each of so many orders whether somebody has it.
+/// Returns for each order whether a daemon has its job.
 pub(super) fn found(orders: usize, rows: &[Row]) -> Result<Vec<bool>, tokio_postgres::Error> {
     let mut found = vec![false; orders];
     for row in rows {
