@@ -173,8 +173,9 @@ impl Handler<SetThresholdTs> for ProcManager {
     fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) -> u32 {
         let count = self.core.proc_count();
         self.event(Event::SetThresholdTs, ctx);
-        let pools = self.pools.ids().into_iter();
-        pools.for_each(|pool| self.try_again(pool, ctx));
+        for pool in self.pools.ids() {
+            self.try_again(pool, ctx);
+        }
         count
     }
 }

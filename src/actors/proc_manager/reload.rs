@@ -113,9 +113,11 @@ impl ProcManager {
         self.events(events, ctx);
         // What was wrong may have been corrected.
         if before.is_some() {
-            let pools = names.iter().filter_map(|name| self.pools.find(name));
-            let pools: Vec<PoolId> = pools.collect();
-            pools.into_iter().for_each(|pool| self.try_again(pool, ctx));
+            for name in &names {
+                if let Some(pool) = self.pools.find(name) {
+                    self.try_again(pool, ctx);
+                }
+            }
         }
         if following.names.len() > 0 {
             self.following = Some(following);
