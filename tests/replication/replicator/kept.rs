@@ -304,7 +304,8 @@ async fn without_a_usable_usual_place_everything_but_replications_works() {
     config.server.http = Some("127.0.0.1:0".parse().unwrap());
     config.server.open = true;
     let log = slog::Logger::root(slog::Discard, slog::o!());
-    let app = Daemon::builder().start(config, log).await.unwrap();
+    let builder = Daemon::builder().program(SETTEE);
+    let app = builder.start(config, log).await.unwrap();
     let address = app.http().unwrap();
     let asked = actix_rt::task::spawn_blocking(move || {
         let get = |path| Connection::open(address).request("GET", path, &[], "");
