@@ -178,7 +178,7 @@ impl KnownPool {
         };
         section.language = Some(self.language.to_string());
         section.max.get_or_insert(manager.limits.hard_limit);
-        // It is waited for twice.
+        // The manager has twice what is configured: TERM after half of it, KILL at its end.
         section.stop_grace.get_or_insert(manager.stop_grace / 2);
         let held = &self.core.settings;
         section = manager.cells.in_force(section);
