@@ -5,8 +5,8 @@
 
 use std::io;
 
+use blocking::Turns;
 use bytes::Bytes;
-use tokio::sync::Semaphore;
 
 /// Input up to this length is worked on where it is. Bytes.
 const SHORT_BYTES_MAX: usize = 256 << 10;
@@ -14,7 +14,7 @@ const SHORT_BYTES_MAX: usize = 256 << 10;
 /// How much long input is worked on at a time; more waits for its turn.
 const THREADS_MAX: usize = 2;
 
-static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
+static TURNS: Turns = Turns::new(THREADS_MAX);
 
 /// Returns whether work on that many bytes is done aside.
 pub(crate) const fn is_long(bytes: usize) -> bool {
@@ -33,9 +33,7 @@ where
     if !is_long(bytes.len()) {
         return Ok(work(&bytes));
     }
-    // Nobody closes it.
-    let _turn = THREADS.acquire().await;
-    blocking::run("aside", move || work(&bytes)).await
+    TURNS.turn().await.run("aside", move || work(&bytes)).await
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
+use blocking::Turns;
 use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use super::HttpContext;
 use super::access::Order;
@@ -16,17 +16,28 @@ use super::body::no_thread;
 use super::params::Params;
 use super::request::segments;
 use crate::actors::drained;
-use crate::actors::proc_manager::GetStatus;
+use crate::actors::proc_manager::{GetStatus, PoolsSnapshot};
 use crate::audit::Done;
 use crate::health::findings::Kind;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
-use blocking;
 
-/// How many requests for all numbers are answered at a time; the others wait. Each has a thread.
+/// How many requests for all pools or numbers are answered at a time; the others wait. Each has a thread.
 const READINGS_MAX: usize = 2;
 
-static READINGS: Semaphore = Semaphore::const_new(READINGS_MAX);
+static READINGS: Turns = Turns::new(READINGS_MAX);
+
+/// Describes one pool, or all, on a thread for what blocks.
+pub(super) async fn pools<T: Send + 'static>(
+    shared: &HttpContext,
+    pool: Option<String>,
+    describe: impl FnOnce(&PoolsSnapshot) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let turn = READINGS.turn().await;
+    let snapshot = shared.manager.call(GetStatus { pool }).await?;
+    let described = turn.run("status", move || describe(&snapshot)).await;
+    described.map_err(no_thread)
+}
 
 /// `GET /`. The uuid is that of the store, so that it stays over restarts.
 pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
@@ -160,12 +171,10 @@ async fn read<T: Send + 'static>(
     shared: &HttpContext,
     form: fn(&Snapshot) -> T,
 ) -> Result<T, Refusal> {
-    let reading = READINGS.acquire().await;
+    let turn = READINGS.turn().await;
     let snapshot = shared.manager.call(GetStatus { pool: None }).await;
     let metrics = shared.metrics.clone();
-    let read = blocking::run("metrics", move || {
-        // Held to the end of the work, also when the client has gone.
-        let _reading = reading;
+    let read = turn.run("metrics", move || {
         let status = snapshot.map(|snapshot| snapshot.summary());
         form(&metrics.snapshot(&status.unwrap_or_default()))
     });

@@ -15,9 +15,10 @@ use super::HttpContext;
 use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
+use super::info::pools;
 use super::params::Params;
 use super::request::IsJson;
-use crate::actors::proc_manager::GetStatus;
+use crate::actors::proc_manager::PoolsSnapshot;
 use crate::audit::Done;
 use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
@@ -49,25 +50,17 @@ pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>, order: Order) -
 
 /// `GET /_status`.
 pub(super) async fn status(shared: Data<HttpContext>) -> Answer {
-    let status = shared
-        .manager
-        .call(GetStatus { pool: None })
-        .await?
-        .status();
-    Ok(answer::ok(&status))
+    let text = pools(&shared, None, |pools| answer::line(&pools.status())).await?;
+    Ok(answer::raw(StatusCode::OK, text))
 }
 
 /// `GET /_pools`.
 pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
-    let status = shared
-        .manager
-        .call(GetStatus { pool: None })
-        .await?
-        .status();
-    let rows: Vec<Value> = status.pools.iter().map(without_procs).collect();
-    Ok(answer::ok(
-        &json!({"total_rows": rows.len(), "pools": rows}),
-    ))
+    let text = pools(&shared, None, |pools| {
+        let rows: Vec<Value> = pools.status().pools.iter().map(without_procs).collect();
+        answer::line(&json!({"total_rows": rows.len(), "pools": rows}))
+    });
+    Ok(answer::raw(StatusCode::OK, text.await?))
 }
 
 /// `GET /_pools/NAME`.
@@ -214,12 +207,7 @@ fn without_procs(pool: &PoolStatus) -> Value {
 async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
     let pool = Some(name.clone());
-    let mut pools = shared
-        .manager
-        .call(GetStatus { pool })
-        .await?
-        .status()
-        .pools;
+    let mut pools = pools(shared, pool, PoolsSnapshot::status).await?.pools;
     // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     if pools.is_empty() {

@@ -1,14 +1,14 @@
 //! Work that waits for files, or computes for long, on a thread of its own.
 //!
-//! SUMMARY   [`run`] starts a thread for one piece of work and returns its result.
+//! SUMMARY   [`run`] starts a thread for one piece of work and returns its result; [`Turns`] bound how many run at a time.
 //! PROMISES  Where no thread can be started the caller gets an error, never a panic.
 //! DIFFERS   `tokio::task::spawn_blocking` panics where the system refuses its first thread.
-//! LIMITS    A thread for each call: callers bound how many they have at a time.
+//! LIMITS    A thread for each call of [`run`]: callers bound how many they have at a time.
 
 use std::io;
 use std::thread;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 /// Runs `work` on a thread named `name`. The thread starts at once; a caller that is dropped leaves the
 /// work to end by itself.
@@ -44,6 +44,44 @@ where
     }
 }
 
+/// How many pieces of work of a kind have a thread at a time; more wait for their turn.
+#[derive(Debug)]
+pub struct Turns(Semaphore);
+
+/// A turn to run something on a thread.
+#[derive(Debug)]
+pub struct Turn(Option<SemaphorePermit<'static>>);
+
+impl Turns {
+    /// Allows that many at a time.
+    pub const fn new(at_a_time: usize) -> Self {
+        Self(Semaphore::const_new(at_a_time))
+    }
+
+    /// Waits for a turn.
+    pub async fn turn(&'static self) -> Turn {
+        // Nobody closes it.
+        Turn(self.0.acquire().await.ok())
+    }
+}
+
+impl Turn {
+    /// As [`run`]. The turn ends with the work, even if the caller was dropped before.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run<T, W>(self, name: &str, work: W) -> impl Future<Output = io::Result<T>> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        run(name, move || {
+            let _turn = self;
+            work()
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +100,16 @@ mod tests {
         let refused = run_on(impossible, || ()).await.unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("no room for another thread"), "{text}");
+    }
+
+    #[actix_rt::test]
+    async fn a_turn_lasts_as_long_as_the_work_of_a_caller_that_was_dropped() {
+        static TURNS: Turns = Turns::new(1);
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        drop(TURNS.turn().await.run("work", move || ended.recv()));
+        assert_eq!(TURNS.0.available_permits(), 0);
+        drop(end);
+        TURNS.turn().await;
     }
 
     #[actix_rt::test]

@@ -9,9 +9,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blocking::Turns;
 use rustc_hash::FxHashMap;
 use strum::IntoStaticStr;
-use tokio::sync::Semaphore;
 
 use super::memory::of_leaders;
 use super::milliseconds;
@@ -22,7 +22,7 @@ use crate::query_server::status::{ProcPage, ProcRow};
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
 
 /// Whose turn it is to read what processes take.
-static READINGS: Semaphore = Semaphore::const_new(1);
+static READINGS: Turns = Turns::new(1);
 
 /// What a process does, in the order in which they are listed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
@@ -50,9 +50,7 @@ pub(crate) struct Listed {
 /// # Errors
 /// There is no thread for it, which may pass.
 pub(crate) async fn page(procs: Vec<KnownProc>) -> io::Result<ProcPage> {
-    let turn = READINGS.acquire().await;
-    let page = blocking::run("usage", move || {
-        let _turn = turn;
+    let page = READINGS.turn().await.run("usage", move || {
         let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
         let total_rows = listed.len();
         keep_first(&mut listed);

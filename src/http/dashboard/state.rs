@@ -24,7 +24,7 @@ use super::super::access::{User, Visitor};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::compress::Text;
 use super::super::functions_api::costs;
-use crate::actors::proc_manager::GetStatus;
+use super::super::info::pools;
 use crate::actors::replicator_api::Whose;
 use crate::messages::function_costs::{CostsQuery, Period, SortBy};
 use crate::replicator::DocState;
@@ -118,12 +118,13 @@ pub(crate) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
 
 async fn make(shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
     let begun = Instant::now();
+    let status = pools(shared, None, |pools| json!(pools.status()).to_string()).await?;
     let members = members(shared, user).await?.to_string();
     let took = begun.elapsed();
     let fresh_for = took.saturating_mul(REST).clamp(FRESH_FOR, FRESH_MAX);
     Ok(Made {
         until: Instant::now() + fresh_for,
-        members: members[1..members.len() - 1].to_owned(),
+        members: format!("{},\"status\":{status}", &members[1..members.len() - 1]),
         texts: Mutex::default(),
     })
 }
@@ -135,11 +136,6 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
         limit: FUNCTIONS_MAX,
     };
     let functions = costs(query, shared, user).await?;
-    let status = shared
-        .manager
-        .call(GetStatus { pool: None })
-        .await?
-        .status();
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
     let replications = &shared.replications;
@@ -147,7 +143,6 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
     let mut state = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "health": replications.fleet_health(shared.metrics.health().told()).await,
-        "status": status,
         "functions": functions,
         "tasks": tasks,
         "jobs": jobs(shared).await?,
