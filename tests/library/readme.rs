@@ -83,7 +83,7 @@ fn the_limits_and_the_sandbox_that_the_readme_calls_defaults_are_those_of_the_co
     let defaults = read("config/default.toml");
     for (told, key) in [
         (
-            "[`standard`](docs/cells.md), the default",
+            "[`standard`](docs/cells.md), the default,",
             "sandbox = \"standard\"",
         ),
         ("by default [5,000 ms]", "os_process_timeout = 5000"),
