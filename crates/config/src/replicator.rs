@@ -49,7 +49,7 @@ section! {
         /// Scheduling: `current` (fair shares; free slots are filled at once) or `2017` (as the first
         /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled once per interval).
         rules: RuleSet = "current", RULES;
-        /// Writes the states `triggered` and `error` into documents, too.
+        /// Also writes the states `triggered` and `error` into documents.
         update_docs: bool = false, Kind::Boolean;
         /// Longest random delay of a replication's start, so that thousands do not start at once.
         startup_jitter: Duration = 5000, ms(0, HOUR);

@@ -317,8 +317,8 @@ section! {
         /// Refuses orders (503 `audit_unavailable`) [while records cannot be written](logging.md#who-did-what) to
         /// `[log] audit`. The first order after the file fails is carried out; its record is lost, and counted.
         audit_required: bool = false, Kind::Boolean, at_start();
-        /// The file that keeps [what databases have cost](http.md#what-databases-cost) over restarts, one per service.
-        /// Empty: counted since the start.
+        /// The file that keeps [what databases have cost](http.md#what-databases-cost) across restarts, one per
+        /// service. Empty: costs count from the start.
         costs: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }
