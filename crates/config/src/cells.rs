@@ -51,7 +51,7 @@ section! {
         /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
         /// `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The system user, by name or number, that commands run as; one other than the service's own needs a service
+        /// The system user, by name or number, that commands run as; another than the service's own needs a service
         /// that runs as root. All cells share the kernel's limits on it: prefer `user_range`, which applies if this is
         /// empty.
         user: Option<String> = "", value::USER, only_in_files(CELL), of_machine();

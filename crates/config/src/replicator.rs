@@ -107,7 +107,7 @@ section! {
         cert_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// The PEM file of its key, not encrypted.
         key_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
-        /// Must be empty: keys with a password are not supported.
+        /// Must be empty: keys with a password are refused.
         password: String = "", value::SECRET, of_machine();
         /// How often certificate files are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;

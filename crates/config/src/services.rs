@@ -24,7 +24,7 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct ServiceConfig {
-        /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port; port 0 is any free one.
+        /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port.
         listen: Option<ServiceAddress>, value::SERVICE_ADDRESS;
         /// The pool that lends its processes; required, unless `language` is set.
         pool: Option<String>, value::NAME;

@@ -187,10 +187,10 @@ section! {
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
         /// 0660, its directory, which must not hold the store, 0750 (or 0755 if it has that already). Empty: none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`; port 0 is any
-        /// free one. Not encrypted: for other machines use `[ssl] tcp` or a tunnel.
+        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`. Not
+        /// encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
-        /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket; port 0 is any free one.
+        /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
         /// Further host names of this HTTP server, without ports, as a list or with commas. Requests with a `Host`
         /// other than these, an IP address, `localhost` or the machine's name are refused, against DNS rebinding.
@@ -208,7 +208,7 @@ section! {
         /// Maximum client connections, on the Unix socket and TCP together; more wait to be accepted. HTTP has as many
         /// of its own, and takes a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
-        /// Connections that may wait to be accepted, per address and socket; `net.core.somaxconn` may allow fewer.
+        /// Maximum connections in the system's queue of each address and socket; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
         /// The period over which a client must send 1 KiB a second of a body or line, and within which it must read
         /// some of an answer; otherwise its connection is closed.
@@ -237,10 +237,9 @@ section! {
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
         /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
-        /// The port it listens on; 0 is any free one.
+        /// The port it listens on.
         port: u16 = 6984, count(0, 65_535), at_start();
-        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984"; port 0 is any free one. Not
-        /// in CouchDB.
+        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984". Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The PEM file of the certificate, followed by its issuers' certificates.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
@@ -296,8 +295,8 @@ section! {
         /// Minimum severity: `trace` (development builds only), `debug`, `info`, `warning`, `error`, `critical`, `off`.
         /// CouchDB's names mean the nearest of these.
         level: LogLevel = "info", LEVEL;
-        /// Format of records: `terminal` for people, `json` one object a line; `auto` is `terminal` if standard error
-        /// is a terminal, else `json`.
+        /// Format of records: `terminal` for people, `json` one object a line; `auto` decides by whether standard error
+        /// is a terminal.
         format: LogFormat = "auto", FORMAT, at_start();
         /// The file that records are appended to, [reopened on HUP](logging.md#rotation). Empty: standard error.
         /// Without effect in an `.ini`, where it is CouchDB's log.
