@@ -39,7 +39,7 @@ const ALIGNED_MAX: usize = 60;
 #[command(after_long_help = "\
 Exit codes:
   0   the configuration is valid; with --against-running, a reload would take it
-  1   with --against-running: a reload would be refused, because a change takes a restart
+  1   with --against-running: a reload would be refused, because a change needs a restart
   64  the command line is wrong
   69  with --against-running: no service answers
   74  writing standard output failed
@@ -58,7 +58,7 @@ pub struct Args {
     /// Try the cell of each pool, and print its layers on this machine.
     #[arg(long)]
     sandbox: bool,
-    /// Show what a reload of the running service would change, what takes a restart, and what HTTP overrides, without
+    /// Show what a reload of the running service would change, what needs a restart, and what HTTP overrides, without
     /// changing anything. The service reads the files and options of its start.
     #[arg(long, conflicts_with_all = ["files", "sandbox"])]
     against_running: bool,

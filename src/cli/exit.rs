@@ -19,7 +19,7 @@ use child::watches;
 pub enum Exit {
     /// It did what it was asked to.
     Ok = 0,
-    /// It found what it was asked to look for: something that does not conform, or takes a restart.
+    /// It found what it was asked to look for: something that does not conform, or needs a restart.
     Failed = 1,
     /// Something that it looked at does not do what it is for.
     Critical = 2,

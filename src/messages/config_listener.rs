@@ -16,7 +16,7 @@ use store::StoreError;
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
-/// Reads the configuration again and tells what a [`Reload`] would change, what takes a restart, and which values HTTP
+/// Reads the configuration again and tells what a [`Reload`] would change, what needs a restart, and which values HTTP
 /// overrides. Changes nothing.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]

@@ -130,7 +130,7 @@ metrics! {
     counter("couchdb.query_server.process_error_exits", "couchdb_query_server_process_error_exits_total");
     /// Prompts without an answer, or answered with an error
     counter("couchdb.query_server.process_errors", "couchdb_query_server_process_errors_total");
-    /// Prompts sent to processes, including Settee's own
+    /// Prompts sent to processes
     counter("couchdb.query_server.process_prompts", "couchdb_query_server_process_prompts_total");
     /// Processes running or being started
     gauge("couchdb.query_server.process_count", "couchdb_query_server_process_count");
@@ -142,11 +142,11 @@ metrics! {
     counter("couchdb.query_server.calls.map", "couchdb_query_server_calls_map_total");
     /// Answered reduce and rereduce prompts
     counter("couchdb.query_server.calls.reduce", "couchdb_query_server_calls_reduce_total");
-    /// Answered reset prompts, including Settee's own
+    /// Answered reset prompts
     counter("couchdb.query_server.calls.reset", "couchdb_query_server_calls_reset_total");
     /// Answered add_fun prompts
     counter("couchdb.query_server.calls.add_fun", "couchdb_query_server_calls_add_fun_total");
-    /// Answered prompts that teach a design document, including Settee's own
+    /// Answered prompts that teach a design document
     counter("couchdb.query_server.calls.ddoc_new", "couchdb_query_server_calls_ddoc_new_total");
     /// Answered prompts of validate_doc_update functions
     counter("couchdb.query_server.calls.ddoc_vdu", "couchdb_query_server_calls_ddoc_vdu_total");
@@ -162,7 +162,7 @@ metrics! {
     counter("couchdb.query_server.time.map", "couchdb_query_server_time_map_total").unit("µs");
     /// Time of answered reduce and rereduce prompts
     counter("couchdb.query_server.time.reduce", "couchdb_query_server_time_reduce_total").unit("µs");
-    /// Time of answered reset prompts, including Settee's own
+    /// Time of answered reset prompts
     counter("couchdb.query_server.time.reset", "couchdb_query_server_time_reset_total").unit("µs");
     /// Time of answered add_fun prompts
     counter("couchdb.query_server.time.add_fun", "couchdb_query_server_time_add_fun_total").unit("µs");
@@ -324,11 +324,11 @@ metrics! {
     gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels(&["pool"]);
     /// Requests waiting for a process, or for room to start one
     gauge("settee.pool_waiters", "settee_pool_waiters").labels(&["pool"]);
-    /// 1 while no process is started because a start failed, else 0
+    /// 1 while no process is started because a start failed
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
-    /// 1 while processes are started with stress on, else 0
+    /// 1 while processes are started with stress on
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// How long the oldest of those requests has waited, without those held back by their tenant's bounds
+    /// How long the oldest of those requests has waited, except those held back by their tenant's bounds
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
     /// 1 for a layer that the pool's cells have, 0 for one that is missing; 0 for all if sandbox is off
     gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
@@ -407,9 +407,9 @@ metrics! {
 
     /// Maximum processes of a service's pool now
     gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
-    /// How long a service's pool will start no process, because a start failed; else 0
+    /// How long a service's pool will start no process, because a start failed
     gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
-    /// How long processes of a service will be started with stress on; else 0
+    /// How long processes of a service will be started with stress on
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 

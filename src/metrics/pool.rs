@@ -118,10 +118,10 @@ metrics! {
         /// System calls that cells refused, by name, the first of each name per process; beyond 64 names other
         counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
             => refused_calls: RefusedCalls;
-        /// Processes told to forget their tenant, so that they serve others without a start
+        /// Processes asked to forget their tenant
         counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
             => forgets: Counter;
-        /// Isolates of tenants: made, evicted (for others); the calls of a pool less those made are hits
+        /// Isolates of tenants: made, evicted (for others); calls less those made are hits
         counter("settee.pool_isolates", "settee_pool_isolates_total").labels(&["pool", "event"])
             => isolates: CountersBy<IsolateEvent>;
         /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its

@@ -35,7 +35,7 @@ metrics! {
     /// What the client libraries of Prometheus have of a process.
     pub(super) const ROWS;
 
-    /// Processor time of the service, in user and system mode, without its children
+    /// Processor time of the service, without its children
     counter("settee.process_cpu_time", "process_cpu_seconds_total").unit("s");
     /// Resident memory of the service, without its children
     gauge("settee.process_resident_memory", "process_resident_memory_bytes").unit("bytes");
@@ -47,7 +47,7 @@ metrics! {
     gauge("settee.process_max_fds", "process_max_fds");
     /// Threads of the service
     gauge("settee.process_threads", "process_threads");
-    /// When the service started, in seconds since 1970 in UTC
+    /// When the service started, in seconds since 1970
     gauge("settee.start_time", "process_start_time_seconds").unit("s");
 }
 

@@ -106,14 +106,14 @@ metrics! {
         /// Paused replication jobs
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
-        /// Documents of the replicator database that failed for good and have no job; in a fleet those of all daemons
+        /// Replicator documents that failed for good and have no job, in a fleet of all daemons
         gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
         /// Source changes left to replicate, as each job last knew
         gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
         /// Failing replication jobs, without paused ones
         gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
-        /// How long the longest-failing job has failed without a success; 0: none fails
+        /// How long the longest-failing job has failed; 0: none fails
         gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
     }
     beside {

@@ -16,8 +16,8 @@ metrics! {
     /// The numbers of the store; those of its database stay 0 where it is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
-        /// Time of requests to the store's database, including failed ones: read, write (a transaction of all waiting
-        /// writes, or messages between daemons), or lease (renew it, claim or release documents)
+        /// Time of requests to the store's database, also failed ones: read, write (also messages between daemons),
+        /// lease (also claims and releases of documents)
         histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
             => requests: RequestTimes;
         /// Open connections to the store's database
@@ -26,8 +26,7 @@ metrics! {
         /// Connections made to the store's database: four, and one for each lost connection
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
-        /// Writes of documents and job state that the store refused: a full disk, permissions, a limit, damage. Not
-        /// those while a database does not answer
+        /// Writes of documents and job state that the store refused, not those that a database did not answer
         counter("settee.store_writes_refused", "settee_store_writes_refused_total")
             => pub refused: Counter;
     }

@@ -23,7 +23,8 @@ const HEAD: &str = "\
 #
 # A plain number is in the unit in parentheses. Durations may also be written \"250ms\", \"5s\",
 # \"2min\", \"1h\"; sizes \"64KiB\", \"64MiB\", \"1GiB\" (or the decimal \"64kB\", \"64MB\", \"1GB\").
-# (now) can be changed while the service runs; (start) takes a restart.
+# Port 0 is any free one.
+# (now) can be changed while the service runs; (start) needs a restart.
 ";
 
 /// Returns the built-in configuration as a TOML file, with what each key means.
@@ -118,7 +119,7 @@ pub fn key_table(section: &Section) -> String {
             text if text.is_empty() => text,
             text => format!(" {text}"),
         };
-        let restart = if key.runtime { "" } else { " Takes a restart." };
+        let restart = if key.runtime { "" } else { " Needs a restart." };
         let (name, sentence) = (key.name, key.sentence());
         let _ = writeln!(table, "| `{name}` |{default} | {sentence}{restart} |");
     }

@@ -25,17 +25,16 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct PoolConfig {
-        /// The language whose command starts its processes; required, except in the section of a language. Fixed for
-        /// the pool's life.
+        /// The language of its processes; required, except in the section of a language.
         language: Option<String>, value::NAME, at_start();
         /// Pools of one language with the same group serve each other's requests.
         group: Option<String>, value::NAME;
         /// Processes that are started with the pool, and replaced when they die.
         init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// While fewer than this are free or starting, and `max` is not reached, another is started in the background.
+        /// While fewer than this are free or starting, another is started in the background, up to `max`.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Maximum processes: used, free and starting; further requests wait. At most `[server] processes_max`.
-        /// Stopping ones count only beyond a tenth of `max` and one.
+        /// Maximum processes: used, free and starting; further requests wait. Stopping ones count only beyond a tenth
+        /// of `max` and one. At most `[server] processes_max`.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
         /// Maximum requests that wait; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
@@ -56,8 +55,8 @@ section! {
         cull_after: Duration = 0, seconds(0, YEAR);
         /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
-        /// A line, such as `["exit"]`, sent to a process before its input is closed in an orderly stop; the answer is
-        /// ignored. Not for native query servers. Empty: none.
+        /// A line, such as `["exit"]`, sent to a process before its input is closed to stop it; the answer is ignored.
+        /// Not for native query servers. Empty: none.
         stop_send: String = "", value::LINE;
         /// How long a process may take to end after its input is closed, before TERM, and again before KILL.
         stop_grace: Option<Duration>, ms(0, HOUR), otherwise("`[server] stop_grace`");

@@ -25,14 +25,14 @@ section! {
     pub struct Replicator {
         /// Maximum replications that run at a time; further ones take turns. 0 runs none.
         max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs"), of_machine();
-        /// Threads that replications run on: `"cores"` is one per core. A running replication stays on its thread.
+        /// Threads that replications run on: `"cores"` is one per core.
         threads: Option<u64> = "cores", THREADS, unit("threads"), of_machine();
         /// How often the scheduler decides which jobs run and which wait.
         interval: Duration = 60000, ms(1, YEAR);
         /// Maximum continuous replications stopped per cycle for others to run.
         max_churn: u64 = 20, count(0, 10_000_000), unit("jobs");
-        /// Events kept per replication. Fewer than 22 shorten the longest back-off, because only crashes that are kept
-        /// count.
+        /// Events kept per replication. Only crashes that are kept lengthen the back-off: fewer than 22 events shorten
+        /// the longest one.
         max_history: u64 = 20, count(1, 10_000), unit("events");
         /// A replication that ran longer than this before it failed does not count as failing in a row.
         health_threshold: Duration = 120, seconds(0, YEAR);
@@ -40,20 +40,20 @@ section! {
         backoff_base: Duration = 30, seconds(1, YEAR);
         /// The longest such wait. At least `backoff_base`.
         backoff_max: Duration = 30720, seconds(1, YEAR);
-        /// Fraction of a replicator database's or user's recorded use that remains after each interval; use counts
-        /// against those that run more than others. From 0.0 to 1.0.
+        /// Fraction of a replicator database's or user's recorded use that remains after each interval; those that have
+        /// used more run less. From 0.0 to 1.0.
         usage_coeff: f64 = 0.5, Kind::Coefficient;
         /// Fraction of a replication's penalty that remains after each interval; the penalty puts it behind others in
         /// the queue. From 0.0 to 1.0.
         priority_coeff: f64 = 0.98, Kind::Coefficient;
         /// Scheduling: `current` (fair shares; free slots are filled at once) or `2017` (as the first
-        /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled in cycles).
+        /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled once per interval).
         rules: RuleSet = "current", RULES;
-        /// Writes the states `triggered` and `error` into documents. `completed` and `failed` always are.
+        /// Also writes the states `triggered` and `error` into documents.
         update_docs: bool = false, Kind::Boolean;
         /// Longest random delay of a replication's start, so that thousands do not start at once.
         startup_jitter: Duration = 5000, ms(0, HOUR);
-        /// Workers of a replication, which read and write documents at the same time.
+        /// Workers of a replication, which copy documents in parallel.
         worker_processes: u64 = 4, count(1, 1000), unit("workers");
         /// Maximum changes that a worker takes at a time.
         worker_batch_size: u64 = 500, count(1, 100_000), unit("changes");
@@ -65,18 +65,18 @@ section! {
         request_timeout: Option<Duration> = "infinity", REQUEST_TIMEOUT;
         /// How often a failed request is retried.
         retries_per_request: u64 = 5, count(0, 1000), unit("retries");
-        /// Leaves checkpoints, from which a later run continues.
+        /// Writes checkpoints, from which a later run continues.
         use_checkpoints: bool = true, Kind::Boolean;
         /// Reads documents in batches from databases that support it.
         use_bulk_get: bool = true, Kind::Boolean;
         /// Shortest time between two checkpoints.
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
-        /// How continuous replications learn of changes: `continuous` (each has a connection to its source) or
-        /// `db_updates` ([one connection per server](replication.md#one-connection-for-many-databases)).
+        /// How continuous replications learn of changes: over a connection each (`continuous`), or [one connection per
+        /// server](replication.md#one-connection-for-many-databases) (`db_updates`).
         feed: Feed = "continuous", FEED;
         /// Longest document id. Documents with longer ones are skipped and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
-        /// Delay before a missing document is requested once more.
+        /// Delay before a missing document is requested again, once.
         missing_doc_retry_msec: Duration = 2000, ms(0, HOUR);
         /// How long a session without a stated lifetime is used.
         session_refresh_interval_sec: Duration = 550, seconds(1, YEAR);
@@ -99,8 +99,7 @@ section! {
         valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
         /// URL schemes allowed for proxies.
         valid_proxy_protocols: Vec<String> = "http,https,socks5", PROXY_PROTOCOLS;
-        /// Verifies certificates of databases. **CouchDB does not by default**: `check-config` says so if an `.ini`
-        /// does not name the key.
+        /// Verifies certificates of databases. **CouchDB does not by default**.
         verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
         /// The PEM file of trusted certificates; empty: the system's.
         ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
@@ -108,8 +107,7 @@ section! {
         cert_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// The PEM file of its key, not encrypted.
         key_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
-        /// Must be empty: a configuration with a password for the key is refused, and says how to store the key without
-        /// one.
+        /// Must be empty: keys with a password are refused.
         password: String = "", value::SECRET, of_machine();
         /// How often certificate files are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;
@@ -134,16 +132,15 @@ section! {
     /// `[store]`.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Store {
-        /// The file that keeps replications, or its directory. Empty: `/var/lib/settee/settee.redb` for root,
-        /// `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for others. `"memory"` ends with the service.
+        /// The file that keeps replications, or its directory; `"memory"` keeps them until the service ends. Empty:
+        /// `/var/lib/settee/settee.redb` for root, `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for
+        /// others.
         path: PathBuf = "", value::STORE_PATH, at_start();
-        /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
-        /// together ([fleet.md](fleet.md#one-store-for-several-daemons)):
-        /// `postgres://user:password@host:port/database`, with [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps
-        /// the password out of files. Empty: none.
+        /// The PostgreSQL database (13 or newer) that keeps replications instead, for [several services
+        /// together](fleet.md#one-store-for-several-daemons): `postgres://user:password@host:port/database`, with
+        /// [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps the password out of files. Empty: none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
-        /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
-        /// good.
+        /// How long a deleted document of `_replicator` is kept for readers of `_changes`.
         deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
     }
 }

@@ -122,7 +122,7 @@ impl Key {
         self
     }
 
-    /// Marks it: a change takes a restart.
+    /// Marks it: a change needs a restart.
     pub(crate) const fn at_start(mut self) -> Self {
         self.runtime = false;
         self

@@ -24,21 +24,21 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct ServiceConfig {
-        /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port; port 0 is any free one.
+        /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port.
         listen: Option<ServiceAddress>, value::SERVICE_ADDRESS;
-        /// The pool that lends its processes; required unless `language` is set.
+        /// The pool that lends its processes; required, unless `language` is set.
         pool: Option<String>, value::NAME;
         /// Lets the pool be missing, to be added at run time.
         wait_for_pool: bool = false, Kind::Boolean;
-        /// The language whose own pool lends its processes; required unless `pool` is set.
+        /// Instead, the language whose own pool lends them.
         language: Option<String>, value::NAME;
-        /// Maximum connections in the system's queue, which has its own bound (`net.core.somaxconn`).
+        /// Maximum connections in the system's queue; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 128, count(1, 65_535), unit("connections");
         /// Restricts it to this user (a Unix socket, mode 0600 instead of 0666) or this machine. If false, the log
-        /// warns when the limit is reached, and the pool comes under stress.
+        /// warns when its limit is reached, and the pool comes under [stress](services.md#stress).
         local_only: Option<bool>, Kind::Boolean, only_in_files(LET_IN), otherwise("true for a Unix socket or a loopback address");
-        /// Lets other machines connect. A service has no login: without `open`, `listen` must be a Unix socket or a
-        /// loopback address.
+        /// Lets other machines connect, without a login; otherwise `listen` must be a Unix socket or a loopback
+        /// address.
         open: bool = false, Kind::Boolean, only_in_files(LET_IN);
         /// `throttle_delay` for its pool.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("the pool's, or 60");

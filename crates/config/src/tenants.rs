@@ -25,17 +25,16 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TenantConfig {
-        /// Maximum processes lent at a time for functions of each such database, over all pools; further requests wait,
-        /// and others are served past them. 0: no limit.
+        /// Maximum processes lent at a time for its functions, over all pools; further requests wait. 0: no limit.
         processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
-        /// Maximum calls of each such database that wait for a process, over all pools; further ones are refused at
-        /// once with `tenant_busy`. None counts for a pool's `queue_max`. 0: no limit.
+        /// Maximum calls that wait for a process, over all pools; further ones are refused at once with `tenant_busy`.
+        /// 0: no limit.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
-        /// Processor time for functions of each such database, over a minute, in cores: 0.5 is 30 s of each minute.
-        /// After more, it gets no process until its share covers the excess. 0: no limit.
+        /// Processor time for its functions, in cores: 0.5 is 30 s of each minute. After more, it gets no process until
+        /// its share covers the excess. 0: no limit.
         cpu_share: Option<f64>, Kind::Ratio, otherwise("that of a shorter pattern; else any");
-        /// How long a process lent for functions of each such database may take to answer a prompt, even if the call or
-        /// the service allows more. 0: as long as those allow.
+        /// How long a process may take to answer a prompt of its functions, even if the call or the service allows
+        /// more. 0: no bound.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
     }
 }

@@ -101,40 +101,38 @@ section! {
         /// effect as processes are returned.
         os_process_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// From this many processes of a language on, those idle for `os_process_idle_limit` are stopped; those that
-        /// know design documents always are. At most `os_process_limit`; if not set, follows a lower one.
+        /// know design documents always are. At most `os_process_limit`; if not set, it follows a lower one.
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
-        /// User and group numbers that nothing else on the machine uses, `"FIRST-LAST"`. If the service runs as root,
-        /// each [cell](cells.md#its-own-user) of a command without `user` gets one. Otherwise the service takes its
-        /// subordinate numbers. Empty: no cell has a user of its own.
+        /// User and group ids that nothing else on the machine uses, `"FIRST-LAST"`, of which a service that runs as
+        /// root gives each [cell](cells.md#its-own-user) of a command without `user` one; another service uses its
+        /// subordinate ids. Empty: no cell has a user of its own.
         user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL), of_machine();
         /// A reduce answer that is too long is refused (`true`), only logged (`"log"`), or accepted (`false`).
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
         /// Answers up to this length are never too long.
         reduce_limit_threshold: u64 = 5000, count(0, 1 << 53), unit("characters");
-        /// A longer answer is too long if its length times this exceeds the length of the input. May be a whole number
-        /// (for which CouchDB silently takes 2.0).
+        /// A longer answer is too long if its length times this exceeds the length of the input.
         reduce_limit_ratio: f64 = 2.0, Kind::Ratio;
-        /// Databases that may share a process that knows their design documents: `"name"` none, `"prefix"` those with
-        /// the same name up to the first slash, `"none"` all. Their functions can see state that others left in the
-        /// process.
+        /// Databases that may share a process that knows their design documents, and see state that others left in it:
+        /// `"name"` none, `"prefix"` those with the same name up to the first slash, `"none"` all.
         db_tag: DbTag = "name", DB_TAG;
-        /// How long a client waits for a process of its own database before it takes one from another; also the minimum
+        /// How long a client waits for a process of its own database before it takes one from another, and the minimum
         /// time between two such exchanges. 0: no wait, as in CouchDB.
         affinity_wait: Duration = 20, ms(0, HOUR);
         /// Databases, users and connections that may have an isolate in a process at a time, with `reuse = "isolates"`.
         isolates_max: u32 = 32, count(1, 1024), unit("isolates");
-        /// How long `settee attach` keeps a process between two lines; less while other clients wait
-        /// ([socket.md](socket.md#attach)). 0 returns it after each line. Applies to new connections.
+        /// How long [`settee attach`](socket.md#attach-with-the-clients-own-pipes) keeps a process between two lines. 0
+        /// returns it after each line. Applies to new connections.
         attach_idle: Duration = 1000, ms(0, HOUR);
-        /// Lowers the limit of pools, down to `os_process_soft_limit`, while processors or memory of the machine are
-        /// overcommitted ([pools.md](pools.md#limits-that-follow-the-machine)).
+        /// [Lowers the limit of pools](pools.md#limits-that-follow-the-machine), down to `os_process_soft_limit`, while
+        /// the machine is overloaded.
         limit_follows_pressure: bool = false, Kind::Boolean, of_machine();
-        /// How often the load is read for that.
+        /// How often the load is sampled for that.
         pressure_interval: Duration = 5, seconds(100, HOUR), of_machine();
-        /// Skips work that a function does not need: freezing documents that it only reads, keys of rows that a reduce
-        /// function does not use, members that it does not read (`settee map`). Rows stay the same.
+        /// Skips work that a function does not need: freezing documents that it only reads, keys that a reduce function
+        /// does not use, members that it does not read (`settee map`). Rows stay the same.
         optimize_functions: bool = true, Kind::Boolean;
         /// Maximum revisions in the `_revisions` of a document sent to a query server.
         revs_limit: u32 = 20, count(0, 1_000_000), unit("revisions");
@@ -179,51 +177,48 @@ section! {
     /// `[server]`: where clients come in, and their limits.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Server {
-        /// The Unix socket for clients, at most 93 bytes, in a directory that only its owner may enter. The
-        /// [HTTP](http.md#the-unix-socket) socket, `X.http.sock` beside `X.sock`, has the same mode and group. Empty:
-        /// `$XDG_RUNTIME_DIR/settee/settee.sock`; without that variable `/run/settee/settee.sock` for root,
-        /// `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and `/tmp/settee-UID/settee.sock`
-        /// for a user without a home.
+        /// The Unix socket for clients, at most 93 bytes, in a directory that only its owner may enter;
+        /// [HTTP's](http.md#the-unix-socket) is beside it. Empty: `$XDG_RUNTIME_DIR/settee/settee.sock`; without that
+        /// variable `/run/settee/settee.sock` for root, `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state`
+        /// for others, `/tmp/settee-UID/settee.sock` for a user without a home.
         socket: PathBuf = "", value::SOCKET_PATH, at_start();
         /// Mode of the socket: `"0600"`, or `"0660"` to admit its group as [callers](http.md#who-may-do-what).
         socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
-        /// 0660, and its directory, which must not hold the store, 0750, or 0755 if it exists with that. Empty: none.
+        /// 0660, its directory, which must not hold the store, 0750 (or 0755 if it has that already). Empty: none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`; port 0 is any
-        /// free one. Not encrypted: for other machines use `[ssl] tcp` or a tunnel.
+        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`. Not
+        /// encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
-        /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket; port 0 is any free one.
+        /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// Further host names of this HTTP server, without ports, as a list or with commas. A request whose `Host` is
-        /// not one of them, an IP address, `localhost` or the machine's name is refused, against DNS rebinding by web
-        /// pages.
+        /// Further host names of this HTTP server, without ports, as a list or with commas. Requests with a `Host`
+        /// other than these, an IP address, `localhost` or the machine's name are refused, against DNS rebinding.
         hosts: Vec<String> = "", value::HOSTS;
-        /// Makes everybody on this machine an administrator over HTTP, without a login. For tests: needs a loopback
+        /// For tests: makes everybody on this machine an administrator over HTTP, without a login. Needs a loopback
         /// address, no `[admins]` and no `[users.NAME]`, and refuses requests from a proxy (`Forwarded`,
         /// `X-Forwarded-*`).
         open: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// Maximum body of an HTTP request. Streams of lines (`/_query/map` with NDJSON) may be longer; `line_max`
-        /// bounds their lines.
+        /// Maximum body of an HTTP request; in streams of lines (`/_query/map` with NDJSON) `line_max` bounds each line
+        /// instead.
         body_max: usize = 67108864, bytes(1024, 1 << 32);
         /// Maximum line of a client; a longer one closes its connection, or ends its stream over HTTP. Applies to new
         /// connections.
         line_max: usize = 67108864, bytes(1024, 1 << 31);
         /// Maximum client connections, on the Unix socket and TCP together; more wait to be accepted. HTTP has as many
-        /// for itself, and takes a new value at a restart.
+        /// of its own, and takes a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
-        /// Connections that may wait to be accepted, per address and socket; the system may allow fewer
-        /// (`net.core.somaxconn`).
+        /// Maximum connections in the system's queue of each address and socket; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
-        /// The time over which a client must send 1 KiB a second of a body or line, and within which it must read some
-        /// of an answer; otherwise its connection is closed.
+        /// The period over which a client must send 1 KiB a second of a body or line, and within which it must read
+        /// some of an answer; otherwise its connection is closed.
         request_timeout: Duration = 60, seconds(1000, HOUR);
         /// Maximum memory of all requests and answers in flight. 0: a quarter of the machine's memory, or of the
         /// service's cgroup.
         in_flight_max: usize = 0, bytes(0, 1 << 50);
-        /// Maximum processes of all pools together, including those being started or stopped; pools share them by need
-        /// ([pools.md](pools.md#the-ceiling-over-all-pools)). Bounds each pool's `max`, `init_size` and `min_free`, but
-        /// not `os_process_limit`. 0: no limit.
+        /// Maximum processes of [all pools together](pools.md#the-ceiling-over-all-pools), including those being
+        /// started or stopped. Bounds each pool's `max`, `init_size` and `min_free`, but not `os_process_limit`. 0: no
+        /// limit.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
         /// Maximum pools, including those of languages and those added by operators. Lowering it removes none.
         pools_max: usize = 256, count(1, 4096), unit("pools");
@@ -240,13 +235,11 @@ section! {
     pub struct Ssl {
         /// Turns on HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB, which listens where
-        /// `[chttpd]` does.
+        /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
-        /// The port it listens on; 0 is any free one.
+        /// The port it listens on.
         port: u16 = 6984, count(0, 65_535), at_start();
-        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984", with or without `[server]
-        /// tcp`; "off": none; port 0 is any free one. Not in CouchDB.
+        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984". Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The PEM file of the certificate, followed by its issuers' certificates.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
@@ -280,8 +273,8 @@ section! {
         /// How long a session of `POST /_session` lasts after its last use.
         timeout: Duration = 600, seconds(1000, YEAR);
         /// The key that signs session cookies; a new one ends all sessions. Empty: a random one in the file
-        /// `cookie-secret` beside `admin-password`; if that cannot be written, a warning says so and sessions end with
-        /// the service. Never shown.
+        /// `cookie-secret` beside `admin-password`; if that cannot be written, sessions end with the service. Never
+        /// shown.
         secret: String = "", value::SECRET;
     }
 }
@@ -302,29 +295,29 @@ section! {
         /// Minimum severity: `trace` (development builds only), `debug`, `info`, `warning`, `error`, `critical`, `off`.
         /// CouchDB's names mean the nearest of these.
         level: LogLevel = "info", LEVEL;
-        /// Format of records: `terminal` for people, `json` one object a line; `auto` is `terminal` if standard error
-        /// is a terminal, else `json` ([logging.md](logging.md)).
+        /// Format of records: `terminal` for people, `json` one object a line; `auto` decides by whether standard error
+        /// is a terminal.
         format: LogFormat = "auto", FORMAT, at_start();
-        /// The file that records are appended to, reopened on HUP ([logging.md](logging.md#rotation)). Empty: standard
-        /// error. Without effect in an `.ini`, where it is CouchDB's log.
+        /// The file that records are appended to, [reopened on HUP](logging.md#rotation). Empty: standard error.
+        /// Without effect in an `.ini`, where it is CouchDB's log.
         file: Option<PathBuf> = "", value::FILE_PATH, at_start();
         /// Maximum lines of a process logged per second; 0 logs none. Applies to new processes.
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
-        /// Maximum bytes of lines logged per minute for all processes of a pool. Applies to new processes.
+        /// Maximum bytes of lines of a pool logged per minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
-        /// Calls that take longer [are logged with what they cost](logging.md#slow-calls); 0 logs none.
+        /// Calls that take longer [are logged with their cost](logging.md#slow-calls); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
-        /// The file that every function call is logged to, reopened on HUP ([logging.md](logging.md#the-access-log));
-        /// `/dev/stderr` is standard error. Empty: none.
+        /// The file for [a line per function call](logging.md#the-access-log), reopened on HUP; `/dev/stderr` is
+        /// standard error. Empty: none.
         access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
-        /// The file that [orders and changes](logging.md#who-did-what) are logged to, reopened on HUP; `/dev/stderr` is
-        /// standard error. Empty logs them with everything else.
+        /// The file for [orders and changes](logging.md#who-did-what), reopened on HUP; `/dev/stderr` is standard
+        /// error. Empty: they go to the log.
         audit: Option<PathBuf> = "", value::FILE_PATH, at_start();
-        /// Refuses orders (503 `audit_unavailable`) while records cannot be written to `[log] audit`. The first order
-        /// after the file fails is carried out; its record is lost, and counted.
+        /// Refuses orders (503 `audit_unavailable`) [while records cannot be written](logging.md#who-did-what) to
+        /// `[log] audit`. The first order after the file fails is carried out; its record is lost, and counted.
         audit_required: bool = false, Kind::Boolean, at_start();
-        /// The file that keeps [what databases have cost](http.md#what-databases-cost) over restarts, one per service.
-        /// Empty: counted since the start.
+        /// The file that keeps [what databases have cost](http.md#what-databases-cost) across restarts, one per
+        /// service. Empty: costs count from the start.
         costs: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }
@@ -367,10 +360,11 @@ section! {
     /// `[sandbox]`: limits of processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Sandbox {
-        /// Maximum memory of the functions of one built-in JavaScript process, with all lines, answers, design
-        /// documents and tables held for them; more is the error `out_of_memory`. The process takes at most 32 MiB
-        /// more. A document takes about three times its length while it is mapped; rows may take half (1,000,000 rows
-        /// of `emit(i, null)` take a quarter of the default). Applies to new processes.
+        /// Maximum memory of the functions of a built-in JavaScript process, with all lines, answers, design documents
+        /// and tables held for them; more is the error `out_of_memory`. The process takes at most 32 MiB more, with
+        /// [isolates](pools.md#isolates) twice this and 32 MiB. A document takes about three times its length while it
+        /// is mapped; rows may take half (1,000,000 rows of `emit(i, null)` take a quarter of the default). Applies to
+        /// new processes.
         javascript_memory_max: u64 = 67108864, bytes(MIB, 1 << 40);
     }
 }

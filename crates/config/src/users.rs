@@ -49,8 +49,7 @@ section! {
         password: Option<PasswordHash>, value::PASSWORD;
         /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`, as a list or with commas.
         roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
-        /// The only pools in which a caller may call functions and take processes, as a list or with commas. Empty:
-        /// every pool with `callers`.
+        /// The only pools that a caller may use, as a list or with commas. Empty: all that callers may use.
         pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
     }
 }

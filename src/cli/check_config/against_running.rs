@@ -18,7 +18,7 @@ use crate::config::reload::{Change, Effect};
 /// Asks, prints and judges.
 ///
 /// # Errors
-/// No service answers, the files have mistakes, or a change takes a restart.
+/// No service answers, the files have mistakes, or a change needs a restart.
 pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
     let (raw, changes) = block_on(async {
         let service = Service::at(socket, mistake);
