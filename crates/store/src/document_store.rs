@@ -34,10 +34,6 @@ pub trait Watcher: Send + Sync + fmt::Debug {
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
     /// Returns whether a document that is there asks for a replication.
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(dead_code, reason = "nobody shares the store")
-    )]
     fn asks(&self, id: &str, body: &str) -> bool;
     /// The store was opened: it has these documents.
     fn opened(&self, documents: Vec<(String, Class)>);

@@ -13,7 +13,6 @@ mod export;
 pub mod fleet;
 mod observer;
 mod place;
-#[cfg(feature = "postgres")]
 mod postgres;
 mod redb;
 mod revision;
@@ -92,7 +91,6 @@ impl Store {
         let new_uuid: Arc<str> = new_uuid.into();
         let uuid = Arc::clone(&new_uuid);
         let store: Arc<dyn DocumentStore> = match place {
-            #[cfg(feature = "postgres")]
             StorePlace::Postgres(url) => Arc::new(postgres::PostgresStore::start(
                 url, uuid, watcher, observer, log,
             )?),

@@ -22,7 +22,6 @@ pub enum DatabaseRequest {
 }
 
 /// Hears of refused writes, of requests to a database and of the connections to it, on the store's thread.
-#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database"))]
 pub trait StoreObserver: Send + Sync + fmt::Debug {
     /// A request has ended, well or not.
     fn ended(&self, request: DatabaseRequest, took: Duration);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::document_store::Watcher;
 use super::error::{OpenError, OpenProblem};
 use super::export::{ExportHead, ExportRow, StoreSnapshot};
-#[cfg(feature = "postgres")]
 use super::postgres;
 use super::redb;
 use settee_config::Store;
@@ -78,9 +77,8 @@ impl StorePlace {
     pub async fn snapshot(&self) -> Result<StoreSnapshot, OpenError> {
         let opened = match self {
             Self::File(path) => redb::export::snapshot(path),
-            #[cfg(feature = "postgres")]
             Self::Postgres(url) => postgres::export::snapshot(url).await,
-            _ => Err(self.takes_none()),
+            Self::Memory => Err(in_memory()),
         };
         opened.map_err(|problem| self.cannot_open(problem))
     }
@@ -100,22 +98,12 @@ impl StorePlace {
         let rows = rows.map(|row| row.map_err(Failed::Rows));
         let replaced = match self {
             Self::File(path) => redb::export::replace(path, is_of, rows),
-            #[cfg(feature = "postgres")]
             Self::Postgres(url) => postgres::export::replace(url, is_of, rows, watcher).await,
-            _ => Err(self.takes_none().into()),
+            Self::Memory => Err(in_memory().into()),
         };
-        #[cfg(not(feature = "postgres"))]
-        let _ = watcher;
         replaced.map_err(|failed| match failed {
             Failed::Rows(error) => error,
             Failed::Store(problem) => self.cannot_open(problem).into(),
-        })
-    }
-
-    fn takes_none(&self) -> OpenProblem {
-        OpenProblem::Refused(match self {
-            Self::Postgres(_) => "this program was built without PostgreSQL".to_owned(),
-            _ => "it ends with the service".to_owned(),
         })
     }
 
@@ -138,4 +126,8 @@ impl<E> From<OpenProblem> for Failed<E> {
     fn from(problem: OpenProblem) -> Self {
         Self::Store(problem)
     }
+}
+
+fn in_memory() -> OpenProblem {
+    OpenProblem::Refused("it ends with the service".to_owned())
 }

@@ -57,14 +57,11 @@ impl From<redb::Error> for OpenProblem {
 
 /// Opens a store, and makes it where there is none.
 pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
-    if let StorePlace::Postgres(_) = place {
-        let without = "this program was built without PostgreSQL";
-        return Err(OpenProblem::Refused(without.to_owned()));
-    }
     let builder = builder();
     let opened = match place {
-        StorePlace::Memory | StorePlace::Postgres(_) => {
-            builder.create_with_backend(InMemoryBackend::new())
+        StorePlace::Memory => builder.create_with_backend(InMemoryBackend::new()),
+        StorePlace::Postgres(_) => {
+            return Err(OpenProblem::Refused("it is a database".to_owned()));
         }
         StorePlace::File(path) => {
             if path.symlink_metadata().is_err() {

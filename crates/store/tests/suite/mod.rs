@@ -11,7 +11,6 @@ mod basics;
 pub mod counted;
 mod export;
 pub mod fake_fleet;
-#[cfg(feature = "postgres")]
 mod fleet;
 mod outages;
 mod shared;
@@ -20,7 +19,6 @@ mod upkeep;
 
 pub use basics::*;
 pub use export::*;
-#[cfg(feature = "postgres")]
 pub use fleet::*;
 pub use outages::*;
 pub use shared::*;
