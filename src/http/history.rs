@@ -14,10 +14,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
-use super::info::pools;
 use super::params::Params;
 use crate::actors::pool_executor::{PoolWork, Principal};
-use crate::actors::proc_manager::PoolsSnapshot;
+use crate::actors::proc_manager::GetStatus;
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
 use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
@@ -47,7 +46,8 @@ pub(super) async fn sample(shared: Arc<HttpContext>) {
 }
 
 async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
-    let status = pools(shared, None, PoolsSnapshot::summary).await?;
+    let snapshot = shared.manager.call(GetStatus { pool: None }).await?;
+    let status = snapshot.summary();
     let tasks = shared.replications.own_tasks().await?;
     let pending = tasks
         .iter()

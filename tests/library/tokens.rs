@@ -117,6 +117,10 @@ const BOUND: &[(isize, &str)] = &[
         "used-up watches of epoll and descriptors are named where replications and PostgreSQL connect, and the next waiter \
          of a shorter queue has its own affinity timer",
     ),
+    (
+        170,
+        "others of an HTTP thread are served while all pools are described, and work whose caller has gone keeps its turn",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

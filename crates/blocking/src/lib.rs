@@ -50,7 +50,9 @@ pub struct Turns(Semaphore);
 
 /// A turn to run something on a thread.
 #[derive(Debug)]
-pub struct Turn(Option<SemaphorePermit<'static>>);
+pub struct Turn {
+    _permit: Option<SemaphorePermit<'static>>,
+}
 
 impl Turns {
     /// Allows that many at a time.
@@ -60,8 +62,10 @@ impl Turns {
 
     /// Waits for a turn.
     pub async fn turn(&'static self) -> Turn {
-        // Nobody closes it.
-        Turn(self.0.acquire().await.ok())
+        Turn {
+            // The semaphore is never closed.
+            _permit: self.0.acquire().await.ok(),
+        }
     }
 }
 

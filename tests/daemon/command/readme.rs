@@ -28,9 +28,9 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 
 #[test]
 fn the_first_example_of_the_readme_prints_what_it_shows() {
-    let example = blocks("README.md", "js").remove(0);
-    let mut lines = example.lines().filter(|line| !line.is_empty());
-    let function = lines.next().unwrap();
+    let function = blocks("README.md", "js").remove(0);
+    let table = blocks("README.md", "text").remove(0);
+    let lines = table.lines().skip(1);
     let service = Service::start("");
     let mut client = service.connect();
     let mut compared = 0;
