@@ -1,7 +1,7 @@
 //! The definition of a metric, and how metrics are declared.
 //!
-//! SUMMARY   [`metrics!`] declares the metrics of a module, one row each, with the field that counts it if it has
-//!           one. [`DEFINITIONS`] are the rows of all modules. The table in `docs/metrics.md` is generated from them.
+//! SUMMARY   [`metrics!`] declares a group of metrics, one row each, with the field that counts it if it has
+//!           one. [`DEFINITIONS`] are the rows of all groups. The table in `docs/metrics.md` is generated from them.
 //! PROMISES  A metric's names, kind, unit, labels and meaning are in one place, next to its field. The documented
 //!           metrics are those served, in the same order.
 

@@ -67,7 +67,7 @@ impl Offenders {
 }
 
 impl Pool {
-    /// The idle process to replace for a tenant with separate processes, if all processes are open to others.
+    /// The oldest idle process without a tag, to make room for a tenant with separate processes.
     pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()
@@ -126,7 +126,7 @@ impl Pool {
         Some(Select { tenant, is_new })
     }
 
-    /// The selected isolate of a transitioning process is found not to know the documents taught for requests.
+    /// It is unknown which design documents the selected isolate of a transitioning process has: forgets those recorded.
     pub(super) fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         self.idle.join(proc.tenant.as_ref(), &[]);
