@@ -126,7 +126,7 @@ impl Pool {
         Some(Select { tenant, is_new })
     }
 
-    /// It is unknown which design documents the selected isolate of a transitioning process has: forgets those recorded.
+    /// Forgets the recorded design documents of a transitioning process's selected isolate: it may have others.
     pub(super) fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         self.idle.join(proc.tenant.as_ref(), &[]);
