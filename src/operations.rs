@@ -46,6 +46,7 @@ pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(),
 pub enum Who {
     /// Everyone, over HTTP even without a login. On the socket these calls need a held process or a password instead.
     Anybody,
+    /// Users with this right.
     With(Right),
     /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login form.
     OnPage(Right),
@@ -99,6 +100,7 @@ macro_rules! operations {
         }
 
         impl CallName {
+            /// Returns who may call it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -131,6 +133,7 @@ macro_rules! operations {
                 }
             }
 
+            /// Returns who may use it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {

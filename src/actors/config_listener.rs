@@ -51,6 +51,7 @@ pub struct ActiveConfig {
     pub service_sockets: Rc<ServiceSockets>,
     /// Derives the manager's settings from a configuration.
     pub manager_settings: Arc<ToManagerSettings>,
+    /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.
     pub(crate) certificate: Arc<Certificate>,
@@ -67,6 +68,7 @@ impl ActiveConfig {
     }
 }
 
+/// Keeps the configuration in force.
 pub struct ConfigListener {
     active: Rc<ActiveConfig>,
     manager: RegisteredName<ProcManager>,
@@ -75,6 +77,7 @@ pub struct ConfigListener {
 }
 
 impl ConfigListener {
+    /// Makes a keeper of a configuration.
     pub fn new(
         active: Rc<ActiveConfig>,
         manager: RegisteredName<ProcManager>,

@@ -34,9 +34,11 @@ use policy::pool::ProcId;
 pub struct StartContext {
     /// Its identity: its generation, in logs and in every notice about it.
     pub proc: ProcId,
+    /// Its language.
     pub language: LanguageName,
     /// The service's clock.
     pub clock: Clock,
+    /// Starts children.
     pub spawner: Spawner,
     /// Notified when it has been idle for `idle_limit`.
     pub manager: Recipient<OsProcIdle>,

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 use child::watches;
 
+/// The program's exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 #[repr(u8)]
 pub enum Exit {
@@ -56,13 +57,16 @@ pub(super) const EVENT_LOOP: &str = "cannot start the event loop";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {hint}")]
 pub struct CliError {
+    /// The exit code.
     pub code: Exit,
     /// What happened, and where. Several lines are several findings.
     pub message: String,
+    /// The remedy.
     pub hint: String,
 }
 
 impl CliError {
+    /// Makes an error.
     pub fn new(code: Exit, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             code,

@@ -8,7 +8,9 @@ use policy::pool::{PoolId, ProcId, Token};
 /// A client's name for a process: `POOL.NUMBER.TOKEN`, opaque to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcToken {
+    /// The process.
     pub proc: ProcId,
+    /// The loan.
     pub token: Token,
 }
 

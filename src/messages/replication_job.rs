@@ -80,6 +80,7 @@ impl KV for JobName {
 /// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct JobStart {
+    /// The run.
     pub run: NewRun,
     /// How jobs behave.
     pub settings: JobSettings,
@@ -108,7 +109,9 @@ pub struct JobSettings {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct JobEvent {
+    /// The run.
     pub run: Run,
+    /// The event.
     pub news: JobNews,
 }
 

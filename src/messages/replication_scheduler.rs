@@ -51,6 +51,7 @@ pub struct AddJob {
 }
 
 impl AddJob {
+    /// Adds an ordinary job.
     pub fn new(replication: impl Into<Arc<Replication>>, id: ReplicationId) -> Self {
         Self {
             replication: replication.into(),
@@ -118,6 +119,7 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RemoveJob {
+    /// The job's id.
     pub id: ReplicationId,
     /// Its document; `None` for a transient job. A job of another document is kept: two may request the same
     /// replication.
@@ -129,6 +131,7 @@ pub struct RemoveJob {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct LoseJob {
+    /// The job's id.
     pub id: ReplicationId,
     /// Its document: a job of another one is kept.
     pub doc: DocRef,
@@ -162,6 +165,7 @@ pub struct Configure(pub Settings);
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<JobInfo>")]
 pub struct GetJob {
+    /// The job's id.
     pub id: ReplicationId,
 }
 
@@ -242,6 +246,7 @@ pub(crate) struct JobList {
 pub struct JobInfo {
     /// Its id.
     pub id: ReplicationId,
+    /// The replication.
     pub replication: Arc<Replication>,
     /// The scheduler's state of it.
     pub shown: ShownJob,

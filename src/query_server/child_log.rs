@@ -89,6 +89,7 @@ pub(crate) struct ChildLog {
 }
 
 impl ChildLog {
+    /// Makes the log of a process.
     pub fn new(log: Logger, clock: Clock, terms: LogTerms) -> Rc<Self> {
         Rc::new(Self {
             log,

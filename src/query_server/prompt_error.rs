@@ -120,6 +120,7 @@ pub enum PromptError {
     Timeout {
         /// The time it had.
         timeout: Duration,
+        /// The command.
         command: Command,
         /// Whether its cell has throttled it, then or before.
         held_back: bool,

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 /// Maximum length of a client's id, in bytes.
 const BYTES_MAX: usize = 128;
 
+/// The id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(Name);
 

@@ -30,6 +30,7 @@ impl EpochLease {
         }
     }
 
+    /// Returns the owner's epoch.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -50,6 +50,7 @@ pub enum Outcome {
     Error {
         /// Its id, if it has one.
         id: Option<String>,
+        /// The reason.
         reason: String,
     },
     /// It will never run.

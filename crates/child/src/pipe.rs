@@ -90,6 +90,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
+    /// Reads from the pipe.
     pub fn new(pipe: Rc<PipeReader>) -> Self {
         Self {
             pipe,

@@ -37,6 +37,7 @@ pub struct FleetHealth {
     pub daemons: Vec<Health>,
 }
 
+/// A current problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The kind of problem.

@@ -67,7 +67,9 @@ pub enum JobsSort {
 /// Which jobs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobsQuery {
+    /// The selected jobs.
     pub select: JobSelection,
+    /// The order of the jobs.
     pub sort: JobsSort,
     /// Whether to count them by reason instead.
     pub groups: bool,
@@ -139,10 +141,12 @@ pub enum BulkOrderName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BulkOrder {
+    /// The order.
     pub order: BulkOrderName,
     /// Their priority, with [`BulkOrderName::Priority`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i8>,
+    /// The selected jobs.
     pub select: JobSelection,
     /// Whether only to report the affected jobs.
     #[serde(default)]

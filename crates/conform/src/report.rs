@@ -63,6 +63,7 @@ pub struct Report {
     pub daemon: DaemonAbilities,
     /// A summary in one line.
     pub badge: String,
+    /// The result of each case.
     pub cases: Vec<CaseReport>,
 }
 

@@ -67,6 +67,7 @@ impl Watcher for () {
 /// Each answer is an error if the store cannot be opened, fails, or is closed: see [`StoreError`]. Nothing is written
 /// then, unless a method states otherwise.
 pub trait DocumentStore: Send + Sync + fmt::Debug {
+    /// Returns its place.
     fn place(&self) -> &StorePlace;
 
     /// Opens the store, creating a missing one. Every other request does so too.

@@ -24,6 +24,7 @@ pub struct Document {
 /// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
+    /// The document's id.
     pub id: String,
     /// The revision to be replaced.
     pub expected: Option<Revision>,

@@ -42,6 +42,7 @@ impl StoreError {
 pub struct OpenError {
     /// Its place.
     pub place: String,
+    /// The reason.
     pub problem: OpenProblem,
 }
 

@@ -33,6 +33,7 @@ pub(super) const BYTES_MAX: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportHead {
+    /// The format of the lines.
     pub settee_export: u32,
     /// The uuid of the store.
     pub uuid: String,

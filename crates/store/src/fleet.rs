@@ -29,6 +29,7 @@ pub struct DaemonName {
 /// A daemon with a row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Daemon {
+    /// Its epoch.
     pub epoch: Epoch,
     /// Its address and version.
     pub name: DaemonName,
@@ -61,6 +62,7 @@ pub enum StatusOf {
 /// A daemon's report on one of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
+    /// The subject.
     pub of: StatusOf,
     /// Opaque JSON; its schema is the caller's. `None` once a transient job has ended.
     pub body: Option<String>,
@@ -73,6 +75,7 @@ pub struct ReadStatus {
     pub epoch: Epoch,
     /// Counts the writes of one epoch, from 1: later writes have greater numbers.
     pub number: u64,
+    /// The status as written.
     pub status: JobStatus,
     /// Its age, by the database's clock.
     pub age: Duration,
@@ -99,7 +102,9 @@ pub struct Order {
 /// A setting made at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
+    /// Its section.
     pub section: String,
+    /// Its key.
     pub key: String,
     /// As over HTTP; `None` if the setting was deleted.
     pub value: Option<String>,

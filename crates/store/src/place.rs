@@ -15,6 +15,7 @@ use settee_config::store_url::StoreUrl;
 /// The name of the file in a configured directory.
 const FILE_NAME: &str = "settee.redb";
 
+/// The place of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     /// In a file.

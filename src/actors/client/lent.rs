@@ -62,6 +62,7 @@ pub(crate) struct EndCount {
 }
 
 impl EndCount {
+    /// Makes one for an accepted connection.
     pub fn new(metrics: Arc<ServiceMetrics>) -> Self {
         let counted = false;
         Self { metrics, counted }

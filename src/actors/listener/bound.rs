@@ -144,7 +144,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket, whoever owns the file.
+    /// Returns the path of a Unix socket, even one with a foreign file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, .. } => Some(path),

@@ -85,6 +85,7 @@ pub struct Documents<I> {
 }
 
 impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
+    /// Makes documents of these texts.
     pub fn of(texts: impl IntoIterator<Item = &'a str, IntoIter = I>) -> Self {
         Self {
             texts: texts.into_iter(),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use json::cursor::Elements;
 
+/// Which rows form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// All rows.

@@ -60,6 +60,7 @@ pub struct View {
 /// A part of a view that is sent to a process before any document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The modules.
     Library,
     /// One of the map functions, from 0.
     Function(usize),
@@ -87,6 +88,7 @@ pub enum ViewError {
     /// A map function, or the library, does not compile; its author's fault.
     #[error("{part} does not compile: {}", compile_error(error))]
     Compile {
+        /// The part.
         part: Part,
         /// The query server's error, or how it ended.
         error: Box<ProcessError>,

@@ -37,6 +37,7 @@ pub(crate) struct BadLines {
 }
 
 impl BadLines {
+    /// Allows this many.
     pub fn at_most(max: u64) -> Arc<Self> {
         let seen = Mutex::default();
         Arc::new(Self { max, seen })

@@ -80,6 +80,7 @@ pub struct Rows {
 const PART_FITS: &str = "VW-2: an answer is shorter than 4 GiB";
 
 impl Rows {
+    /// Adds a row.
     pub fn push(&mut self, row: &Row<'_>) {
         let needed = row.written_bytes();
         let is_full = |piece: &Vec<u8>| piece.len() + needed > piece.capacity();
@@ -101,10 +102,12 @@ impl Rows {
         row.write(piece);
     }
 
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

@@ -49,7 +49,9 @@ impl CallOptions {
 /// A function call and its options.
 #[derive(Clone, Debug)]
 pub struct FunctionRequest {
+    /// The call.
     pub call: FunctionCall,
+    /// Its options.
     pub options: CallOptions,
 }
 

@@ -152,6 +152,7 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Du
 pub struct ErrorClass {
     /// The name on the wire: CouchDB's, if it has one.
     pub name: &'static str,
+    /// The phase of the call.
     pub phase: &'static str,
     /// Who is at fault.
     pub fault: Fault,

@@ -59,9 +59,11 @@ const LEFTOVER_ROUNDS_MAX: usize = 10_000;
 
 /// The command and its cell.
 pub struct Request {
+    /// The cell.
     pub spec: CellSpec,
     /// The program to start in it.
     pub program: PathBuf,
+    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// The descriptor that reports are written to; standard error without one.
     pub report_to: Option<i32>,

@@ -76,6 +76,7 @@ pub enum Cell {
     Launched {
         /// The program with the subcommand `cell`: this one.
         launcher: PathBuf,
+        /// What the cell lets in.
         spec: CellSpec,
     },
 }
@@ -83,6 +84,7 @@ pub enum Cell {
 /// The cell of one external command, passed to `settee cell` as JSON. No cell by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
+    /// Whether it may lack a layer.
     pub mode: SandboxMode,
     /// The user that it runs as; only root can change it.
     pub user: Option<UserIds>,

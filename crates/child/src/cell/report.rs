@@ -18,6 +18,7 @@ use crate::pipe::PipeReader;
 /// Maximum length of a line, in bytes: it may name every layer with a reason.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
+/// One line of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {

@@ -262,7 +262,7 @@ impl Turn<'_> {
         self.ledger.ceiling.needy.insert(self.id, need);
     }
 
-    /// Whether an unassigned process goes to another pool: one with at least two fewer in use, or one with none in
+    /// Whether a transitioning process goes to another pool: one with at least two fewer in use, or one with none in
     /// use and an older waiter, once that is worth a start.
     pub(super) fn yields(&self, number: u64) -> bool {
         let Ledger { ceiling, now, .. } = &*self.ledger;
