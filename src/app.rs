@@ -1,13 +1,12 @@
-//! App: the service as a whole, from its configuration to its end.
+//! App: the whole service, from its configuration to its end.
 //!
-//! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           FleetMember where the store is shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order; stops them in
-//!           reverse, the last three at the same time: each may wait for its clients.
-//! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
-//! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
-//!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
-//!           replication and health, which have threads of their own.
+//! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager, ConfigListener,
+//!           PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments, FleetMember if the store is
+//!           shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order; stops them in reverse, the
+//!           last three together: each may wait for its clients.
+//! PROMISES  When [`Daemon::stop`] has returned, no child, connection or socket is left.
+//! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything runs on the calling
+//!           arbiter, except HTTP's input and output, replication and health, which have their own threads.
 //! SOURCE    couch_proc_manager's place in couch_secondary_services.
 
 mod children;
@@ -74,16 +73,16 @@ use store::fleet::DaemonName;
 use store::shared_settings::SharedSettingsError;
 use store::{Store, StoreError, StorePlace, Watcher};
 
-/// More failures of the service's own actors than this in so short a time, and it gives up.
+/// Beyond this number of failures of its own actors in this time, the service gives up.
 const INTENSITY: Intensity = Intensity {
     restarts_max: 10,
     period: Duration::from_secs(3),
 };
 
-/// How long the service may take to end once it was told to end now.
+/// Maximum time of an immediate end.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
-/// Longer than any shutdown takes: [`Daemon::stop`] and `settee serve` set the deadlines.
+/// Longer than any shutdown: [`Daemon::stop`] and `settee serve` set the deadlines.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The service cannot start.
@@ -95,70 +94,70 @@ pub enum StartError {
     /// An address is not available.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The socket of a service is not available.
+    /// A service's socket is unavailable.
     #[error(transparent)]
     Service(#[from] ServiceSocketError),
-    /// A socket that was passed cannot be used.
+    /// A passed socket cannot be used.
     #[error(transparent)]
     Inherited(#[from] InheritedError),
-    /// The store that was named, or is there, cannot be used.
+    /// The configured or existing store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The secrets are not those of the other daemons, or cannot be kept.
+    /// The secrets differ from the other daemons', or cannot be saved.
     #[error(transparent)]
     Shared(#[from] SharedSettingsError),
     /// The certificate of `[ssl]` cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Replications cannot speak to databases.
+    /// The replicator's HTTP settings are unusable.
     #[error(transparent)]
     Replication(#[from] HttpConfigError),
     /// The system has no room for a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
-    /// The system does not say which program runs.
+    /// The system does not report the running program.
     #[error("cannot find this program's own file: {0}")]
     Program(#[source] io::Error),
 }
 
-/// A program or a service with languages of its own.
+/// A program or a service with its own languages.
 ///
-/// [`run`](Self::run) makes the whole program `settee` of it, whose commands know the languages;
-/// [`start`](Self::start) a service inside another program.
+/// [`run`](Self::run) turns it into the whole program `settee`, whose commands know the languages;
+/// [`start`](Self::start) into a service inside another program.
 pub struct DaemonBuilder {
     pub(crate) languages: Registry,
     program: Option<PathBuf>,
-    /// Where a reload reads the configuration; none, and it never changes.
+    /// Where a reload reads the configuration; `None`: it never changes.
     #[doc(hidden)]
     pub sources: Option<Sources>,
-    /// Follows a change of `[log] level`.
+    /// Called when `[log] level` changes.
     #[doc(hidden)]
     pub set_log_level: Option<SetLogLevel>,
-    /// Where every function call is logged, if anywhere.
+    /// Logs every function call, if enabled.
     pub(crate) access_log: Option<Logger>,
-    /// Where orders and changes are logged, if not with everything else.
+    /// Logs orders and changes, if separate from everything else.
     pub(crate) audit: Option<AuditLog>,
-    /// What the pressure on the machine is read with.
+    /// Sources of the machine's pressure.
     #[doc(hidden)]
     pub gauges: Gauges,
-    /// The listening sockets that the program was started with.
+    /// The listening sockets passed to the program.
     #[doc(hidden)]
     pub inherited: Inherited,
-    /// Where the service counts; it may have counted before.
+    /// The service's metrics, possibly with earlier counts.
     #[doc(hidden)]
     pub metrics: Metrics,
 }
 
 impl DaemonBuilder {
-    /// Adds a language. One of the configuration wins over it, and so do the built-in ones.
+    /// Adds a language. A configured or built-in one of the same name overrides it.
     #[must_use]
     pub fn language(mut self, name: &str, language: impl Language + 'static) -> Self {
         self.languages.register(name, language);
         self
     }
 
-    /// Sets the program that runs the built-in query servers and makes cells: one that calls
-    /// [`run`](Self::run), or `settee`. The running one unless it is set.
+    /// Sets the program that runs the built-in query servers and makes cells: one that calls [`run`](Self::run), or
+    /// `settee`. By default the running one.
     #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = Some(program.into());
@@ -168,7 +167,7 @@ impl DaemonBuilder {
     /// Starts a service on this arbiter and returns once it accepts connections.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing is left of what was started.
+    /// See [`StartError`]; everything started has ended.
     pub async fn start(self, config: Config, log: Logger) -> Result<Daemon, StartError> {
         let program = self
             .program
@@ -204,7 +203,7 @@ impl DaemonBuilder {
         let replicator_config = http_config(&changes.borrow().replicator);
         let listening = sockets.services.listening();
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
-        // Where there is no room for its thread or its event loop, the start of an arbiter panics.
+        // Without room for its thread or event loop, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
         watches::require(WATCHES_MIN)?;
         let parts = Assembly {
@@ -223,7 +222,7 @@ impl DaemonBuilder {
     }
 }
 
-/// What the parts of a service share, before it is supervised.
+/// State shared by the parts of a service, before it is supervised.
 struct Assembly {
     sockets: Sockets,
     certificate: Arc<Certificate>,
@@ -238,7 +237,7 @@ struct Assembly {
 }
 
 impl Assembly {
-    /// Makes what is kept of calls, and the child that saves it.
+    /// Makes the records of calls, and the child that saves them.
     fn records(&self) -> (Rc<CallRecords>, ChildSpec) {
         let file = self.config.borrow().log.costs.clone();
         let (costs, file) = cost_keeper::load(file.as_deref(), &self.log);
@@ -364,7 +363,7 @@ impl Assembly {
         }
     }
 
-    /// Returns what HTTP works with.
+    /// Returns the parts of HTTP.
     fn http(&self, pool: PoolHandle, services: &ClientContext) -> HttpOptions {
         HttpOptions {
             local: Rc::clone(&self.sockets.local),
@@ -396,7 +395,7 @@ impl Assembly {
     }
 }
 
-/// A service that runs. Dropping it without [`Daemon::stop`] leaves its end to the arbiter's.
+/// A running service. Dropping it without [`Daemon::stop`] leaves its end to the arbiter's.
 pub struct Daemon {
     /// The pools.
     pub manager: RegisteredName<ProcManager>,
@@ -404,9 +403,9 @@ pub struct Daemon {
     pub config_listener: RegisteredName<ConfigListener>,
     /// The scheduler of replications.
     pub scheduler: RegisteredName<ReplicationScheduler>,
-    /// What it counts.
+    /// Its metrics.
     pub metrics: Metrics,
-    /// Where orders and changes are recorded.
+    /// Records orders and changes.
     pub(crate) audit: AuditLog,
     supervisor: Addr<Supervisor>,
     addresses: Addresses,
@@ -416,7 +415,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Begins a program or a service, which has the built-in languages.
+    /// Begins a program or a service with the built-in languages.
     pub fn builder() -> DaemonBuilder {
         DaemonBuilder {
             languages: Registry::new(),
@@ -431,62 +430,61 @@ impl Daemon {
         }
     }
 
-    /// Returns where clients connect.
+    /// Returns the clients' socket.
     pub fn socket(&self) -> &Path {
         &self.addresses.socket
     }
 
-    /// Returns the TCP address for clients, if there is one, with the port that it has got.
+    /// Returns the TCP address for clients, if any, with the actual port.
     pub fn tcp(&self) -> Option<SocketAddr> {
         self.addresses.tcp
     }
 
-    /// Returns where a service listens, as in the configuration, with the port that it has got;
-    /// `None` for one that is not there.
+    /// Returns a service's address, as in the configuration, with the actual port; `None` if there is no such
+    /// service.
     pub fn service(&self, name: &str) -> Option<String> {
         let socket = self.service_sockets.get(name)?;
         Some(socket.shown().to_owned())
     }
 
-    /// Returns the services with where they listen.
+    /// Returns the services with their addresses.
     pub fn services(&self) -> Vec<(String, String)> {
         self.service_sockets.shown()
     }
 
-    /// Returns the address of HTTP, if there is one, with the port that it has got.
+    /// Returns the address of HTTP, if any, with the actual port.
     pub fn http(&self) -> Option<SocketAddr> {
         self.addresses.http
     }
 
-    /// Returns the address of HTTP over TLS, if there is one, with the port that it has got.
+    /// Returns the address of HTTP over TLS, if any, with the actual port.
     pub fn https(&self) -> Option<SocketAddr> {
         self.addresses.https
     }
 
-    /// Returns the address for clients over TLS, if there is one, with the port that it has got.
+    /// Returns the address for clients over TLS, if any, with the actual port.
     pub fn tls(&self) -> Option<SocketAddr> {
         self.addresses.tls
     }
 
-    /// Returns the configuration in force.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<Config> {
         self.active.config()
     }
 
-    /// Begins to stop: accepts nobody, lets calls in hand finish unless it has to be `now`, then
-    /// ends the processes. May be asked again with `now`. [`Daemon::ended`] tells when it is over.
+    /// Begins to stop: accepts no clients, lets open calls finish unless `now`, then ends the processes. May be
+    /// repeated with `now`. [`Daemon::ended`] reports the end.
     pub fn begin_stop(&self, now: bool) {
         self.supervisor.tell(Stop { now });
     }
 
-    /// Waits for the end of the service, however it comes about, and returns why it ended. Safe to
-    /// cancel.
+    /// Waits for the end of the service, for any reason, and returns the reason. Safe to cancel.
     pub async fn ended(&mut self) -> ExitReason {
         (&mut self.ended).await.unwrap_or(ExitReason::Killed)
     }
 
-    /// Stops the service: at once, or as gracefully as `shutdown_grace` allows. Returns why it
-    /// ended; [`ExitReason::Killed`] when a part of it did not end in time and was left behind.
+    /// Stops the service, at once or gracefully within `shutdown_grace`. Returns why it ended; [`ExitReason::Killed`]
+    /// if a part of it did not end in time and was left behind.
     pub async fn stop(mut self, now: bool) -> ExitReason {
         self.begin_stop(now);
         let grace = self.config().server.shutdown_grace;
@@ -501,10 +499,9 @@ impl Daemon {
 
 /// Starts the store, and returns whether it is open.
 ///
-/// One that was named, or is there, has to be usable, for it may hold replications. One in the usual
-/// place that is not there is made when it is needed first: a service that only lends processes needs
-/// none. One in the usual place that another service has, or that this user may not open, is tried
-/// again whenever it is needed.
+/// A configured or existing store has to be usable, since it may hold replications. One in the default place that
+/// does not exist is created when first needed: a service that only lends processes needs none. One in the default
+/// place that another service uses, or that this user may not open, is retried whenever it is needed.
 async fn open_store(
     config: &Config,
     states: &Arc<DocStates>,
@@ -512,7 +509,7 @@ async fn open_store(
     log: &Logger,
 ) -> Result<(Store, bool), StartError> {
     let place = StorePlace::of_config(&config.store);
-    // Nobody waits for a file of another service; a database comes back.
+    // Another service's file is not waited for; a database may return.
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, metrics.store(), log)?;
@@ -532,7 +529,7 @@ async fn open_store(
     }
 }
 
-/// Returns what this daemon tells others of itself.
+/// Returns this daemon's description for other daemons.
 fn daemon_name(addresses: &Addresses) -> DaemonName {
     let system = rustix::system::uname();
     let machine = system.nodename().to_string_lossy();
@@ -542,8 +539,8 @@ fn daemon_name(addresses: &Addresses) -> DaemonName {
     }
 }
 
-/// Returns the address by which daemons on other machines know this one. One that means another machine there, or none,
-/// gives way to the name of this machine, as in the names of CouchDB's nodes.
+/// Returns the address of this daemon for other machines. An address that means another machine there, or none, is
+/// replaced by this machine's name, as in CouchDB's node names.
 fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
     let Some(address) = http else {
         return machine.to_owned();
@@ -561,7 +558,7 @@ async fn read_certificate(config: &Config) -> Result<Option<Arc<ServerConfig>>, 
     Ok(blocking::run("certificate", move || tls::read(&config)).await??)
 }
 
-/// Returns what resolves when an actor ends.
+/// Returns a future that resolves when an actor ends.
 pub(crate) fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
     struct Watcher(Option<oneshot::Sender<ExitReason>>);
 

@@ -1,6 +1,6 @@
-//! Work on long input, on a thread of its own, so that others that the current thread serves do not wait for it.
+//! Work on long input, on a separate thread, so that other users of the current thread do not wait for it.
 //!
-//! SUMMARY   [`aside`] does something with bytes: at once with short ones, in turn and on another thread with long ones.
+//! SUMMARY   [`aside`] processes bytes: short input at once, long input in turn on another thread.
 //! CALLED    By HTTP for bodies, by clients of the sockets and children for lines.
 
 use std::io;
@@ -8,23 +8,23 @@ use std::io;
 use blocking::Turns;
 use bytes::Bytes;
 
-/// Input up to this length is worked on where it is. Bytes.
+/// The longest input, in bytes, processed on the current thread.
 const SHORT_BYTES_MAX: usize = 256 << 10;
 
-/// How much long input is worked on at a time; more waits for its turn.
+/// How many long inputs are processed at a time; more wait.
 const THREADS_MAX: usize = 2;
 
 static TURNS: Turns = Turns::new(THREADS_MAX);
 
-/// Returns whether work on that many bytes is done aside.
+/// Returns whether this many bytes are processed on another thread.
 pub(crate) const fn is_long(bytes: usize) -> bool {
     bytes > SHORT_BYTES_MAX
 }
 
-/// Does something with bytes.
+/// Processes bytes.
 ///
 /// # Errors
-/// The system has no room for another thread, which may pass.
+/// The system has no room for another thread, which may be temporary.
 pub(crate) async fn aside<T, W>(bytes: Bytes, work: W) -> io::Result<T>
 where
     T: Send + 'static,

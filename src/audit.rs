@@ -1,13 +1,13 @@
-//! Who did what: each order and each change is one record.
+//! The audit: each order and each change is one record.
 //!
-//! SUMMARY   Where an order arrives, a [`PendingOrder`] is begun. It gets what the order was for and what it did, and
+//! SUMMARY   A [`PendingOrder`] is begun when an order arrives. It collects the order's target and effect, and
 //!           becomes a record when the order is answered: in the log, and among the last [`KEPT_MAX`], which `audit`
-//!           tells.
-//! PROMISES  An order has one record, also when its sender goes away or its task is lost. Nobody waits for the log.
-//!           A record has no document, no password and no other credential.
-//! CALLED    By HTTP for each operation that `operations` says to change something, at HUP, and where orders of other
-//!           daemons are carried out.
-//! LIMITS    A text has at most [`TEXT_BYTES_MAX`] bytes; what is longer is cut off. The records kept end with the
+//!           lists.
+//! PROMISES  An order has one record, even if its sender disconnects or its task is dropped. Nothing waits for the
+//!           log. A record contains no documents, passwords or other credentials.
+//! CALLED    By HTTP for each operation that `operations` marks as changing something, at HUP, and when orders of
+//!           other daemons are carried out.
+//! LIMITS    A text has at most [`TEXT_BYTES_MAX`] bytes; longer ones are cut. The in-memory records end with the
 //!           service.
 
 use std::cell::RefCell;
@@ -25,13 +25,13 @@ use crate::config::reload::{Change, Effect};
 use crate::logging::Losses;
 use crate::otp::clock::system_time;
 
-/// How many records are kept in memory.
+/// Maximum records in memory.
 pub(crate) const KEPT_MAX: usize = 1000;
 
-/// The longest text of a record, in bytes.
+/// Maximum length of a record's text, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// How many names of jobs and documents a record lists.
+/// Maximum names of jobs and documents listed in a record.
 const NAMES_MAX: usize = 50;
 
 /// The records of the service. Cheap to clone.
@@ -41,11 +41,11 @@ pub struct AuditLog(Arc<Kept>);
 struct Kept {
     records: Mutex<VecDeque<Arc<AuditRecord>>>,
     log: Logger,
-    /// What a log loses without which no order is taken.
+    /// Losses of the log, if it is required for orders.
     required: Option<Arc<Losses>>,
 }
 
-/// Who gives an order.
+/// The sender of an order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sender {
     who: Option<String>,
@@ -53,18 +53,18 @@ pub(crate) struct Sender {
     request_id: Option<String>,
 }
 
-/// What an order did.
+/// The effect of an order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     count: Option<usize>,
     before: Value,
     asked: Value,
-    /// Why it was not done as a whole.
+    /// Why it was not done completely.
     error: Option<String>,
 }
 
 impl AuditLog {
-    /// Keeps records, and writes them to a log; `required` is what that loses, if no order is to be taken while it
+    /// Keeps records, and writes them to a log; `required` counts the log's losses, if orders are refused while it
     /// cannot be written.
     pub(crate) fn new(log: Logger, required: Option<Arc<Losses>>) -> Self {
         let records = Mutex::default();
@@ -75,7 +75,8 @@ impl AuditLog {
         }))
     }
 
-    /// Returns why no order is taken now: the last record could not be written. That of the next refusal is another try.
+    /// Returns why orders are refused now: the last record could not be written. The refusal's own record is the next
+    /// attempt.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.required.as_ref()?.failure()
     }
@@ -116,7 +117,7 @@ impl AuditLog {
         records.push_back(Arc::new(record));
     }
 
-    /// Returns the latest records, the latest first.
+    /// Returns the latest records, newest first.
     pub(crate) fn page(&self, limit: usize) -> AuditPage {
         let records = self
             .0
@@ -137,7 +138,7 @@ impl AuditLog {
 }
 
 impl Sender {
-    /// Returns who is at the other end of a connection to an interface: `socket`, `http`.
+    /// Returns the sender at the other end of a connection to an interface: `socket`, `http`.
     pub(crate) fn of(interface: &str, holder: &Holder, request_id: Option<String>) -> Self {
         let Holder {
             uid,
@@ -161,7 +162,7 @@ impl Sender {
         }
     }
 
-    /// Returns a sender known only by this: a signal, another daemon.
+    /// Returns a sender without a connection: a signal, another daemon.
     pub(crate) fn known(who: Option<&str>, from: impl Into<String>) -> Self {
         Self {
             who: who.map(str::to_owned),
@@ -171,14 +172,14 @@ impl Sender {
     }
 }
 
-/// An order that is not answered yet. Becomes a record when it is finished, or dropped.
+/// An unanswered order. Becomes a record when it is finished or dropped.
 pub(crate) struct PendingOrder {
     log: AuditLog,
     record: RefCell<Option<AuditRecord>>,
 }
 
 impl PendingOrder {
-    /// Returns where it will be recorded.
+    /// Returns the log for its record.
     pub(crate) fn audit(&self) -> &AuditLog {
         &self.log
     }
@@ -189,17 +190,17 @@ impl PendingOrder {
         }
     }
 
-    /// Gives the operation another name: one path may do what several calls do.
+    /// Renames the operation: one path may serve several calls.
     pub(crate) fn is(&self, what: &str) {
         self.edit(|record| what.clone_into(&mut record.what));
     }
 
-    /// Says what it is for.
+    /// Sets its target.
     pub(crate) fn on(&self, on: impl Into<String>) {
         self.edit(|record| record.on = cut(on.into()));
     }
 
-    /// Says what it did.
+    /// Sets its effect.
     pub(crate) fn did(&self, done: Done) {
         self.edit(|record| {
             record.count = done.count.map(|count| count as u64);
@@ -209,12 +210,12 @@ impl PendingOrder {
         });
     }
 
-    /// Has no record made: it only asks what would change.
+    /// Suppresses the record: it only asks what would change.
     pub(crate) fn forget(&self) {
         self.record.take();
     }
 
-    /// Makes the record, if there is none yet. The error is why the order is refused or has failed.
+    /// Makes the record, if there is none yet. The error is why the order was refused or has failed.
     pub(crate) fn finish(&self, error: Option<&str>) {
         let Some(mut record) = self.record.take() else {
             return;
@@ -227,7 +228,7 @@ impl PendingOrder {
     }
 }
 
-/// Its sender has gone, or its task is lost: it may have been done.
+/// Its sender has disconnected, or its task was dropped: it may have been done.
 impl Drop for PendingOrder {
     fn drop(&mut self) {
         self.finish(Some("disconnected"));
@@ -235,7 +236,7 @@ impl Drop for PendingOrder {
 }
 
 impl Done {
-    /// It touched so many, and it is not known how they were.
+    /// It affected this many objects, with unknown earlier states.
     pub(crate) fn to(count: usize) -> Self {
         Self {
             count: Some(count),
@@ -243,7 +244,7 @@ impl Done {
         }
     }
 
-    /// It touched so many, which were like this.
+    /// It affected this many objects, with these earlier states.
     pub(crate) fn after(count: usize, before: Value) -> Self {
         Self {
             before,
@@ -251,12 +252,12 @@ impl Done {
         }
     }
 
-    /// Adds what was asked for.
+    /// Adds the requested values.
     pub(crate) fn asked(self, asked: Value) -> Self {
         Self { asked, ..self }
     }
 
-    /// Returns what became of each of some documents, as it is answered.
+    /// Returns the results for documents, from the rows of the answer.
     pub(crate) fn of_documents(rows: &[Value]) -> Self {
         let written = rows.iter().filter(|row| row["error"].is_null());
         let ids: Vec<&str> = written.filter_map(|row| row["id"].as_str()).collect();
@@ -264,13 +265,13 @@ impl Done {
         done.without(rows.len() - ids.len())
     }
 
-    /// Notes how many were selected and not touched.
+    /// Records how many were selected but not affected.
     fn without(self, failed: usize) -> Self {
         let error = (failed > 0).then(|| format!("{failed} were refused"));
         Self { error, ..self }
     }
 
-    /// Returns what was done to a pool.
+    /// Returns the effect on a pool.
     pub(crate) fn of_pool(changes: &[PoolChange]) -> Self {
         let (mut before, mut asked) = (Map::new(), Map::new());
         let mut count = 0;
@@ -295,7 +296,7 @@ impl Done {
                     before.extend(was.clone());
                 }
                 PoolChange::Add(_) => count += 1,
-                // What follows of these.
+                // Consequences of the others.
                 PoolChange::Start(_)
                 | PoolChange::StopIdle(_)
                 | PoolChange::StopReturned(_)
@@ -306,7 +307,7 @@ impl Done {
         Self::after(count, object(before)).asked(object(asked))
     }
 
-    /// Returns what was done to the configuration, whose secrets are hidden in it.
+    /// Returns the effect on the configuration, with hidden secrets.
     pub(crate) fn of_config(changes: &[Change]) -> Self {
         let applied = changes
             .iter()
@@ -325,7 +326,7 @@ impl Done {
         Self::after(count, object(before)).asked(object(asked))
     }
 
-    /// Returns what was done to a process.
+    /// Returns the effect on a process.
     pub(crate) fn of_kill(killed: &KilledProc, now: bool) -> Self {
         let proc = &killed.proc;
         let mut before = json!({
@@ -339,7 +340,7 @@ impl Done {
         Self::after(count, before).asked(json!({"now": now}))
     }
 
-    /// Returns what was done to a job, by how it was shown.
+    /// Returns the effect on a job, from its earlier state.
     pub(crate) fn of_job(before: &Value, order: JobOrder) -> Self {
         let mut was = Map::new();
         for name in ["state", "priority", "reason"] {
@@ -353,7 +354,7 @@ impl Done {
         Self::after(1, object(was)).asked(asked)
     }
 
-    /// Returns what was done to the jobs of a selection.
+    /// Returns the effect on the jobs of a selection.
     pub(crate) fn of_jobs(order: &BulkOrder, answer: &BulkAnswer) -> Self {
         let mut states: Map<String, Value> = Map::new();
         for (state, count) in answer.groups.iter().flat_map(|group| &group.states) {
@@ -377,7 +378,7 @@ impl Done {
     }
 }
 
-/// Returns a selection of jobs as an order names it.
+/// Returns an order's target for a selection of jobs.
 pub(crate) fn selected(select: &JobSelection) -> String {
     serde_json::to_string(select).unwrap_or_default()
 }
@@ -394,7 +395,7 @@ fn object(members: Map<String, Value>) -> Value {
     }
 }
 
-/// Cuts off what is too long.
+/// Cuts long texts.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -403,7 +404,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// As [`cut`]: of a value that is too long the beginning of its text.
+/// As [`cut`]; a value that is too long becomes the beginning of its text.
 fn cut_value(value: Value) -> Value {
     let text = value.to_string();
     if text.len() > TEXT_BYTES_MAX {

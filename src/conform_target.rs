@@ -1,9 +1,9 @@
-//! The query servers that the cases of [`conform`] run against here.
+//! The query servers that [`conform`]'s cases run against here.
 //!
-//! SUMMARY   [`Target`] is what is tested, a command or a language of this program; [`Peer`] is one query
-//!           server of it, prompted line by line.
+//! SUMMARY   [`Target`] is what is tested: a command, or a language of this program. [`Peer`] is one of its query
+//!           servers, prompted line by line.
 //! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
-//! LIMITS    A lent process has no exit status, and no case can leave a line without its end.
+//! LIMITS    A lent process has no exit status, and no case can send a line without its line feed.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ use policy::pool::ReturnStatus;
 /// What is tested.
 #[derive(Clone)]
 pub enum Target {
-    /// A command: each case starts it anew.
+    /// A command: each case starts a child.
     Command(CommandSpec),
     /// A language of this program: each case takes a process from its pool.
     Language {
@@ -64,7 +64,7 @@ impl peer::Target for Target {
 }
 
 impl Target {
-    /// Finds out by the daemon's own probes what a daemon would ask of it. `time` is for each probe.
+    /// Runs the daemon's own probes, each with the time `time`.
     pub async fn abilities(&self, language: &str, spawner: &Spawner, time: Duration) -> Abilities {
         let abilities = match self {
             Self::Command(command) => Abilities::to_probe(command.clone()),
@@ -136,11 +136,11 @@ impl peer::Peer for Peer {
 /// A process of the pool.
 pub struct LentProcess {
     lease: Lease,
-    /// How long an answer may take: longer than the case, whose deadline detects silence.
+    /// How long an answer may take: longer than the case, so that the case's deadline detects silence.
     time: Duration,
-    /// The answers to come, oldest first.
+    /// Pending answers, oldest first.
     answers: VecDeque<Answer>,
-    /// Lines of the latest answer.
+    /// The rest of the latest answer's lines.
     lines: VecDeque<Bytes>,
     is_closed: bool,
     ended: Option<PromptError>,
@@ -169,7 +169,7 @@ impl LentProcess {
     async fn line(&mut self) -> Option<Bytes> {
         while self.lines.is_empty() && self.ended.is_none() {
             if self.answers.is_empty() && !self.is_closed {
-                // An ended process does not answer.
+                // A process that has ended does not answer.
                 self.send(b"[\"reset\"]");
             }
             match self.answers.pop_front()?.await {

@@ -1,9 +1,9 @@
 //! Drain: whether this daemon takes new work.
 //!
-//! SUMMARY   A daemon is drained before its machine is serviced: until that is undone, it lends no process and runs no
+//! SUMMARY   A daemon is drained before its machine is serviced: until undrained, it lends no process and runs no
 //!           replication; earlier loans may end. All parts share one [`Drain`].
-//! CALLED    Set by HTTP. Checked by the manager of pools for each loan; followed by services,
-//!           the scheduler and the member of a fleet.
+//! CALLED    Set by HTTP. Checked by the manager of pools for each loan; followed by services, the scheduler and the
+//!           fleet member.
 //! LIMITS    A restarted daemon takes work.
 
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
-/// Whether the daemon is drained, and since when. Cheap to clone: all see the same.
+/// Whether the daemon is drained, and since when. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain(watch::Sender<Option<WallTime>>);
 
@@ -43,7 +43,7 @@ impl Drain {
 
     /// Waits until the daemon takes work. Safe to cancel.
     pub async fn is_over(&self) {
-        // This keeps the channel open.
+        // `self` keeps the channel open.
         drop(self.follow().wait_for(Option::is_none).await);
     }
 }

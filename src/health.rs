@@ -1,9 +1,9 @@
 //! Health: what is wrong, since when, and what to do.
 //!
-//! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
-//!           [`problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks; [`losses`]
-//!           keeps losses over restarts; [`report`] is what the daemons of a fleet send each other.
-//! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP and metrics.
+//! SUMMARY   [`findings`] finds problems in the states of pools, services, replications and the fleet; [`problems`]
+//!           tracks which of them last. [`HealthBoard`] has the latest list for all readers; [`losses`] keeps losses
+//!           over restarts; [`report`] is exchanged by the daemons of a fleet.
+//! CALLED    By the HealthWatcher, every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;
 pub(crate) mod losses;
@@ -21,21 +21,21 @@ use losses::OpenLosses;
 use policy::schedule::WallTime;
 use policy::time::Timestamp;
 
-/// What is wrong now, and which losses were acknowledged. Cheap to clone: all see the same.
+/// Current problems and acknowledged losses. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
 
 #[derive(Debug, Default)]
 struct Board {
     health: Health,
-    /// What is added to the losses since the start, by kind and subject: those of earlier runs, less acknowledged ones.
+    /// Added to the losses since the start, by kind and subject: those of earlier runs, minus acknowledged ones.
     besides: BTreeMap<(String, String), i64>,
-    /// The losses in the store, once they were read.
+    /// The losses in the store, once read.
     kept: Option<OpenLosses>,
 }
 
 impl HealthBoard {
-    /// Shows these problems of a daemon from now on, the worst first, with when each was found first.
+    /// Sets the problems of a daemon, worst first, with the time that each was first found.
     pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<(Problem, Timestamp)>) {
         let today = system_time();
         let problems = problems.into_iter().map(|(mut problem, since)| {
@@ -49,7 +49,7 @@ impl HealthBoard {
         shown.problems = problems.collect();
     }
 
-    /// Takes the losses of a kind, about one subject or all, from the list, until more is lost. Returns them.
+    /// Acknowledges losses of a kind, for one subject or all: removes them until more is lost. Returns them.
     pub fn acknowledge(&self, kind: Kind, subject: Option<&str>) -> Vec<Problem> {
         let kind: &str = kind.into();
         let mut board = self.lock();
@@ -67,7 +67,7 @@ impl HealthBoard {
         taken
     }
 
-    /// Returns how much of a loss nobody has acknowledged; `count` was lost since the start.
+    /// Returns the unacknowledged part of a loss; `count` was lost since the start.
     pub fn open(&self, kind: Kind, subject: &str, count: u64) -> u64 {
         let kind: &str = kind.into();
         let besides = &self.lock().besides;
@@ -75,7 +75,7 @@ impl HealthBoard {
         count.saturating_add_signed(known.copied().unwrap_or(0))
     }
 
-    /// Adds the subjects of a kind of losses that earlier runs have left.
+    /// Adds a loss kind's subjects from earlier runs.
     pub fn with_earlier(&self, kind: Kind, counts: &mut BTreeMap<String, u64>) {
         let kind: &str = kind.into();
         let board = self.lock();
@@ -85,7 +85,7 @@ impl HealthBoard {
         }
     }
 
-    /// Takes the losses of earlier runs, which the store has kept.
+    /// Loads the losses of earlier runs from the store.
     pub fn restore(&self, losses: OpenLosses) {
         let mut board = self.lock();
         for (kind, of_kind) in &losses {
@@ -97,12 +97,12 @@ impl HealthBoard {
         board.kept = Some(losses);
     }
 
-    /// Returns the losses in the store; none until they were read.
+    /// Returns the losses in the store; `None` before they were read.
     pub fn kept(&self) -> Option<OpenLosses> {
         self.lock().kept.clone()
     }
 
-    /// These losses are in the store now.
+    /// Records that these losses are in the store now.
     pub fn keep(&self, losses: OpenLosses) {
         self.lock().kept = Some(losses);
     }
@@ -111,7 +111,7 @@ impl HealthBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many problems there are of each kind and severity that has any.
+    /// Returns the number of problems by kind and severity.
     pub fn counts(&self) -> BTreeMap<(String, String), u64> {
         let mut counts = BTreeMap::new();
         for Problem { kind, severity, .. } in &self.lock().health.problems {
@@ -120,8 +120,7 @@ impl HealthBoard {
         counts
     }
 
-    /// Returns the kinds of problems for which the daemon cannot do what it is for: all of them, or those alone for
-    /// which it cannot take calls of functions.
+    /// Returns the kinds of problems that disable the daemon; `calls_alone`: only those that prevent function calls.
     pub fn disabling(&self, calls_alone: bool) -> Vec<String> {
         let board = self.lock();
         let kinds = board.health.problems.iter().map(|problem| &problem.kind);
@@ -133,7 +132,7 @@ impl HealthBoard {
         disabling.cloned().collect()
     }
 
-    /// Returns what everybody sees.
+    /// Returns the health for all readers.
     pub fn told(&self) -> Health {
         let mut health = self.lock().health.clone();
         let worst = health.problems.first();

@@ -1,10 +1,10 @@
-//! The memory of requests and answers in flight, shared out among their senders.
+//! The memory of requests and answers in flight, divided among their senders.
 //!
-//! SUMMARY   [`InFlight`] knows how much there is and who holds what of it; a [`Share`] is one request's,
-//!           and goes back with it.
-//! PROMISES  All shares together never pass the bound. A sender that holds much leaves room for the others: beyond
-//!           one request, nobody holds more than is still free, and a part is kept for small requests.
-//! CALLED    By HTTP for bodies and answers, by clients of the sockets for lines and replies.
+//! SUMMARY   [`InFlight`] tracks the total and who holds how much; a [`Share`] belongs to one request, and is
+//!           returned with it.
+//! PROMISES  All shares together never exceed the bound. A sender that holds much leaves room for others: beyond one
+//!           request, no sender holds more than is still free, and a part is reserved for small requests.
+//! CALLED    By HTTP for bodies and answers, by connections of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
 
 use std::collections::HashMap;
@@ -16,33 +16,33 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::machine_bounds;
 
-/// An eighth of the bound is kept for small requests.
+/// An eighth of the bound is reserved for small requests.
 const KEPT_FOR_SMALL: usize = 8;
 
-/// Half of that is kept for those who hold little.
+/// Half of that is reserved for senders that hold little.
 const KEPT_FOR_FEW: usize = 16;
 
-/// Little is up to this part of the bound, in all requests together.
+/// Little: up to this part of the bound, for all requests of a sender together.
 const LITTLE: usize = 64;
 
 /// The size of a small request, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The part of the memory that is the bound where the configuration sets none.
+/// The part of the memory that is the default bound.
 const OF_MEMORY: usize = 4;
 
-/// Who sends a request: from where, and in whose name.
+/// The sender of a request: its address and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
-    /// The address at the other end, none for the Unix socket.
+    /// The peer's address; `None` for the Unix socket.
     pub(crate) peer: Option<IpAddr>,
-    /// The user of this machine at the other end of a Unix socket.
+    /// The local user at the other end of a Unix socket.
     pub(crate) uid: Option<u32>,
-    /// The user, none where nobody has to log in.
+    /// The user; `None` if no login is needed.
     pub(crate) user: Option<String>,
 }
 
-/// Returns what represents all addresses of one peer: of IPv6, a peer has a network of 64 bits.
+/// Returns the network that stands for a peer: for IPv6 its 64-bit prefix.
 pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -50,7 +50,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// There is no room for so much at the moment.
+/// There is no room at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "requests and answers in flight use all of [server] in_flight_max: try again \
@@ -58,7 +58,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
 )]
 pub(crate) struct NoRoom;
 
-/// What is held.
+/// The shares held.
 #[derive(Default)]
 struct Held {
     total: usize,
@@ -68,13 +68,13 @@ struct Held {
 /// The memory of everything in flight.
 pub(crate) struct InFlight {
     config: watch::Receiver<Arc<Config>>,
-    /// The bound where the configuration sets none, in bytes.
+    /// The bound if none is configured, in bytes.
     default_max: usize,
     held: Mutex<Held>,
 }
 
 impl InFlight {
-    /// Shares out what the configuration in force sets.
+    /// Uses the bound of the current configuration.
     pub(crate) fn new(config: watch::Receiver<Arc<Config>>) -> Arc<Self> {
         Arc::new(Self {
             config,
@@ -90,13 +90,13 @@ impl InFlight {
         }
     }
 
-    /// Returns the most that one request can ever hold, in bytes.
+    /// Returns the largest share of one request, in bytes.
     pub(crate) fn request_max(&self) -> usize {
         let max = self.max();
         max - max / KEPT_FOR_SMALL
     }
 
-    /// Returns a share of nothing yet.
+    /// Returns an empty share.
     pub(crate) fn share(self: &Arc<Self>, sender: Sender) -> Share {
         Share {
             in_flight: Arc::clone(self),
@@ -105,14 +105,14 @@ impl InFlight {
         }
     }
 
-    // What is locked is changed in single steps: a panic elsewhere leaves it whole.
+    // Each change under the lock is a single step, so that a panic elsewhere leaves it intact.
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether a request may hold `bytes`, where its sender's others hold `others` and all together
-/// would then hold `total`.
+/// Returns whether a request may hold `bytes`, if its sender's other requests hold `others` and the sum of all would
+/// be `total`.
 fn may_hold(bytes: usize, others: usize, total: usize, max: usize) -> bool {
     let own = others + bytes;
     if own <= max / LITTLE {
@@ -125,7 +125,7 @@ fn may_hold(bytes: usize, others: usize, total: usize, max: usize) -> bool {
     total <= max - max / KEPT_FOR_SMALL && (others == 0 || leaves_as_much)
 }
 
-/// What one request holds; goes back when it is dropped.
+/// The share of one request; returned on drop.
 pub(crate) struct Share {
     in_flight: Arc<InFlight>,
     sender: Sender,
@@ -133,10 +133,10 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Holds that many bytes from now on, more or fewer than before.
+    /// Sets the share to this many bytes, more or fewer.
     ///
     /// # Errors
-    /// There is no room for more; it holds what it held.
+    /// There is no room for more; the share is unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if bytes == self.bytes {
             return Ok(());
@@ -157,15 +157,15 @@ impl Share {
         Ok(())
     }
 
-    /// Returns how many bytes it holds.
+    /// Returns its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Holds that many bytes more from now on.
+    /// Enlarges the share by this many bytes.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// See [`Self::set`].
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.set(self.bytes.saturating_add(bytes))
     }
@@ -173,7 +173,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        // To hold less is never refused.
+        // Reducing a share never fails.
         let _ = self.set(0);
     }
 }

@@ -1,9 +1,9 @@
 //! The machine's resources: memory and file descriptors.
 //!
-//! SUMMARY   [`memory`] is the machine's memory, or the service's limit; [`connections_max`] is how many
-//!           connections of a kind the limit of open files allows, [`replication_connections`] how many those of
-//!           replications may be, and [`replications_max`] how many replications these are enough for.
-//! LIMITS    Only control groups of version 2 are read: the service's own and those above it.
+//! SUMMARY   [`memory`] is the machine's memory, or the service's limit; [`connections_max`] is the number of
+//!           connections of a kind within the limit of open files, [`replication_connections`] that of replications,
+//!           and [`replications_max`] how many replications these suffice for.
+//! LIMITS    Only control groups of version 2 are read: the service's own and its ancestors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use replication::endpoint::ConnectionsMax;
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors that no connection takes: for children and the store.
+/// Descriptors reserved for children and the store.
 pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 
-/// Fewer connections of a kind than this would be useless.
+/// The least number of connections of a kind: fewer would be useless.
 const CONNECTIONS_MIN: usize = 4;
 
 /// Assumed if the machine does not report its memory, in bytes.
@@ -36,7 +36,7 @@ pub(crate) fn memory() -> usize {
         .unwrap_or(MEMORY_UNKNOWN)
 }
 
-/// Reads `MemTotal: N kB`.
+/// Parses `MemTotal: N kB`.
 fn total_of(meminfo: &str) -> Option<usize> {
     let line = meminfo
         .lines()
@@ -45,7 +45,7 @@ fn total_of(meminfo: &str) -> Option<usize> {
     kilobytes.checked_mul(1024)
 }
 
-/// Returns the least limit of a control group and those above it.
+/// Returns the smallest limit of a control group and its ancestors.
 fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     let path = memberships
         .lines()
@@ -54,7 +54,7 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     let mut least = None;
     while let Some(at) = group.filter(|at| at.starts_with(root)) {
         let limit = fs::read_to_string(at.join("memory.max")).ok();
-        // No limit is the word "max".
+        // The word "max" means no limit.
         let limit: Option<usize> = limit.and_then(|text| text.trim().parse().ok());
         least = [least, limit].into_iter().flatten().min();
         group = at.parent().map(PathBuf::from);
@@ -62,19 +62,19 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     least
 }
 
-/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): at most `wanted`, and
-/// half of the descriptors beyond those in use and the reserve.
+/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): at most `wanted`, and half of
+/// the descriptors left beyond those in use and the reserve.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     share(descriptors(), descriptors_in_use(), wanted)
 }
 
-/// Returns how many descriptors the service may have.
+/// Returns the service's limit of descriptors.
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Returns the maximum of connections of replications, beside the feeds of `replications`.
+/// Returns the maximum of connections of replications, besides the feeds of `replications`.
 pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     ConnectionsMax {
         feeds: replications,
@@ -83,13 +83,13 @@ pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     }
 }
 
-/// Returns how many replications can run if each keeps a connection open, with half as many left for others.
+/// Returns how many replications can run if each keeps a connection open and half as many are left for others.
 pub(crate) const fn replications_max(room: &ConnectionsMax) -> usize {
     room.descriptors / 3 * 2
 }
 
-/// May run on an actor's thread: the kernel lists this from memory, without waiting for a disk, in about a
-/// microsecond for each descriptor. Called once for many opened connections.
+/// May run on an actor's thread: the kernel lists this from memory, in about a microsecond for each descriptor.
+/// Called once for many opened connections.
 fn descriptors_in_use() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

@@ -1,4 +1,4 @@
-//! The settee program: the daemon with its built-in languages, and nothing else.
+//! The settee program: the daemon with its built-in languages only.
 
 use std::process::ExitCode;
 

@@ -1,16 +1,15 @@
-//! The operations of the daemon: one list of what may be asked, by which name and path, and by whom.
+//! The operations of the daemon: the list of calls and paths, and who may use them.
 //!
-//! SUMMARY   A row is the sentence, `[calls of the socket], [methods and paths of HTTP] => who may, what it does`, which
-//!           is `changes` for an order or a change, and otherwise `reads`. From the rows come two enums, [`CallName`]
-//!           and [`Route`]; what takes a call and what answers a route are a `match` over them, so that a row without
-//!           its handler does not compile.
-//! PROMISES  The socket lends processes and runs functions; the rest is HTTP's. A call or a path that has no row is none.
-//!           Where an operation has both, the same may do it. Names that come with one are bounded by [`check_name`],
-//!           whose bounds are here.
-//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights; by `http::routes` and
-//!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
-//! LIMITS    What a request says can take another right than the row: see `http::pools_api` and `http::scheduler_api`. Of
-//!           several routes that fit a path the first is taken.
+//! SUMMARY   A row is a sentence, `[calls of the socket], [methods and paths of HTTP] => who may, what it does`:
+//!           `changes` for an order or a change, otherwise `reads`. The rows define two enums, [`CallName`] and
+//!           [`Route`]; the handlers are a `match` over these, so a row without a handler does not compile.
+//! PROMISES  The socket lends processes and runs functions; HTTP does everything else. Calls and paths without a row
+//!           do not exist. The call and the path of an operation have the same permissions. [`check_name`] bounds the
+//!           names that arrive with one; the bounds are here.
+//! CALLED    By `messages::client`, which parses calls; by a client's connection, for rights; by `http::routes` and
+//!           `http::entrance`. Tests compare `docs/socket.md` and `docs/http.md` with it.
+//! LIMITS    The content of a request can require another right than its row: see `http::pools_api` and
+//!           `http::scheduler_api`. If several routes match a path, the first one applies.
 
 use actix_web::http::Method;
 use strum::{EnumString, IntoStaticStr, VariantArray};
@@ -18,18 +17,18 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use self::Who::{AllOrOwn, Anybody, Local, OnPage, With};
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
 
-/// Longest name, in bytes, that a call, a path or a design document may have: of a database, a design document, a
+/// Maximum length of a name in a call, a path or a design document, in bytes: of a database, a design document, a
 /// function, a step of its path, a pool, a group, a language, a service, a process, a user.
 ///
 /// # Differs
-/// CouchDB's databases have at most 238; the length of ids of documents is not bound there, unless it is configured.
+/// CouchDB's databases have at most 238; it does not limit document ids unless configured to.
 pub const NAME_BYTES_MAX: usize = 1024;
 
-/// Longest text, in bytes, that is made of names: the path of a function, the context of a view, an id of a document in the
-/// replicator database or of its replication, a parameter in a URL.
+/// Maximum length of a text made of names, in bytes: a function's path, a view's context, the id of a replicator
+/// document or its replication, a URL parameter.
 pub const LONG_NAME_BYTES_MAX: usize = 4096;
 
-/// Checks the length of a name that comes from outside; `what` it is called there.
+/// Checks the length of a received name; `what` is its description there.
 ///
 /// # Errors
 /// It is longer than `bytes_max`; the sender's fault.
@@ -42,25 +41,23 @@ pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(),
     }
 }
 
-/// Who may do something.
+/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Everybody: over HTTP also without a login. On the socket what these calls take is a process that is
-    /// held, or a password.
+    /// Everyone, over HTTP even without a login. On the socket these calls need a held process or a password instead.
     Anybody,
     /// Users with this right.
     With(Right),
-    /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login
-    /// form.
+    /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login form.
     OnPage(Right),
-    /// Users with this right; also users who may replicate, for their own jobs and documents.
+    /// Users with this right; and users who may replicate, for their own jobs and documents.
     AllOrOwn(Right),
     /// Users with this right on the Unix socket: users of this machine.
     Local(Right),
 }
 
 impl Who {
-    /// Returns the right that is needed, beside what is one's own.
+    /// Returns the right required, except for one's own data.
     #[must_use]
     pub const fn right(self) -> Option<Right> {
         match self {
@@ -84,7 +81,7 @@ pub struct Operation {
     pub routes: &'static [Route],
 }
 
-/// What CouchDB has for copies of a database with all revisions.
+/// CouchDB's paths for copying a database with all revisions.
 const REVISIONS: &str =
     "/_replicator/{name:_bulk_get|_revs_diff|_missing_revs|_revs_limit|_ensure_full_commit}";
 
@@ -136,7 +133,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns who may ask.
+            /// Returns who may use it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -144,7 +141,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns whether it is an order, or changes something: `audit` has a record of each.
+            /// Returns whether it is an order or a change, and so gets an `audit` record.
             #[must_use]
             pub const fn changes(self) -> bool {
                 match self {
@@ -163,8 +160,8 @@ macro_rules! operations {
 }
 
 impl Route {
-    /// Returns whether it is one of CouchDB's own orders, which ignore the parameters and the members of bodies that CouchDB
-    /// ignores. All others refuse what they do not know.
+    /// Returns whether it is one of CouchDB's own orders, which ignore the parameters and body members that CouchDB
+    /// ignores. All others refuse unknown ones.
     #[must_use]
     pub fn ignores_unknown(self) -> bool {
         const COUCHDBS: [&str; 4] = [
@@ -193,7 +190,7 @@ operations! {
     /// Turns the connection into a tunnel to one process.
     [Attach], [] => With(Call), reads;
 
-    // Who asks.
+    // The caller.
 
     /// Welcomes, with the version.
     [], [Welcome GET "/"] => Anybody, reads;

@@ -1,24 +1,24 @@
 //! The minimum pace of a client that reads its answer or sends its body.
 //!
-//! SUMMARY   While something waits, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all
-//!           that waits where that is less, in each period.
-//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that makes
-//!           progress is never late, however much there is.
+//! SUMMARY   While data is pending, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all if that is
+//!           less, in each period.
+//! PROMISES  A client that moves nothing, or only occasional bytes, is late after one period. One that makes progress
+//!           is never late, however much is pending.
 //! CALLED    By connections of the socket for replies, by HTTP for bodies and answers.
-//! LIMITS    What fits into the system's buffers counts as taken.
+//! LIMITS    Data in the system's buffers counts as taken.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use actix_rt::time::Instant;
 
-/// How much of what waits has to come through.
+/// The minimum rate while data is pending.
 const BYTES_PER_SECOND_MIN: f64 = 1024.0;
 
 /// Longer than any connection lasts.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// What is still to come through by when.
+/// Pending bytes and their deadline.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     bytes: usize,
@@ -40,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// Notes bytes that came through.
+    /// Records transferred bytes.
     pub(crate) fn took(&self, bytes: usize) {
         let left = self.due.get().filter(|due| due.bytes > bytes);
         self.due.set(left.map(|due| Due {
@@ -49,8 +49,7 @@ impl Pace {
         }));
     }
 
-    /// Notes bytes that wait. Returns by when some of them have to come through; `None`: it
-    /// has forever.
+    /// Records pending bytes. Returns the deadline for some of them; `None`: no deadline.
     pub(crate) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if bytes == 0 {
             self.due.set(None);
@@ -63,7 +62,7 @@ impl Pace {
         self.due.get().map(|due| due.by)
     }
 
-    /// Returns by when some have to come through of a number of bytes that is not known.
+    /// Returns the deadline for some of an unknown number of bytes.
     pub(crate) fn deadline(&self) -> Instant {
         let now = Instant::now();
         self.waiting(usize::MAX, now).unwrap_or(now + FOR_EVER)

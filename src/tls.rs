@@ -1,12 +1,12 @@
-//! The daemon's own certificate, and those of its clients: what `[ssl]` names, read and kept for new connections.
+//! The daemon's certificate, and those of its clients: `[ssl]`, loaded for new connections.
 //!
-//! SUMMARY   [`read`] makes what connections are encrypted with, [`Certificate`] keeps the one in force,
-//!           [`client_name`] returns the user of a client's certificate.
-//! PROMISES  A certificate that cannot be read or does not belong to its key replaces none. Connections that are
-//!           there keep theirs.
-//! CALLED    Read at the start and with each reload of the configuration; taken for each connection.
+//! SUMMARY   [`read`] loads the server's TLS configuration, [`Certificate`] holds the current one, [`client_name`]
+//!           returns the user of a client's certificate.
+//! PROMISES  A certificate that is unreadable or does not match its key replaces none. Existing connections keep
+//!           theirs.
+//! CALLED    Loaded at the start and at each reload of the configuration; used for each connection.
 //! SOURCE    CouchDB: chttpd, `[ssl]`.
-//! DIFFERS   CouchDB takes a new certificate with a restart.
+//! DIFFERS   CouchDB loads a new certificate at a restart.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl CertificateError {
         }
     }
 
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub(crate) const fn remedy() -> &'static str {
         "set cert_file and key_file to matching PEM files that this user may read, the key without \
          a password, and cacert_file to CA certificates"
@@ -58,14 +58,14 @@ impl Certificate {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
-    /// Returns what makes a connection encrypted; none without a certificate.
+    /// Returns the TLS acceptor; `None` without a certificate.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
         let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone().map(TlsAcceptor::from)
     }
 }
 
-/// Returns the name (CN) in the certificate that a client has shown, which an issuer in `cacert_file` has signed.
+/// Returns the name (CN) in a client's certificate, signed by an issuer in `cacert_file`.
 pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
     let shown = connection.peer_certificates()?.first()?;
     let (_, certificate) = X509Certificate::from_der(shown).ok()?;
@@ -73,7 +73,7 @@ pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
     name.ok().map(str::to_owned)
 }
 
-/// Reads what `[ssl]` names, if TLS is spoken anywhere. Blocks.
+/// Loads the files of `[ssl]`, if TLS is used anywhere. Blocks.
 ///
 /// # Errors
 /// See [`CertificateError`]: the operator's fault.
@@ -108,7 +108,7 @@ fn server_config(
     Ok(made)
 }
 
-/// Makes what checks the certificates of clients; they need not have one.
+/// Makes the verifier of client certificates, which are optional.
 fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
     let refused = |error: &dyn Display| CertificateError::of(authorities, error);
     let mut roots = RootCertStore::empty();

@@ -1,13 +1,14 @@
-//! How an actor follows a watch channel: the configuration, or the notices of the database.
+//! Lets an actor follow a watch channel: the configuration, or the database's notices.
 //!
-//! CALLED    By actors that act on each change: the listener, the service manager, the pressure gauge, the member of a fleet.
+//! CALLED    By actors that act on each change: the listener, the service manager, the pressure gauge, the fleet
+//!           member.
 
 use actix::fut::wrap_stream;
 use actix::prelude::*;
 use futures_util::stream;
 use tokio::sync::watch;
 
-/// Has an actor act after each change, for as long as both live. The end of the sender is no reason to end.
+/// Makes an actor act after each change while both live. The actor does not end with the sender.
 pub(super) fn follow<A: Actor<Context = Context<A>>, T: Send + Sync + 'static>(
     changes: watch::Receiver<T>,
     ctx: &mut Context<A>,

@@ -1,13 +1,12 @@
-//! Client: one connection to the service, and everything it holds.
+//! Client: one connection to the service, and everything that it holds.
 //!
-//! SUMMARY   Reads requests, has them carried out, writes the replies. To the pool, the client outside
-//!           is this actor: when it ends, its processes and its requests go with it.
-//! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad
-//!           input costs an error reply and nothing else. Its loans return when it ends, for whatever
-//!           reason.
-//! CALLED    Started by the listener; talked to by its peer only.
+//! SUMMARY   Reads requests, executes them, writes the replies. To the pool, this actor is the client: its processes
+//!           and requests end with it.
+//! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad input costs only
+//!           an error reply. Its loans are returned when it ends, for any reason.
+//! CALLED    Started by the listener; used only by its peer.
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
-//! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
+//! LIMITS    A client's state is not kept: a new connection is a new client.
 
 mod account;
 mod calls;
@@ -58,31 +57,31 @@ use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
-/// How long requests are read of a connection once the service ends.
+/// How long requests are still read from a connection after the service has ended.
 pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(250);
 
 /// A connection that is served.
 pub(crate) struct ClientHandle {
-    /// Its life.
+    /// Its pid.
     pub(crate) pid: Pid,
     stop: Recipient<Stop>,
     session: Weak<Session>,
 }
 
 impl ClientHandle {
-    /// Has it end, at once or after what is in hand.
+    /// Ends it, at once or after pending calls.
     pub(crate) fn stop(&self, now: bool) {
         self.stop.tell(Stop { now });
     }
 
-    /// Ends the connection if it wants nothing and holds nothing. Returns whether it did.
+    /// Ends the connection if it has no requests and no processes. Returns whether it did.
     pub(crate) fn end_if_idle(&self) -> bool {
         let session = self.session.upgrade();
         session.is_some_and(|session| session.end_if_idle())
     }
 }
 
-/// What the lines of a connection are, and what it holds for them.
+/// The meaning of a connection's lines, and what it holds for them.
 enum Mode {
     /// Requests. The session holds the processes that they borrow.
     Requests,
@@ -95,9 +94,9 @@ enum Mode {
 /// The process of a connection that carries its lines.
 struct Tunnel {
     process: Rc<Holding>,
-    /// How long it may work on a line; `None` is its own timeout.
+    /// The timeout of a line; `None`: that of the process.
     timeout: Option<Duration>,
-    /// Whether the client wants to learn what became of it.
+    /// Whether the client wants to learn how it ended.
     tells_end: bool,
     _end: Watch,
 }
@@ -106,21 +105,21 @@ struct Tunnel {
 pub(crate) struct Client {
     session: Rc<Session>,
     mode: Mode,
-    /// How long `attach` keeps a process that it has no line for.
+    /// How long `attach` keeps an idle process.
     attach_idle: Duration,
-    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
+    /// How long a client of `attach` waits for an answer, unless it says so.
     attach_patience: Duration,
-    /// What a connection of a service is lent, and how.
+    /// The process that a connection of a service gets, and its terms.
     lending: Option<Lending>,
-    /// None once it is closing.
+    /// `None` once it is closing.
     connected: Option<Connected>,
     log: Logger,
     pid_guard: PidGuard,
 }
 
 impl Client {
-    /// Starts the actor for a connection; with `lending` for one of a service. Its life may have begun
-    /// before, with a ticket.
+    /// Starts the actor for a connection; with `lending` for one of a service. Its pid may already exist, with a
+    /// ticket.
     pub(crate) fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
@@ -179,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Makes the connection a tunnel to a process, whose end is the tunnel's.
+    /// Makes the connection a tunnel to a process; the tunnel ends with the process.
     fn open_tunnel(
         &mut self,
         lease: Lease,
@@ -199,7 +198,7 @@ impl Client {
         Ok(process)
     }
 
-    /// Says what is wrong and ends; what the client still sends is thrown away.
+    /// Reports the error and ends; further input is discarded.
     fn refuse_long_line(&mut self, ctx: &mut Context<Self>) {
         let limit = self.session.line_bytes_max();
         debug!(self.log, "line too long, connection closed"; "limit" => limit);
@@ -220,13 +219,13 @@ impl Client {
         self.close(ctx);
     }
 
-    /// Says why it is not let in, and ends.
+    /// Reports why the client is refused, and ends.
     fn turn_away(&mut self, id: &str, error: &ErrorReply, ctx: &mut Context<Self>) {
         self.session.push_error(id, error);
         self.close(ctx);
     }
 
-    /// Ends once its last words are written; what the client still sends is thrown away.
+    /// Ends once its last lines are written; further input is discarded.
     fn close(&mut self, ctx: &mut Context<Self>) {
         self.session.flush();
         // Ends after a bounded time.
@@ -237,7 +236,7 @@ impl Client {
     }
 }
 
-/// A connection that is counted for as long as it is there.
+/// A connection that is counted while it exists.
 struct Connected(Arc<ClientMetrics>);
 
 impl Connected {
@@ -313,7 +312,8 @@ impl Handler<Stop> for Client {
                 }
                 self.session.set_phase(Phase::Over);
             }
-            // It was let in: what it has asked, or is about to ask, is answered. By then it may speak over its own pipes.
+            // It was accepted: its requests, including those about to arrive, are answered. By then it may use its
+            // own pipes.
             (Mode::Requests, _) | (Mode::Tunnel(_), true) => {
                 self.session.set_phase(Phase::Last);
                 ctx.run_later(LAST_REQUESTS_MAX, |client, _| client.end_in_order());
@@ -323,7 +323,7 @@ impl Handler<Stop> for Client {
     }
 }
 
-/// A process that it holds is taken from it: prompts that wait are answered by the process's end.
+/// A process that it holds is revoked: the process's end answers pending prompts.
 impl Handler<ProcRevoked> for Client {
     type Result = ();
 
@@ -338,7 +338,7 @@ impl Handler<ProcRevoked> for Client {
 }
 
 impl Client {
-    /// Reads no more, and ends when what is in hand is answered.
+    /// Stops reading, and ends when pending requests are answered.
     fn end_in_order(&self) {
         match &self.mode {
             Mode::Relay(relay) => relay.tell(Signal::Stop),
@@ -346,13 +346,13 @@ impl Client {
         }
     }
 
-    /// Ends, and tells before of each process that is still held if that is because the service ends.
+    /// Ends; if the service ends, first reports each process that is still held.
     fn end_after_notice(&mut self, over: bool, ctx: &mut Context<Self>) {
         let is_told = !over && self.session.services.is_stopping() && self.session.holds();
         if !is_told || self.session.tell_of_shutdown() && self.session.is_local() {
             return self.end(ctx);
         }
-        // On TCP what the client still sends would undo what is on its way. Ends after a bounded time.
+        // On TCP unread input would discard data in flight. Ends after a bounded time.
         self.end_after(Rc::clone(&self.session).linger(), ctx);
     }
 
@@ -362,13 +362,13 @@ impl Client {
 
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
-        // What it still holds was not given back: whatever order that is seen in, it has crashed.
+        // Processes still held were not returned: the client counts as crashed in any case.
         self.pid_guard
             .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();
     }
 
-    /// The process for a tunnel was got, or not.
+    /// The process for a tunnel was lent, or not.
     fn attached(
         &mut self,
         ticket: Ticket,
@@ -387,7 +387,7 @@ impl Client {
     }
 }
 
-/// The process of the tunnel ended: what it printed is delivered, then the connection closes.
+/// The process of the tunnel ended: its output is delivered, then the connection closes.
 impl Handler<Down> for Client {
     type Result = ();
 

@@ -1,11 +1,11 @@
-//! ConfigListener: holds the configuration in force and replaces it on demand.
+//! ConfigListener: holds the current configuration and replaces it on demand.
 //!
-//! SUMMARY   Reads the configuration again, compares, and tells everybody who works by it.
+//! SUMMARY   Reloads the configuration, compares it, and notifies all users of changed values.
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read and compared, and the
 //!           manager's settings made, off the arbiter.
 //! CALLED    By HUP, and over HTTP.
-//! LIMITS    What was set over HTTP ends with the service, unless daemons share it. A plan takes the sockets that a
-//!           reload would need, to find out whether they are available, and gives them up at once.
+//! LIMITS    Values set over HTTP end with the service, unless daemons share them. A plan opens the sockets that a
+//!           reload would need, to check that they are available, and closes them at once.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
 
 pub mod shared;
@@ -38,31 +38,31 @@ use blocking;
 use shared::{Refresh, SharedSettings};
 use store::fleet::Override;
 
-/// Makes the manager's settings of a configuration.
+/// Derives the manager's settings from a configuration.
 pub type ToManagerSettings = dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sync;
 
-/// The configuration in force and what follows its changes, shared by actors that may be restarted.
+/// The current configuration and its followers, shared by actors that may be restarted.
 pub struct ActiveConfig {
-    /// Where it came from; none for one that was made in the program and never changes.
+    /// Its sources; `None` for one that was made in the program and never changes.
     pub sources: RefCell<Option<Sources>>,
-    /// What other daemons share of it; none where there are none.
+    /// Settings shared with other daemons; `None` without any.
     pub shared: Option<SharedSettings>,
-    /// The sockets of services, which are taken before a configuration that names them is in force.
+    /// Sockets of services, opened before a configuration with them takes effect.
     pub service_sockets: Rc<ServiceSockets>,
-    /// Makes the manager's settings of a configuration.
+    /// Derives the manager's settings from a configuration.
     pub manager_settings: Arc<ToManagerSettings>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.
     pub(crate) certificate: Arc<Certificate>,
-    /// Where changes that other daemons made are recorded.
+    /// Records changes made by other daemons.
     pub audit: AuditLog,
-    /// Follows a change of the log's level.
+    /// Called when the log's level changes.
     pub set_log_level: Option<SetLogLevel>,
 }
 
 impl ActiveConfig {
-    /// Returns the configuration in force.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.current.borrow())
     }
@@ -91,7 +91,7 @@ impl ConfigListener {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -111,11 +111,11 @@ impl ConfigListener {
         } = compared;
         reload::require_reload(&changes)?;
         let old = self.active.config();
-        // Also without a change: what fails may have been corrected outside the configuration.
+        // Even without a change: a cause of failures may have been corrected outside the configuration.
         let pools = self.manager.call(ReloadConfig(Arc::new(settings)));
         let applied = |changes| Applied {
             changes,
-            // A manager that is started again begins with what is in force.
+            // A restarted manager begins with the current settings.
             pools: Box::pin(pools.map(drop)),
         };
         self.active.certificate.set(certificate);
@@ -137,7 +137,7 @@ impl ConfigListener {
         Ok(applied([changes, overridden].concat()))
     }
 
-    /// Returns the sources with the value set, or taken back.
+    /// Returns the sources with the value set, or reset.
     fn candidate(&self, msg: SetValue) -> Result<Sources, ReloadError> {
         let SetValue {
             section,
@@ -176,7 +176,7 @@ impl ConfigListener {
     }
 }
 
-/// What is in force now.
+/// The current configuration after a change.
 struct Applied {
     changes: Vec<reload::Change>,
     /// Ends when all pools follow it.
@@ -184,7 +184,7 @@ struct Applied {
 }
 
 impl Applied {
-    /// Returns the changes once all pools follow them: a request that comes after the answer comes after them.
+    /// Returns the changes once all pools follow them, so that requests sent after the answer see them.
     async fn by_all(this: Result<Self, ReloadError>) -> Result<Vec<reload::Change>, ReloadError> {
         let Self { changes, pools } = this?;
         pools.await;
@@ -192,23 +192,22 @@ impl Applied {
     }
 }
 
-/// A configuration beside the one in force.
+/// A configuration compared with the current one.
 struct Compared {
     config: Arc<Config>,
     notices: Vec<Notice>,
     overridden: Vec<reload::Change>,
-    /// What differs.
     changes: Vec<reload::Change>,
 }
 
 impl Compared {
-    /// Returns what a reload would make of it: all that differs, and all that HTTP overrides.
+    /// Returns what a reload would do: all differences, and all values overridden over HTTP.
     fn preview(self) -> Vec<reload::Change> {
         [self.changes, self.overridden].concat()
     }
 }
 
-/// A configuration that may be applied, with what it needs.
+/// A configuration that may be applied, with its resources.
 struct Candidate {
     compared: Compared,
     settings: ManagerSettings,
@@ -218,7 +217,7 @@ struct Candidate {
 
 type Loading = Result<Candidate, ReloadError>;
 
-/// Reads the configuration, and takes the sockets that it needs.
+/// Reads the configuration, and opens the sockets that it needs.
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     let manager_settings = Arc::clone(&active.manager_settings);
     let read = compare(&active, sources, move |config| {
@@ -235,8 +234,8 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     })
 }
 
-/// Reads the configuration, compares it with the one in force, and makes something else of it, on a thread of its own;
-/// without sources the configuration stays what it is.
+/// Reads the configuration, compares it with the current one, and derives a value from it, on a separate thread;
+/// without sources the configuration is unchanged.
 async fn compare<T: Send + 'static>(
     active: &ActiveConfig,
     sources: Option<Sources>,
@@ -273,7 +272,7 @@ fn describe_all(changes: &[reload::Change]) -> String {
     text.join("; ")
 }
 
-/// As [`describe_all`]; of sections that come or go only what somebody has set.
+/// As [`describe_all`]; for added or removed sections only explicitly set values.
 fn describe_set(changes: &[reload::Change], old: &Config, new: &Config) -> String {
     let is_set = |change: &&reload::Change| {
         let config = match (&change.old, &change.new) {
@@ -325,7 +324,7 @@ impl Handler<Reload> for ConfigListener {
         AtomicResponse::new(Box::pin(loading.then(|loaded, listener, ctx| {
             let applied = listener.finish(loaded);
             if let Some(shared) = &listener.active.shared {
-                // What did not fit before may fit now.
+                // A previously invalid combination may be valid now.
                 shared.is_told.set(false);
                 ctx.notify(Refresh);
             }
@@ -359,7 +358,7 @@ impl Handler<CompareFiles> for ConfigListener {
     }
 }
 
-/// What is set stays only when the whole is right with it.
+/// A set value is kept only if the whole configuration is valid with it.
 impl Handler<SetValue> for ConfigListener {
     type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
 

@@ -1,11 +1,11 @@
-//! CostKeeper: keeps what databases have cost in a file, so that it survives a restart.
+//! CostKeeper: keeps the cost of each database in a file, so that it survives a restart.
 //!
-//! SUMMARY   [`load`] takes it back before the service works; the actor writes it every [`SAVE_EVERY`], and once more
-//!           when the service ends.
-//! PROMISES  The file is whole at any time. It is written on a thread for what blocks. One that cannot be read is
-//!           left alone: then nothing is kept, and the log says so.
-//! LIMITS    A service that is killed loses what was counted within [`SAVE_EVERY`].
-//! CALLED    Started and stopped by the supervisor, which stops it after all that runs calls.
+//! SUMMARY   [`load`] reads it before the service starts work; the actor writes it every [`SAVE_EVERY`], and once
+//!           more when the service ends.
+//! PROMISES  The file is complete at any time. It is written on a blocking thread. An unreadable file is not
+//!           overwritten: nothing is kept then, and the log says so.
+//! LIMITS    If the service is killed, it loses at most [`SAVE_EVERY`] of costs.
+//! CALLED    Started and stopped by the supervisor, which stops it after everything that runs calls.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ use settee_config::generated;
 /// How often the file is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// Returns what a file has, and the file if what is counted may be kept there. Blocks.
+/// Returns the contents of a file, and its path if costs may be kept there. Blocks.
 pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<PathBuf>) {
     let none = || TenantCosts::new(system_time());
     let Some(file) = file else {
@@ -50,7 +50,7 @@ pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<Pa
     }
 }
 
-/// Keeps what databases have cost.
+/// Keeps the cost of each database.
 pub(crate) struct CostKeeper {
     records: Rc<CallRecords>,
     file: Option<PathBuf>,
@@ -60,7 +60,7 @@ pub(crate) struct CostKeeper {
 }
 
 impl CostKeeper {
-    /// Makes one that writes into `file`, if into any.
+    /// Makes one that writes to `file`, if there is one.
     pub fn new(
         records: Rc<CallRecords>,
         file: Option<PathBuf>,
@@ -76,12 +76,12 @@ impl CostKeeper {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Writes the file, if anything is to be kept; what follows happens when that is done.
+    /// Writes the file, if costs are kept.
     fn save(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
         let file = self.file.clone();
         let costs = file.is_some().then(|| self.records.tenant_costs());
@@ -105,7 +105,7 @@ impl CostKeeper {
     fn save_again_and_again(&mut self, ctx: &mut Context<Self>) {
         ctx.run_later(SAVE_EVERY, |keeper, ctx| {
             let saved = keeper.save();
-            // A stop, which saves too, comes after it: of two writers the earlier might be the last.
+            // A stop, which also saves, waits: with two writers the older might win.
             ctx.wait(saved.map(|(), keeper, ctx| keeper.save_again_and_again(ctx)));
         });
     }
@@ -126,7 +126,7 @@ impl Handler<Stop> for CostKeeper {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         let saved = self.save();
-        // No other stop and no timer writes meanwhile.
+        // Nothing else writes meanwhile.
         ctx.wait(saved.map(|(), keeper, ctx| {
             keeper.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::app::when_ended;
 
-    /// Returns whether a thread of this name runs.
+    /// Returns whether a thread with this name exists.
     fn runs(name: &str) -> bool {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let names =

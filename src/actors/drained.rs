@@ -1,4 +1,4 @@
-//! Draining the daemon, and what is left of what it had: the same for HTTP and for clients of the socket.
+//! Drains the daemon, and reports its remaining work; for HTTP and for clients of the socket.
 
 use serde_json::json;
 use settee_client::DrainState;
@@ -9,7 +9,7 @@ use crate::audit::Done;
 use crate::drain::Drain;
 use crate::otp::registered_name::RegisteredName;
 
-/// Drains the daemon, or has it take work again. Returns what that did.
+/// Drains the daemon, or undrains it. Returns the effect.
 pub(crate) fn set_drained(drain: &Drain, is_drained: bool) -> Done {
     let changes = drain.set(is_drained);
     Done::after(
@@ -18,7 +18,7 @@ pub(crate) fn set_drained(drain: &Drain, is_drained: bool) -> Done {
     )
 }
 
-/// Returns how far it is. While the manager, or the scheduler, is started again it has nothing.
+/// Returns the progress. A restarting manager or scheduler has no work.
 pub(crate) async fn drain_state(
     drain: &Drain,
     manager: &RegisteredName<ProcManager>,

@@ -1,12 +1,12 @@
-//! FleetMember: owns documents for this daemon, where several daemons share a store.
+//! FleetMember: owns documents for this daemon if several daemons share a store.
 //!
-//! SUMMARY   Runs [`Ownership`]: carries its requests out at the database, tells ReplicatorDocuments what
-//!           it owns, gives back or has lost, and jobs for how long they may begin checkpoints.
-//! PROMISES  Decides nothing and never waits. When it ends, in whatever way, none of its leases says
-//!           yes; the next one begins with another epoch. So it does when ReplicatorDocuments ends.
+//! SUMMARY   Runs [`Ownership`]: sends its requests to the database, notifies ReplicatorDocuments of owned, released
+//!           and lost documents, and tells jobs how long they may begin checkpoints.
+//! PROMISES  Decides nothing and never waits. However it ends, its leases become invalid at once; its successor
+//!           begins with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
-//! LIMITS    When the service ends it takes [`LEAVE_MAX`] and [`DEPART_MAX`] at most: documents that are not released then are
-//!           free with the end of the lease.
+//! LIMITS    At the end of the service it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
+//!           then become free when the lease ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,49 +39,47 @@ use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Reac
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
 
-/// How long until the time is checked again at the latest: timers stop while the machine sleeps.
+/// Maximum time between checks of the clock: timers stop while the machine sleeps.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// How long to wait for ReplicatorDocuments when it is being started again.
+/// How long to wait for a restarting ReplicatorDocuments.
 const JOIN_WAIT: Duration = Duration::from_millis(200);
 
 /// How long jobs may take to leave a checkpoint when the service ends.
 const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
 
-/// How long it may take until they are released.
+/// How long until their documents are released.
 const LEAVE_MAX: Duration = Duration::from_millis(4500);
 
-/// The same two when it has to end at once.
+/// The same two for an immediate end.
 const LEAVE_NOW_JOBS_MAX: Duration = Duration::from_secs(1);
 const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 
 /// How long the removal of the epoch may take.
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
-/// The most epochs that are remembered of those that may have been taken without anybody knowing. They are asked for once a
-/// second at most: the lease of an earlier one is over.
+/// Maximum remembered epochs that may have been taken although the answer was lost. At most one a second is
+/// requested: leases of earlier ones have expired.
 const ASKED_MAX: usize = 32;
 
-/// What a member works with.
+/// The parts of a member.
 #[derive(Clone)]
 pub(crate) struct FleetMemberOptions {
-    /// What daemons share.
+    /// The shared store.
     pub fleet: Arc<dyn FleetStore>,
-    /// What it publishes about itself.
+    /// This daemon's published name.
     pub name: DaemonName,
-    /// Who acts upon the documents.
+    /// Acts on the documents.
     pub documents: RegisteredName<ReplicatorDocuments>,
     /// The clock of leases.
     pub clock: BootClock,
-    /// The epoch whose lease this daemon has; none while it has none.
+    /// The epoch of this daemon's lease; `None` without a lease.
     pub epoch: watch::Sender<Option<Epoch>>,
     /// Whether the daemon is drained.
     pub drain: Drain,
-    /// Tells which servers are reached.
+    /// Reports which servers are reachable.
     pub servers: broadcast::Sender<ServerReach>,
-    /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
-    /// The log.
     pub log: Logger,
 }
 
@@ -90,12 +88,12 @@ pub(crate) struct FleetMember {
     options: FleetMemberOptions,
     core: Ownership,
     lease: Option<Arc<EpochLease>>,
-    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken nevertheless.
+    /// Epochs requested since the last lease: they may be taken even if the answer is lost.
     asked: VecDeque<Epoch>,
     timer: DeadlineTimer<Duration>,
     /// How long jobs may take to stop, once the service ends.
     leaving: Option<Duration>,
-    /// Whether the epoch is being removed: nothing else matters.
+    /// Whether the epoch is being removed: everything else is ignored.
     is_departing: bool,
     log: Logger,
     pid_guard: PidGuard,
@@ -104,7 +102,7 @@ pub(crate) struct FleetMember {
 impl FleetMember {
     /// Creates a member that owns nothing; its supervisor already monitors it.
     pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
-        // Two daemons may be given the same address.
+        // Two daemons may have the same address.
         let number = u64::from_le_bytes(random());
         let name = format!("{} {number:016x}", options.name.address);
         Self {
@@ -120,7 +118,7 @@ impl FleetMember {
         }
     }
 
-    /// Has ReplicatorDocuments forget what was owned before, then begins.
+    /// Makes ReplicatorDocuments forget earlier ownership, then begins.
     fn join(&mut self, ctx: &mut Context<Self>) {
         let member = ctx.address().recipient();
         let joining = self.options.documents.address().send(JoinFleet { member });
@@ -129,7 +127,7 @@ impl FleetMember {
                 return;
             }
             let Ok(documents) = joined else {
-                // It is being started again.
+                // It is restarting.
                 ctx.run_later(JOIN_WAIT, Self::join);
                 return;
             };
@@ -145,7 +143,7 @@ impl FleetMember {
         }));
     }
 
-    /// Gives everything back when the daemon is drained, and takes its part again afterwards.
+    /// Releases everything when the daemon is drained, and claims its share afterwards.
     fn follow_drain(&mut self, ctx: &mut Context<Self>) {
         let event = if self.options.drain.is_on() {
             Event::Drain
@@ -155,7 +153,7 @@ impl FleetMember {
         self.event(event, ctx);
     }
 
-    /// Tells the core of servers. What is missed is reported again, or holds for a while.
+    /// Passes reports on servers to the core. Missed ones are repeated, or remain valid for a while.
     fn hear_of_servers(&self, ctx: &mut Context<Self>) {
         let told = self.options.servers.subscribe();
         let told = stream::unfold(told, |mut told| async move {
@@ -173,7 +171,7 @@ impl FleetMember {
         ctx.spawn(wrap_stream(told).map(hear).finish());
     }
 
-    /// Lets the core decide, and carries out what it says.
+    /// Passes an event to the core, and carries out its actions.
     fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         if self.is_departing {
             return;
@@ -193,7 +191,7 @@ impl FleetMember {
         self.watch(now, ctx);
     }
 
-    /// Tells jobs how long the lease lasts. So many documents were lost just now.
+    /// Updates the jobs' lease; `lost` documents were lost just now.
     fn keep_lease(&mut self, now: Duration, lost: usize) {
         let epoch = self.core.epoch();
         if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
@@ -206,7 +204,7 @@ impl FleetMember {
                       "remedy" => "make sure that the database answers within 10 s, and that this machine is not suspended");
             }
             if epoch.is_some() {
-                // It was asked for last, and the others were removed with that.
+                // It was requested last, and removed the others.
                 self.asked.clear();
             }
             self.lease = epoch.map(|epoch| {
@@ -221,7 +219,7 @@ impl FleetMember {
         }
     }
 
-    /// Returns whose lease it was, if there was one.
+    /// Ends the lease; returns its epoch, if there was one.
     fn end_lease(&mut self) -> Option<Epoch> {
         let lease = self.lease.take()?;
         lease.end();
@@ -293,7 +291,7 @@ impl FleetMember {
         }
     }
 
-    /// Asks for a new epoch, which replaces all that this daemon may have.
+    /// Requests a new epoch, which replaces all that this daemon may have.
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
@@ -369,7 +367,7 @@ impl FleetMember {
         self.ask(request, releasing, ctx);
     }
 
-    /// Waits for what the database answers to a request.
+    /// Waits for the database's answer to a request.
     fn ask(
         &self,
         request: Request,
@@ -392,13 +390,13 @@ impl FleetMember {
                     drop(fleet.depart(epoch).await);
                 }
             };
-            // Else they end with their leases.
+            // Otherwise they end with their leases.
             drop(actix_rt::time::timeout(DEPART_MAX, all).await);
         };
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
     }
 
-    /// Leaves without waiting further for documents: no checkpoint is begun from now on.
+    /// Leaves without waiting for documents: no checkpoint begins from now on.
     fn leave_now(&mut self, ctx: &mut Context<Self>) {
         if self.is_departing {
             return;
@@ -428,7 +426,7 @@ impl FleetMember {
     }
 }
 
-/// Whatever ends this, its jobs leave no checkpoint afterwards.
+/// However this ends, its jobs write no checkpoint afterwards.
 impl Drop for FleetMember {
     fn drop(&mut self) {
         self.end_lease();
@@ -452,7 +450,7 @@ impl Handler<DocStopped> for FleetMember {
     }
 }
 
-/// ReplicatorDocuments failed, and knows nothing of what is owned.
+/// ReplicatorDocuments failed, and has forgotten what is owned.
 impl Handler<Down> for FleetMember {
     type Result = ();
 
@@ -463,7 +461,7 @@ impl Handler<Down> for FleetMember {
     }
 }
 
-/// Gives everything back, and ends when it is released.
+/// Releases everything, and then ends.
 impl Handler<Stop> for FleetMember {
     type Result = ();
 

@@ -1,13 +1,12 @@
-//! FleetStatus: publishes the state of this daemon's jobs and its problems to the fleet, reads those of the other
-//! daemons, and takes their orders.
+//! FleetStatus: publishes this daemon's jobs and problems to the fleet, reads those of the other daemons, and takes
+//! their orders.
 //!
-//! SUMMARY   Four tasks that know nothing of each other: one writes statuses, one reports problems, one reads, one
-//!           takes orders.
-//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a time.
-//!           What could not be written is written later, as it is then. Under a new epoch everything is reported anew.
-//! CALLED    By nobody: what it reads is with [`ReplicatorApi`].
-//! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a job that is not there yet is tried for
-//!           [`ORDER_WAIT`].
+//! SUMMARY   Four independent tasks: one writes statuses, one reports problems, one reads, one takes orders.
+//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a
+//!           time. Failed writes are repeated later, with the then current state. With a new epoch everything is
+//!           reported again.
+//! CALLED    By nobody: its results are in [`ReplicatorApi`].
+//! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a missing job is retried for [`ORDER_WAIT`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,16 +28,16 @@ use policy::ownership::Epoch;
 use store::StoreError;
 use store::fleet::{Order, StatusOf, Topic};
 
-/// How often statuses are written at most.
+/// Minimum time between writes of statuses.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// The most statuses that one request writes.
+/// Maximum statuses written by one request.
 const STATUSES_MAX: usize = 500;
 
 /// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval at which an unchanged report is repeated, so that its age shows that it still holds.
+/// Interval of repeating an unchanged report, so that its age shows that it is still valid.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// How often job progress is sampled.
@@ -47,7 +46,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// How often orders are polled without a notification.
 const ORDERS_EVERY: Duration = Duration::from_secs(10);
 
-/// How long an order is tried whose job is not there yet, and how often.
+/// How long an order for a missing job is retried.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 const ORDER_RETRY: Duration = Duration::from_millis(500);
 
@@ -149,7 +148,7 @@ async fn write(api: ReplicatorApi, log: Logger) {
         sleep(WRITE_EVERY).await;
         let Some(epoch) = fleet.epoch() else { continue };
         if told != Some(epoch) {
-            // An error is an end of the scheduler: its successor reports all its jobs.
+            // An error means that the scheduler has ended: its successor reports all its jobs.
             let transient = api.transient().await.unwrap_or_default();
             states.lock().note_changed(transient);
             states.lock().note_all();
@@ -196,7 +195,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     loop {
         sleep(REPORT_EVERY).await;
         let health = health.told();
-        // Health is not checked before a daemon is named.
+        // Health is not checked before a daemon has a name.
         let Some(epoch) = fleet.epoch().filter(|_| !health.daemon.is_empty()) else {
             continue;
         };
@@ -247,7 +246,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
                 Ok(Some(done)) => record(&audit, &order, Ok(done)),
-                // Its settings are kept: only a job that was read before needs the order.
+                // Its settings are saved: only a job that was read earlier needs the order.
                 Ok(None) if since.elapsed() >= ORDER_WAIT => {
                     record(&audit, &order, Err("not_found"));
                 }
@@ -271,7 +270,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
     }
 }
 
-/// Records an order that another daemon has left.
+/// Records another daemon's order.
 fn record(audit: &AuditLog, order: &Order, result: Result<Done, &str>) {
     let (sender, what) = orders::sent(order);
     let pending = audit.begin(sender, &what);

@@ -1,10 +1,10 @@
-//! HealthWatcher: looks for problems every few seconds.
+//! HealthWatcher: checks for problems every few seconds.
 //!
-//! SUMMARY   Asks for the states of pools, services, replications and the fleet; [`findings`] says what of it is a
-//!           trouble, [`Problems`] what of that lasts. Shows the list on the [`HealthBoard`], and keeps its losses in the
-//!           store.
-//! PROMISES  Never waits, and takes little: it rests [`REST`] times as long as it looked at replications, of which there
-//!           are many, but for [`REST_MAX`] at most.
+//! SUMMARY   Queries the states of pools, services, replications and the fleet; [`findings`] finds conditions,
+//!           [`Problems`] tracks which of them last. Shows the list on the [`HealthBoard`], and saves its losses in
+//!           the store.
+//! PROMISES  Never blocks, and uses little time: it rests [`REST`] times as long as it took to check the possibly
+//!           many replications, but at most [`REST_MAX`].
 //! CALLED    Started and stopped by the supervisor.
 
 use std::future::Future;
@@ -34,44 +34,41 @@ use policy::increases::Increases;
 use policy::schedule::JobState;
 use store::StoreError;
 
-/// The shortest time from the end of a look to the next one.
+/// Minimum time from the end of a check to the next one.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many times as long as the last look at replications took it rests.
+/// Rest after a check, as a multiple of the time for replications.
 const REST: u32 = 20;
 
-/// The longest time that it rests: much of what a look takes may be waiting.
+/// Maximum rest: much of a check's time may be waiting.
 const REST_MAX: Duration = Duration::from_secs(20);
 
-/// How often the files of the configuration are compared with what is in force.
+/// How often the configuration files are compared with the current settings.
 const FILES_EVERY: Duration = Duration::from_secs(60);
 
-/// How often the size of the documents in the store is read: a database counts all of them.
+/// How often the size of the store's documents is read: a database counts all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// When it is checked first: once documents have been read.
+/// When it is first read: once documents have been loaded.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
-/// For how long the store may take to answer.
+/// Timeout of the store.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The id that is asked for where any answer will do; no document can have it.
+/// An id for requests whose answer does not matter; no document can have it.
 const NO_DOCUMENT: &str = "";
 
-/// What it looks at, and where it shows what it found.
+/// The checked parts, and the board for results.
 #[derive(Clone)]
 pub(crate) struct HealthOptions {
-    /// The pools.
     pub manager: RegisteredName<ProcManager>,
-    /// The configuration.
     pub config: RegisteredName<ConfigListener>,
-    /// The replications.
     pub replications: ReplicatorApi,
-    /// What this daemon is called.
+    /// This daemon's name.
     pub daemon: Arc<str>,
     /// Whether the daemon is drained.
     pub drain: Drain,
-    /// What is counted, and where problems are shown.
+    /// The metrics, with the board of problems.
     pub metrics: Metrics,
 }
 
@@ -80,17 +77,16 @@ pub(crate) struct HealthWatcher {
     options: HealthOptions,
     problems: Problems,
     increases: Increases,
-    /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
+    /// The problem of the configuration files, checked every [`FILES_EVERY`].
     of_files: Option<Problem>,
     growth: Growth,
-    /// What was found of the size of the store, which is read every [`SIZE_EVERY`].
+    /// The problem of the store's size, checked every [`SIZE_EVERY`].
     of_growth: Option<Problem>,
     clock: Clock,
     pid_guard: PidGuard,
 }
 
 impl HealthWatcher {
-    /// Makes one that has seen nothing.
     pub fn new(options: HealthOptions) -> Self {
         Self {
             options,
@@ -104,7 +100,7 @@ impl HealthWatcher {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -147,7 +143,7 @@ impl HealthWatcher {
         }));
     }
 
-    /// Returns the losses that nobody has acknowledged.
+    /// Returns the unacknowledged losses.
     fn losses(&self) -> Vec<Problem> {
         let metrics = &self.options.metrics;
         let health = metrics.health();
@@ -157,7 +153,7 @@ impl HealthWatcher {
         findings::of_losses(refused, metrics.logs(), open)
     }
 
-    /// Writes the losses into the store if they are others than there. What fails is retried at the next look.
+    /// Saves the losses in the store if they changed. Retried at the next check.
     fn keep_losses(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
         let options = self.options.clone();
         let losses = losses::of(self.losses());
@@ -177,12 +173,12 @@ impl HealthWatcher {
 }
 
 impl HealthWatcher {
-    /// Compares the files of the configuration with what is in force, again and again.
+    /// Compares the configuration files with the current settings, periodically.
     fn look_at_files(&mut self, ctx: &mut Context<Self>) {
         let config = self.options.config.clone();
         let comparing = async move { config.call(CompareFiles).await };
         ctx.spawn(comparing.into_actor(self).map(|compared, watcher, ctx| {
-            // While the ConfigListener is started again, what was found last stays.
+            // While the ConfigListener restarts, the last result remains.
             if let Ok(planned) = compared {
                 watcher.of_files = findings::of_files(&planned);
             }
@@ -190,12 +186,12 @@ impl HealthWatcher {
         }));
     }
 
-    /// Looks at the size of the documents in the store, again and again.
+    /// Checks the size of the store's documents, periodically.
     fn look_at_size(&mut self, ctx: &mut Context<Self>) {
         let replications = self.options.replications.clone();
         let measuring = async move { size_of_store(&replications).await };
         ctx.spawn(measuring.into_actor(self).map(|size, watcher, ctx| {
-            // While it does not answer, what was found last stays.
+            // While the store does not answer, the last result remains.
             if let Some(size) = size {
                 let smallest = watcher.growth.note(watcher.clock.now(), size);
                 watcher.of_growth = smallest.map(|smallest| findings::of_growth(size, smallest));
@@ -205,17 +201,15 @@ impl HealthWatcher {
     }
 }
 
-/// What was seen.
+/// The result of a check.
 struct Look {
-    /// The state of the pools.
     status: DaemonStatus,
-    /// What is wrong.
     found: Vec<Problem>,
-    /// How long the look at replications took.
+    /// The time for checking replications.
     took: Duration,
 }
 
-/// Looks at everything. A manager that is started again has no pools to look at.
+/// Checks everything. A restarting manager has no pools to check.
 async fn look(options: HealthOptions) -> Look {
     let health = options.metrics.health();
     if health.kept().is_none()
@@ -232,7 +226,7 @@ async fn look(options: HealthOptions) -> Look {
     let asked = Instant::now();
     let answer = within(ask_store(replications)).await;
     let mut answered = asked.elapsed();
-    // Without the store the daemon knows of its jobs only.
+    // Without the store the daemon knows only its jobs.
     let docs: &[DocState] = match &answer {
         Some(Ok(())) => &DocState::TROUBLED,
         _ => &[],
@@ -264,20 +258,20 @@ async fn look(options: HealthOptions) -> Look {
     }
 }
 
-/// Gives the store its time; none if it takes longer.
+/// Waits for the store; `None` if it times out.
 async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
     actix_rt::time::timeout(STORE_ANSWERS_WITHIN, asked)
         .await
         .ok()
 }
 
-/// Returns what is reported of a store that has not answered in its time.
+/// Returns the report of a store that timed out.
 fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
     Err(format!("it has not answered within {seconds} s"))
 }
 
-/// Returns the losses that earlier runs have left in the store, if there is one.
+/// Returns the losses of earlier runs from the store, if there is one.
 async fn earlier_losses(options: &HealthOptions) -> Result<OpenLosses, StoreError> {
     match options.replications.has_store() {
         true => losses::read(options.replications.database().store(), &options.daemon).await,
@@ -285,7 +279,7 @@ async fn earlier_losses(options: &HealthOptions) -> Result<OpenLosses, StoreErro
     }
 }
 
-/// Has the store answer, if there is one: asking would make it.
+/// Requires an answer from the store, if there is one: a request would create it.
 async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
     if !replications.has_store() {
         return Ok(());
@@ -295,7 +289,7 @@ async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
     asked.map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns what the documents in the store take, in bytes, if there is one and it answers.
+/// Returns the size of the store's documents, in bytes, if there is a store and it answers.
 async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
     let has_store = replications.has_store();
     let info = has_store
@@ -305,8 +299,7 @@ async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
     Some(info.ok()?.bytes)
 }
 
-/// Looks at the jobs, and at documents without one in some states. While the scheduler is started again nothing is known
-/// of them.
+/// Checks the jobs, and documents without a job in these states. While the scheduler restarts, jobs are unknown.
 ///
 /// # Errors
 /// The store fails.

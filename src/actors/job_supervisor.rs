@@ -1,17 +1,16 @@
 //! JobSupervisor: starts, monitors and ends the runs of jobs.
 //!
-//! SUMMARY   A run is a temporary child: the scheduler decides whether and when a crashed job is
-//!           retried. A run waits for the end of any earlier run of its replication, even under an
-//!           earlier scheduler ([`LiveRuns`]).
-//! PROMISES  One [`ChildEnded`] for each run to be started, whether its start fails or panics, or it
-//!           ends, panics or does not end in time. All children end with the scheduler, or with this
-//!           actor. A replication never has more than one run.
+//! SUMMARY   A run is a temporary child: the scheduler decides whether and when a crashed job is retried. A run waits
+//!           for the end of any earlier run of its replication, even one of an earlier scheduler ([`LiveRuns`]).
+//! PROMISES  One [`ChildEnded`] for each run to be started, whether its start fails or panics, or it ends, panics or
+//!           does not end in time. All children end with the scheduler, or with this actor. A replication never has
+//!           more than one run.
 //! CALLED    By the ReplicationScheduler, on whose arbiter it runs. The runs are on other threads
 //!           ([`JobThreads`]).
 //! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
 //!           restart intensity does not apply, as no child is restarted.
-//! LIMITS    A child that survives being killed is left behind, and counts as ended: its slot is free, its
-//!           replication is not.
+//! LIMITS    A child that survives being killed is abandoned, and counts as ended: its slot is free, its replication
+//!           is not.
 
 mod live;
 mod threads;
@@ -56,8 +55,8 @@ where
     running
 }
 
-/// Prepares a job. The returned closure begins it on the calling thread; dropping the closure ends the job. `held` is
-/// dropped when nothing else is left of it.
+/// Prepares a job. The returned closure starts it on the calling thread; dropping the closure ends the job. `held` is
+/// dropped last.
 fn prepare<A, H>(make: impl FnOnce() -> A, held: H) -> (RunningJob, impl FnOnce())
 where
     H: 'static,
@@ -88,7 +87,7 @@ struct Child {
     name: JobName,
     job: RunningJob,
     monitor: MonitorRef,
-    /// When it is killed, or given up, after it was told to end.
+    /// Kills it after it was stopped, or then abandons it.
     timer: Option<SpawnHandle>,
 }
 
@@ -99,7 +98,7 @@ impl Drop for Child {
     }
 }
 
-/// A run that waits for the end of an earlier one.
+/// A run that waits for an earlier one to end.
 struct Waiting {
     new: NewRun,
     earlier: Pid,
@@ -109,7 +108,7 @@ struct Waiting {
 /// Supervises runs.
 pub(crate) struct JobSupervisor {
     jobs: StartJobs,
-    /// All live runs, those of earlier supervisors included.
+    /// All live runs, including those of earlier supervisors.
     live: LiveRuns,
     /// The scheduler's pid: children end with it.
     scheduler: Pid,
@@ -148,7 +147,7 @@ impl JobSupervisor {
         }
     }
 
-    /// Returns the pid by which it can be monitored.
+    /// Returns its pid, to monitor it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -176,7 +175,7 @@ impl JobSupervisor {
         let id = new.id.clone();
         let name = JobName::new(&id, &new.replication);
         let start = AssertUnwindSafe(|| (self.jobs)(new));
-        // A panic at the start of a job ends only that job.
+        // A panic while a job starts ends only that job.
         let started = catch_unwind(start)
             .unwrap_or_else(|_| Err(Crash::JobDied("its start panicked".to_owned())));
         let job = match started {

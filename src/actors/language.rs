@@ -1,9 +1,9 @@
 //! The extension point: what a language is, and the registry that finds it by name.
 //!
-//! SUMMARY   [`Language`] starts one process and says what it can do; [`Registry`] maps names to it.
+//! SUMMARY   [`Language`] starts one process and declares its abilities; [`Registry`] maps names to languages.
 //! CALLED    By openers, on the pool's arbiter.
 //! SOURCE    couch_proc_manager's `servers` table and new_proc/1.
-//! DIFFERS   Names are one whatever their case, so each language has one pool and one limit (D16).
+//! DIFFERS   Names ignore case, so each language has one pool and one limit (D16).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ use policy::pool::ProcId;
 /// What a process needs to start and to live.
 #[derive(Clone)]
 pub struct StartContext {
-    /// The identity it gets: its generation, in logs and in every notice about it.
+    /// Its identity: its generation, in logs and in every notice about it.
     pub proc: ProcId,
     /// Its language.
     pub language: LanguageName,
@@ -40,81 +40,80 @@ pub struct StartContext {
     pub clock: Clock,
     /// Starts children.
     pub spawner: Spawner,
-    /// Where to say that it has been idle for `idle_limit`.
+    /// Notified when it has been idle for `idle_limit`.
     pub manager: Recipient<OsProcIdle>,
-    /// The manager's life: a process ends with it.
+    /// The manager: the process ends with it.
     pub owner: Pid,
-    /// The timeout of a prompt that brings none.
+    /// The default timeout of prompts.
     pub prompt_timeout: Duration,
     /// `os_process_idle_limit`.
     pub idle_limit: Duration,
-    /// The line that a process is sent before its input is closed, where it is stopped politely.
+    /// The line sent before its input is closed on a polite stop.
     pub stop_send: Option<Arc<str>>,
     /// How long a polite stop may take.
     pub stop_grace: Duration,
-    /// The longest line that it may print, in bytes.
+    /// Maximum length of a line that it may print, in bytes.
     pub line_bytes_max: usize,
-    /// The cell that it is put in, if it is a child.
+    /// Its cell, if it is a child.
     pub cell: CellTerms,
-    /// How it keeps several tenants apart in isolates, if it does.
+    /// How it isolates tenants, if it does.
     pub isolates: Option<IsolateTerms>,
-    /// Whether its pool is under stress: it should work for shorter times.
+    /// Whether its pool is under stress: it should keep its work short.
     pub stress: bool,
     /// The log, with the process's identity.
     pub log: Logger,
-    /// How much of what the process writes for the log goes there.
+    /// How many of its log lines are logged.
     pub log_terms: LogTerms,
-    /// Where its prompts, answers and ends are counted.
+    /// Counts its prompts, answers and ends.
     pub metrics: ProcessMetrics,
 }
 
-/// A language: how one process of it is started.
+/// A language: how to start one process of it.
 ///
-/// [`NativeLanguage`](crate::languages::native::NativeLanguage) is one inside this program,
-/// [`CommandLanguage`](crate::languages::command::CommandLanguage) one of children.
+/// [`NativeLanguage`](crate::languages::native::NativeLanguage) runs inside this program,
+/// [`CommandLanguage`](crate::languages::command::CommandLanguage) as children.
 pub trait Language: Send + Sync {
-    /// Describes how it is started, for `status` and the log: a command, or `native`.
+    /// Describes its start for `status` and the log: a command, or `native`.
     fn describe(&self) -> String;
 
-    /// Tells what its processes can do: what it declares, or that it is to be probed. Asked once
-    /// when the language is registered with a manager, so that a reload starts over. Nothing is
-    /// declared unless a language says otherwise, and then nothing is refused.
+    /// Returns the abilities of its processes: declared, or to be probed. Called once when the language is registered
+    /// with a manager, so a reload starts over. By default nothing is declared, and then nothing is refused.
     fn abilities(&self) -> Abilities {
         Abilities::undeclared()
     }
 
-    /// Tells whether no function can see or change what another function of the same process does, or
-    /// does later. Otherwise a process runs functions of one database only (`reuse`).
+    /// Returns whether no function can see or change what another function of the same process does or will do.
+    /// Otherwise a process runs functions of one database only (`reuse`).
     fn isolates_functions(&self) -> bool {
         false
     }
 
-    /// Tells whether its processes take the command `["forget", CONFIG]`: they forget all that they were
-    /// taught and all that functions left in them, are then as after a first `["reset", CONFIG]`, and answer
-    /// `true`. Only then may a process serve another database afterwards.
+    /// Returns whether its processes support the command `["forget", CONFIG]`: they drop everything taught and
+    /// everything that functions left behind, are then as after a first `["reset", CONFIG]`, and answer `true`. Only
+    /// then may a process serve another database.
     fn can_forget(&self) -> bool {
         false
     }
 
-    /// Tells whether its processes have isolates ([`IsolateTerms`]).
+    /// Returns whether its processes have isolates ([`IsolateTerms`]).
     fn has_isolates(&self) -> bool {
         false
     }
 
-    /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
-    /// whatever the terms are.
+    /// Returns how to find out which cell layers hold for its processes; `None`: they get no cell, whatever the
+    /// terms.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
         None
     }
 
-    /// Returns the language with its children in cells that `launcher` makes, if it leaves them to the
-    /// service. Abilities are probed on the terms `of_own_pool`.
+    /// Returns the language with children in cells made by `launcher`, if it leaves cells to the service. Abilities
+    /// are probed on the terms `of_own_pool`.
     fn in_cells(&self, _launcher: &Path, _of_own_pool: CellTerms) -> Option<Arc<dyn Language>> {
         None
     }
 
-    /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is
-    /// started by then must end with the future or with the returned process.
+    /// Starts one process. Runs inside an opener, which may be dropped at any time: everything started must end with
+    /// the future or with the returned process.
     ///
     /// # Errors
     /// What happened and what to do; nothing may be left running.
@@ -136,12 +135,12 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a language; it replaces an earlier one of the same name.
+    /// Adds a language, replacing one of the same name.
     pub fn register(&mut self, name: &str, language: impl Language + 'static) {
         self.insert(LanguageName::new(name), Arc::new(language));
     }
 
-    /// Adds a language that others may have too.
+    /// Adds a shared language.
     pub(crate) fn insert(&mut self, name: LanguageName, language: Arc<dyn Language>) {
         self.languages.insert(name, language);
     }

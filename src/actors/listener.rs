@@ -1,8 +1,8 @@
 //! Listener: accepts connections and starts a client for each.
 //!
-//! SUMMARY   One Unix socket, and, if configured, TCP with and without TLS. At most `max_connections` clients at a
-//!           time; more wait in the system's backlog.
-//! PROMISES  Stops accepting first, lets calls in hand finish, and ends with the last client. Clients end
+//! SUMMARY   One Unix socket, and, if configured, TCP with and without TLS. At most `max_connections` concurrent
+//!           clients; more wait in the system's backlog.
+//! PROMISES  On a stop it first stops accepting, lets open calls finish, and ends with the last client. Clients end
 //!           with it. A system error delays the next accept and loses no connection.
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
 
@@ -49,15 +49,15 @@ pub(crate) struct ListenerOptions {
     pub tls: Option<Rc<Bound>>,
     /// The certificate for TLS.
     pub certificate: Arc<Certificate>,
-    /// What clients are served with.
+    /// The context of clients.
     pub services: Rc<ClientContext>,
-    /// The configuration in force.
+    /// The current configuration.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
     pub log: Logger,
 }
 
-/// What accepts clients.
+/// Accept clients.
 struct Acceptors {
     unix: Acceptor,
     tcp: Option<Acceptor>,
@@ -68,7 +68,7 @@ struct Acceptors {
 enum Accepted {
     /// It can be served.
     Client(Stream),
-    /// Its TLS handshake is still to be done.
+    /// Its TLS handshake is still outstanding.
     Encrypted(TcpStream),
 }
 
@@ -99,11 +99,11 @@ pub(crate) struct Listener {
     options: ListenerOptions,
     acceptors: Option<Rc<Acceptors>>,
     clients: Connections,
-    /// Connections that are not, or no longer, clients.
+    /// Connections that are not clients, or no longer.
     listening: Listening,
-    /// How many clients the limit of open files allows.
+    /// Maximum clients within the limit of open files.
     room: usize,
-    /// The task that waits for a connection, or for the time to try again.
+    /// The task that waits for a connection, or for the next attempt.
     accepting: Option<SpawnHandle>,
     clock: Clock,
     full: RepeatLimiter,
@@ -287,7 +287,7 @@ impl Handler<Down> for Listener {
     }
 }
 
-/// Ends: no new clients or requests; those in hand may finish, unless the stop is immediate.
+/// Ends: no new clients or requests; open ones may finish, unless the stop is immediate.
 impl Handler<Stop> for Listener {
     type Result = ();
 

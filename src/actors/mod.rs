@@ -1,5 +1,5 @@
-//! The actors: one a file. They turn messages into events of the decision core and carry out what
-//! it decides; they decide nothing themselves.
+//! The actors: one per file. They translate messages to events of the decision core and carry out its actions; they
+//! decide nothing themselves.
 
 mod changes;
 pub mod client;

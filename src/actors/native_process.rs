@@ -1,12 +1,12 @@
-//! NativeProcess: a query server inside this program, behind the same messages as a child.
+//! NativeProcess: a query server inside this program, with the messages of a child.
 //!
-//! SUMMARY   Runs a [`NativeServer`] on a thread of its own.
-//! PROMISES  A server that blocks or panics costs its own process and nothing else.
+//! SUMMARY   Runs a [`NativeServer`] on a separate thread.
+//! PROMISES  A server that blocks or panics only affects its own process.
 //! SOURCE    couch_native_process and mango_native_proc: native query servers of CouchDB.
 //! DIFFERS   A native process can be stopped like any other (D13).
-//! LIMITS    A thread cannot be killed: one that never returns stays until the program ends,
-//!           while its process is abandoned and replaced. A prompt costs two wake-ups of another
-//!           thread, some ten microseconds, more than the same call in line.
+//! LIMITS    A thread cannot be killed: one that never returns stays until the program ends, while its process is
+//!           abandoned and replaced. A prompt costs two thread wake-ups, some ten microseconds, more than an inline
+//!           call.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -27,29 +27,28 @@ use crate::messages::process::{ExitReport, Fault, ProcessRef, Prompt, PromptErro
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::prompt::Command;
 
-/// A query server as a type: gets one command, gives one answer.
+/// A query server as a type: answers one command at a time.
 pub trait NativeServer: Send {
-    /// Answers one command, a JSON array on one line, with one JSON value on one line, as a query
-    /// server in a process of its own would print it: `["error", NAME, REASON]` says no. Lines
-    /// `["log",TEXT]` may come before it.
+    /// Answers one command, a JSON array on one line, with one JSON value on one line, as a separate query server
+    /// would: `["error", NAME, REASON]` reports an error. `["log",TEXT]` lines may precede it.
     fn prompt(&mut self, command: &str) -> String;
 
-    /// Takes the log for what the next command has to say there: its records name the call that it is for.
+    /// Sets the log for the next command; records are attributed to its call.
     fn log_to(&mut self, _log: Logger) {}
 }
 
-/// The line that answers a command, or how the server ended instead.
+/// The line that answers a command, or how the server ended.
 pub type Answering = LocalBoxFuture<'static, Result<Bytes, ExitReport>>;
 
 /// The actor of a native query server.
 pub type NativeProcess = Process<NativeBackend>;
 
-/// One native query server, which is given one command at a time.
+/// One native query server, working on one command at a time.
 pub struct NativeBackend {
     server: Box<dyn FnMut(Bytes, Logger) -> Answering>,
     /// Unanswered commands, oldest first; the server works on the first.
     commands: VecDeque<Bytes>,
-    /// How long it takes to end when it is told to.
+    /// How long it takes to end after a stop.
     stop_delay: Duration,
 }
 
@@ -65,7 +64,7 @@ impl NativeProcess {
         let jobs = start_thread(server, &context)?;
         let server = move |line, log| {
             let (answer, result) = oneshot::channel();
-            // A thread that is gone drops the job, which is seen as an answer that never comes.
+            // If the thread has ended the job is dropped, which counts as a missing answer.
             drop(jobs.send(Job { line, log, answer }));
             let panicked = |_| ExitReport {
                 exit: Some("panicked".into()),
@@ -92,7 +91,7 @@ impl NativeProcess {
         Self::start_as(backend, child_log, None, context)
     }
 
-    /// Gives the oldest command to the server.
+    /// Passes the oldest command to the server.
     fn work(&mut self, ctx: &mut Context<Self>) {
         let Some(command) = self.backend.commands.front().cloned() else {
             return;
@@ -112,7 +111,7 @@ impl NativeProcess {
 }
 
 impl NativeProcess {
-    /// Takes an answer, and the log lines before it.
+    /// Handles an answer, and the log lines before it.
     fn take_answer(&mut self, mut lines: Bytes, ctx: &mut Context<Self>) {
         let now = Instant::now();
         while is_log(&lines)
@@ -137,7 +136,7 @@ fn is_log(lines: &[u8]) -> bool {
 impl Backend for NativeBackend {
     fn started(_: &mut NativeProcess, _: &mut Context<NativeProcess>) {}
 
-    /// It is sent nothing but commands: it could not tell what else there is from one.
+    /// Only commands are sent: it could not tell anything else from one.
     fn refusal(&self, prompt: &Prompt, _: &StartContext) -> Option<PromptError> {
         let is_none = prompt.verbatim && Command::of(&prompt.lines).is_none();
         let is_no_text = std::str::from_utf8(&prompt.lines).is_err();
@@ -185,7 +184,7 @@ fn start_thread(
             for job in inbox {
                 let command = String::from_utf8_lossy(&job.line);
                 server.log_to(job.log);
-                // Nobody waits when the process was given up meanwhile.
+                // The process may have been abandoned meanwhile.
                 drop(job.answer.send(server.prompt(&command)));
             }
         })

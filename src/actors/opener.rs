@@ -1,17 +1,15 @@
-//! Opener: starts one process, sees it answer its first `reset`, reports by its exit reason, and is
-//! gone.
+//! Opener: starts one process, waits for its answer to the first `reset`, reports with its exit reason, and ends.
 //!
-//! SUMMARY   A child has started when it has answered the `reset` that the opener sends, with whatever
-//!           line: what is wrong with the answer its client finds out as well. One that ends before,
-//!           breaks the protocol or is silent for `start_timeout` has not started.
-//! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: done, failed, out
-//!           of time, panicked or stopped (PM-7). Whatever it had started by then has ended.
+//! SUMMARY   A child has started when it has answered the opener's `reset` with any line: its client will notice a
+//!           wrong answer, too. A child that ends before, breaks the protocol or is silent for `start_timeout` has
+//!           failed to start.
+//! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: success, failure, timeout, panic or
+//!           stop (PM-7). Except on success, everything it started has ended by then.
 //! SOURCE    couch_proc_manager, new_proc/1 and the `spawn_ok`/`spawn_error` exits.
-//! DIFFERS   The reference's opener teaches as well, leaks the child when that fails, and leaves the
-//!           slot taken when it dies in an unforeseen way (D3, D4, D5). Here the manager's table
-//!           owns the process as soon as it has started, and teaching is a state in that table. There
-//!           nobody asks a process whether it works before a client has it.
-//! LIMITS    Languages inside this program are sent no `reset`: they have no start that could fail.
+//! DIFFERS   The reference's opener also teaches, leaks the child if that fails, and leaves the slot taken if it dies
+//!           unexpectedly (D3, D4, D5). Here the manager's table owns the process once it has started, and teaching
+//!           is a state in that table. The reference never checks whether a process works before a client has it.
+//! LIMITS    Languages inside this program get no `reset`: their start cannot fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,23 +30,21 @@ use crate::query_server::prompt_error::shorten;
 use policy::pool::ProcId;
 use policy::time::Timestamp;
 
-/// Starts one process.
 pub(crate) struct Opener {
     language: Arc<dyn Language>,
     context: Option<StartContext>,
-    /// The first prompt of a child.
+    /// A child's first prompt.
     reset: Bytes,
     timeout: Duration,
     /// The child, until it has started.
     child: Option<ProcessRef>,
-    /// Why it has not, while its end is waited for.
+    /// The failure, while waiting for the child's end.
     failure: Option<(StartError, OpenFailure)>,
     report: Report,
 }
 
 impl Opener {
-    /// Starts an opener that reports to `manager`. The process has `timeout` to start and to answer
-    /// `reset`.
+    /// Starts an opener that reports to `manager`. The process must start and answer `reset` within `timeout`.
     pub fn open(
         language: Arc<dyn Language>,
         context: StartContext,
@@ -75,7 +71,7 @@ impl Opener {
         .start()
     }
 
-    /// The process is there, or could not be made.
+    /// Handles a created process, or its failure.
     fn made(
         &mut self,
         made: Result<ProcessRef, StartError>,
@@ -110,7 +106,7 @@ impl Opener {
         }));
     }
 
-    /// The child has answered, or is gone.
+    /// Handles the child's answer or end.
     fn answered(&mut self, answer: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
         let Some(child) = self.child.take() else {
             return;
@@ -150,7 +146,7 @@ impl Opener {
         self.give_up(&child, (error, why), ctx);
     }
 
-    /// Ends a child. The report follows when it is gone.
+    /// Ends a child. The report follows when it has ended.
     fn give_up(
         &mut self,
         child: &ProcessRef,
@@ -168,7 +164,7 @@ impl Opener {
         }
     }
 
-    /// The child is gone. Without a failure its answer is on the way, and says how it ended.
+    /// Handles the child's end. Without a failure its answer is pending, and has the reason.
     fn child_gone(&mut self, ctx: &mut Context<Self>) {
         if let Some((error, why)) = self.failure.take() {
             self.report.failed(error, why);
@@ -213,7 +209,7 @@ impl Handler<Down> for Opener {
     }
 }
 
-/// Gives up: the process is no longer wanted.
+/// Cancels the opening: the process is no longer needed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopOpening;
@@ -230,7 +226,7 @@ impl Handler<StopOpening> for Opener {
     }
 }
 
-/// The one report, sent at the latest when the opener is dropped.
+/// The only report, sent at the latest when the opener is dropped.
 struct Report {
     proc: ProcId,
     manager: Option<Recipient<Exit>>,

@@ -1,7 +1,6 @@
-//! OsProcess: a process whose query server is a child.
+//! OsProcess: a process with a child as query server.
 //!
-//! PROMISES  The actor ends when its child is reaped. A child is killed once; one that did nothing
-//!           wrong is ended politely.
+//! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is ended politely.
 //! SOURCE    couch_os_process, readjson and the exit of the port.
 
 mod output;
@@ -36,22 +35,22 @@ pub type OsProcess = Process<ChildBackend>;
 pub struct ChildBackend {
     child: Rc<Child>,
     stdin: Option<PipeWriter>,
-    /// The watch on `stdin`, which keeps it open.
+    /// Monitors `stdin` and keeps it open.
     stdin_watch: SpawnHandle,
     stdout: Rc<PipeReader>,
     stderr: Rc<PipeReader>,
     lines: LineBuffer,
-    /// Whether the line in the buffer began before any prompt that is unanswered now was sent.
+    /// Whether the buffered line began before any unanswered prompt was sent.
     line_is_stale: bool,
     stderr_log: StderrLog,
-    /// What the launcher of its cell says.
+    /// Reports of its cell's launcher.
     reports: Option<Reports>,
-    /// Warnings of a child that was stopped by a signal.
+    /// Rate-limits warnings about a child stopped by a signal.
     stopped: RepeatLimiter,
 }
 
 impl OsProcess {
-    /// Starts the actor for a child that was just started.
+    /// Starts the actor for a new child.
     ///
     /// # Errors
     /// The event loop has no room for its pipes; the child is killed.
@@ -86,13 +85,13 @@ impl OsProcess {
         Ok(process)
     }
 
-    /// Takes the child's input, which is closed when what is returned is dropped and everything is sent.
+    /// Takes the child's input, which closes once the returned value is dropped and everything is sent.
     fn take_stdin(&mut self, ctx: &mut Context<Self>) -> Option<PipeWriter> {
         ctx.cancel_future(self.backend.stdin_watch);
         self.backend.stdin.take()
     }
 
-    /// The child has ended: takes its last words and answers what it answered.
+    /// Handles the child's exit: reads its last output and resolves the prompts that it answered.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
         self.shared.stay_awake();
         (self.shared).set_last_cpu_time(self.backend.child.cpu_time_at_end());
@@ -130,7 +129,7 @@ impl Backend for ChildBackend {
         stopped::watch(ctx);
     }
 
-    /// One line of any size is always taken; more than that waits for the child.
+    /// Accepts one line of any size; further lines wait for the child.
     fn refusal(&self, _: &Prompt, context: &StartContext) -> Option<PromptError> {
         let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
         (unsent > context.line_bytes_max).then_some(PromptError::TooMany {
@@ -150,7 +149,7 @@ impl Backend for ChildBackend {
             return;
         };
         match <[Bytes; 1]>::try_from(pieces) {
-            // The child is busy: leave the line for the end of the turn, with others.
+            // The child is busy: batch the line with others at the end of the turn.
             Ok([line]) if process.unanswered_count() > 1 => stdin.queue_line(line),
             Ok([line]) => stdin.write_lines([line]),
             Err(pieces) => stdin.write_lines(pieces),
@@ -168,7 +167,7 @@ impl Backend for ChildBackend {
 
     fn held_back(process: &OsProcess) -> Option<LocalBoxFuture<'static, bool>> {
         let question = process.backend.child.held_back()?;
-        // Without a thread to ask on, nobody learns of it.
+        // Without a thread for the query nothing is reported.
         let answer = async { blocking::run("cpu_max", question).await.unwrap_or(false) };
         Some(Box::pin(answer))
     }
@@ -178,10 +177,11 @@ impl Backend for ChildBackend {
         drop(process.take_stdin(ctx));
     }
 
-    /// Closes the child's input, then tells it to end (TERM), then kills it. One that rests would learn nothing of it.
+    /// Closes the child's input, then sends TERM, then kills it. A stopped child would notice neither of the first
+    /// two.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.shared.stay_awake();
-        // Closed behind the line. What the child says to it is nobody's, and is discarded.
+        // Closed after that line. The child's reply to it is discarded.
         if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
             stdin.write_lines([Bytes::copy_from_slice(line.as_bytes())]);
         }

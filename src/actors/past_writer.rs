@@ -1,13 +1,13 @@
-//! Saves the pasts of jobs, so that the next owner of their documents continues with them.
+//! Saves the pasts of jobs, so that their documents' next owner continues with them.
 //!
-//! SUMMARY   The scheduler notes the past of a job whenever something happened to it. A task saves what was noted: the
-//!           latest past of each job, one request at a time.
-//! PROMISES  Noting never waits. A failed save is retried; a caller that waits for the past of a job waits until it
-//!           is saved or the writer has ended.
-//! CALLED    By the ReplicationScheduler, for the jobs of documents that this daemon owns by a lease.
-//! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. [`WAITING_MAX`] jobs wait;
-//!           the past of another one is saved after its next event. A past that is not saved costs a job that crashed
-//!           one try more or a count that starts over, and nothing else.
+//! SUMMARY   The scheduler notes a job's past after each of its events. A task saves the latest past of each job, one
+//!           request at a time.
+//! PROMISES  Noting never waits. A failed save is retried; a caller waiting for a job's past waits until it is saved
+//!           or the writer has ended.
+//! CALLED    By the ReplicationScheduler, for jobs whose documents this daemon owns by a lease.
+//! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. At most [`WAITING_MAX`]
+//!           jobs wait; another job's past is saved after its next event. An unsaved past costs a crashed job one
+//!           extra attempt or restarts a count, nothing else.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,30 +25,29 @@ use replication::refused::RefusedDoc;
 use replication::spec::Replication;
 use store::StoreError;
 
-/// The shortest time between two requests.
+/// Minimum time between two requests.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// The most pasts in a request.
+/// Maximum pasts in a request.
 const BATCH: usize = 500;
 
-/// A request takes no further past once its texts have as many bytes.
+/// Bytes of texts after which a request takes no further past.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// The most jobs whose pasts wait.
+/// Maximum jobs with unsaved pasts.
 const WAITING_MAX: usize = 20_000;
 
-/// Whose past it is.
+/// The key of a past.
 #[derive(Debug)]
 pub(crate) struct PastOf {
-    /// The document whose job it is.
+    /// The job's document.
     pub doc: DocId,
     /// The owner of the document.
     pub epoch: Epoch,
-    /// What is asked for.
     pub replication: Arc<Replication>,
 }
 
-/// Takes notes of the pasts of jobs. Cheap to clone; its task ends with the last clone, or with the store.
+/// Collects the pasts of jobs. Cheap to clone; its task ends with the last clone, or with the store.
 #[derive(Clone)]
 pub(crate) struct PastWriter {
     waiting: Arc<Mutex<Waiting>>,
@@ -63,13 +62,13 @@ struct Noted {
     past: Past,
 }
 
-/// The pasts that are to be saved.
+/// Unsaved pasts.
 #[derive(Debug, Default)]
 struct Waiting {
     noted: FxHashMap<DocId, Noted>,
-    /// Those of `noted`, the earliest first.
+    /// The keys of `noted`, earliest first.
     order: VecDeque<DocId>,
-    /// Those of the request under way.
+    /// The pasts of the request in flight.
     under_way: FxHashMap<DocId, Noted>,
 }
 
@@ -85,7 +84,7 @@ impl Waiting {
         self.noted.insert(doc, noted);
     }
 
-    /// Takes the next pasts, all of one owner; none if there are none.
+    /// Takes the next pasts, all of one owner; `None` if there are none.
     fn take(&mut self) -> Option<(Epoch, Vec<(DocId, String)>)> {
         let epoch = self.noted[self.order.front()?].of.epoch;
         let (mut texts, mut bytes) = (Vec::new(), 0);
@@ -104,7 +103,7 @@ impl Waiting {
         Some((epoch, texts))
     }
 
-    /// The request is over. Pasts that were not saved wait again, unless there are later ones of their jobs.
+    /// The request has ended. Unsaved pasts are queued again, unless newer ones exist.
     fn tried(&mut self, are_saved: bool) {
         for (doc, noted) in std::mem::take(&mut self.under_way) {
             if !are_saved && !self.noted.contains_key(&doc) {
@@ -115,7 +114,7 @@ impl Waiting {
 }
 
 impl PastWriter {
-    /// Returns a writer, and its task, which saves by `save`.
+    /// Returns a writer, and its task, which saves with `save`.
     pub fn new<S, F>(save: S, log: &Logger) -> (Self, impl Future<Output = ()> + use<S, F>)
     where
         S: Fn(Epoch, Vec<(DocId, String)>) -> F,
@@ -133,8 +132,7 @@ impl PastWriter {
         (writer, task)
     }
 
-    /// Notes the past of a job, and what documents it remembers that were not replicated; replaces what was noted
-    /// of it before.
+    /// Notes a job's past and its remembered unreplicated documents, replacing an earlier note.
     pub fn note(&self, of: &Arc<PastOf>, job: &JobView<'_>, refused: &VecDeque<Arc<RefusedDoc>>) {
         let kept = job.history.iter().take(past::ENTRIES_MAX).cloned();
         let past = Past {
@@ -149,13 +147,13 @@ impl PastWriter {
         self.noted.send_replace(());
     }
 
-    /// Returns whether a past of a document's job waits to be saved.
+    /// Returns whether a document's job has an unsaved past.
     pub fn has(&self, doc: &DocId) -> bool {
         let waiting = lock(&self.waiting);
         waiting.noted.contains_key(doc) || waiting.under_way.contains_key(doc)
     }
 
-    /// Waits until no past of a document's job waits, or until the writer has ended.
+    /// Waits until a document's job has no unsaved past, or the writer has ended.
     pub async fn saved(self, doc: DocId) {
         let mut tried = self.tried.clone();
         // An error: it has ended.

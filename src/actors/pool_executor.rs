@@ -1,12 +1,12 @@
 //! PoolExecutor: runs functions on the pool's arbiter for callers on other threads.
 //!
-//! SUMMARY   A caller sends [`PoolWork`], a message that holds all it needs; it runs where the pool lives, and its
-//!           output is sent back: a call crosses once there and once back, however often it speaks with the pool.
-//! PROMISES  A caller that is dropped ends its work, and what the work held goes back. Work that panics
-//!           is an error for its caller only.
-//! CALLED    By HTTP and by filters of replications, whose threads are their own.
-//! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused, not kept waiting. Each is a client of
-//!           the pool of its own: the pool forgets requests of a client when that client ends.
+//! SUMMARY   A caller sends [`PoolWork`], a message with everything it needs; it runs on the pool's thread, and its
+//!           output is sent back: a call crosses threads once each way, however often it uses the pool.
+//! PROMISES  Dropping a caller ends its work, which returns everything it held. A panic of work is an error only for
+//!           its caller.
+//! CALLED    By HTTP and by filters of replications, which have threads of their own.
+//! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused and do not wait. Each is a separate
+//!           client of the pool: the pool forgets a client's requests when the client ends.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -29,15 +29,15 @@ use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::query_server::status::Holder;
 
-/// Pieces of work at a time.
+/// The most pieces of work at a time.
 pub(crate) const WORK_MAX: usize = 4096;
 
-/// What runs on the pool's arbiter.
+/// Work on the pool's arbiter.
 pub(crate) trait PoolWork: Send + 'static {
-    /// What its caller gets.
+    /// The result for its caller.
     type Output: Send + 'static;
 
-    /// Runs, with a client of the pool of its own.
+    /// Runs with a separate client of the pool.
     fn run(self, servers: QueryServers) -> impl Future<Output = Self::Output>;
 }
 
@@ -49,16 +49,16 @@ impl PoolWork for FunctionRequest {
     }
 }
 
-/// In whose name work runs.
+/// The principal that work runs for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Principal {
-    /// Which pools it is held to, where not to none.
+    /// The pools that it is limited to, if it is.
     pub(crate) limits: Option<CallerLimits>,
-    /// Who asks, for people.
+    /// The sender, for people.
     pub(crate) who: Option<Arc<Holder>>,
 }
 
-/// Work on its way. It ends when nobody waits for its output.
+/// Work in flight. It ends when nobody waits for its output.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Execute<W: PoolWork> {
@@ -90,7 +90,7 @@ impl PoolExecutor {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -113,8 +113,8 @@ impl<W: PoolWork> Handler<Execute<W>> for PoolExecutor {
     fn handle(&mut self, message: Execute<W>, _: &mut Self::Context) {
         let servers = self.servers_for(message.principal);
         let (work, mut reply, permit) = (message.work, message.reply, message.permit);
-        // Ends with its caller at the latest, whose every wait has a bound. A task of its own: a
-        // panic in it is not the executor's.
+        // Ends at the latest with its caller, whose waits are all bounded. A separate task, so that a panic does not
+        // reach the executor.
         actix_rt::spawn(async move {
             let _permit = permit;
             tokio::select! {
@@ -126,7 +126,7 @@ impl<W: PoolWork> Handler<Execute<W>> for PoolExecutor {
     }
 }
 
-/// The callers have ended before.
+/// The callers have already ended.
 impl Handler<Stop> for PoolExecutor {
     type Result = ();
 
@@ -137,18 +137,18 @@ impl Handler<Stop> for PoolExecutor {
     }
 }
 
-/// There is no output.
+/// Why there is no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecuteError {
-    /// More work is in hand than may be.
+    /// The maximum of work is running.
     #[error("{WORK_MAX} requests are in progress, the maximum: try again later")]
     Full,
-    /// The work was lost: it panicked, or the service ends.
+    /// The work was lost: it panicked, or the service is ending.
     #[error("the request was lost inside the service; its log may tell why")]
     Lost,
 }
 
-/// The executor as callers on any thread know it. Cheap to clone.
+/// A handle to the executor for callers on any thread. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct PoolHandle {
     executor: RegisteredName<PoolExecutor>,
@@ -163,11 +163,11 @@ impl PoolHandle {
         }
     }
 
-    /// Runs work on the pool's arbiter and returns its output. The work is sent off at once; to drop
-    /// the returned future is to end it.
+    /// Runs work on the pool's arbiter and returns its output. The work is sent at once; dropping the returned future
+    /// ends it.
     ///
     /// # Errors
-    /// See [`ExecuteError`]; worth another try.
+    /// See [`ExecuteError`]; a retry may succeed.
     pub(crate) fn run<W: PoolWork>(
         &self,
         work: W,
@@ -200,7 +200,7 @@ mod tests {
     use child::Spawner;
     use test_support::{eventually, within};
 
-    /// Work of a test.
+    /// A test's work.
     struct Test<F>(F);
 
     impl<F, W> PoolWork for Test<W>
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Runs work of a test for nobody in particular.
+    /// Runs a test's work without a principal.
     fn run<F, W>(
         handle: &PoolHandle,
         work: W,
@@ -227,7 +227,7 @@ mod tests {
         handle.run(Test(work), Principal::default())
     }
 
-    /// A handle of a pool without any language.
+    /// A handle to a pool without languages.
     fn handle() -> PoolHandle {
         let log = Logger::root(slog::Discard, o!());
         let spawner = Spawner::start().unwrap();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(result, (false, Ok(true)));
     }
 
-    /// Tells when it is dropped.
+    /// Records its drop.
     struct Dropped(Arc<AtomicBool>);
 
     impl Drop for Dropped {

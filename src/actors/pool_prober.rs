@@ -1,12 +1,12 @@
-//! PoolProber: finds out, with children of its own, what the pools' query servers can do and which layers of
-//! their cells hold.
+//! PoolProber: finds out, with children of its own, the abilities of the pools' query servers and the layers of their
+//! cells.
 //!
-//! SUMMARY   Probes an ability when a request needs it, and tries each cell once. What it finds is in
+//! SUMMARY   Probes an ability when a request needs it, and tests each cell once. The results are in
 //!           [`Abilities`](crate::query_server::abilities::Abilities) and
-//!           [`TriedCell`](crate::query_server::tried_cell::TriedCell), which it alone writes.
-//! PROMISES  Never waits: probes and trials run beside its turns, each with a deadline. When it ends, none of
-//!           their children is left.
-//! CALLED    By the ProcManager, which starts it and to which it is linked.
+//!           [`TriedCell`](crate::query_server::tried_cell::TriedCell), which only this actor writes.
+//! PROMISES  Never blocks: probes and tests run concurrently, each with a deadline. When it ends, all their children
+//!           are gone.
+//! CALLED    By the ProcManager, which starts it and is linked to it.
 //! LIMITS    One child at a time for each language, and one for each change of the pools' cells.
 
 mod cells;
@@ -23,7 +23,7 @@ use crate::otp::tell::Tell;
 use cells::PoolCells;
 use child::Spawner;
 
-/// How many messages may wait for it before senders have to wait.
+/// How many messages its mailbox holds before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
 /// Finds out what is not known yet.
@@ -31,7 +31,7 @@ pub(crate) struct PoolProber {
     spawner: Spawner,
     log: Logger,
     cells: PoolCells,
-    /// Probes, and trials of cells, that are under way; each has a child at most.
+    /// Running probes and tests of cells; each has at most one child.
     probes: Vec<SpawnHandle>,
     /// How many of them are not done.
     probing: usize,
@@ -53,17 +53,17 @@ impl PoolProber {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Runs a probe or a trial beside its turns.
+    /// Runs a probe or a test concurrently.
     fn run(&mut self, probe: impl Future<Output = ()> + 'static, ctx: &mut Context<Self>) {
         let done = ProbeEnd(ctx.address());
         self.probing += 1;
         let probe = async move {
-            // Whatever ends this, the prober learns of it.
+            // Dropped in any case, which notifies the prober.
             let _done = done;
             probe.await;
         };
@@ -71,7 +71,7 @@ impl PoolProber {
         self.probes.push(handle);
     }
 
-    /// Ends all probes, and itself when they are gone.
+    /// Ends all probes, and itself once they are gone.
     fn stop(&mut self, ctx: &mut Context<Self>) {
         self.is_stopping = true;
         for probe in self.probes.drain(..) {
@@ -96,12 +96,12 @@ impl Actor for PoolProber {
     }
 }
 
-/// A probe or a trial is done, or was dropped.
+/// A probe or a test is done, or was dropped.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ProbeDone;
 
-/// Reports that a probe is done, also when it is dropped.
+/// Reports the end of a probe, even if it is dropped.
 struct ProbeEnd(Addr<PoolProber>);
 
 impl Drop for ProbeEnd {
@@ -138,7 +138,7 @@ impl Handler<ProbeAbility> for PoolProber {
                 language,
                 time,
             } = msg;
-            // Boxed: it is seldom, and large.
+            // Boxed: it is rare, and large.
             let probe = abilities.probe(ability, &language, &spawner, time, &log);
             probe.boxed_local().await;
             let _ = replier.send(());

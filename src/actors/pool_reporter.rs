@@ -1,10 +1,9 @@
 //! PoolReporter: logs events of the pools, and measures processes.
 //!
-//! SUMMARY   Logs what happens in pools, and reads the memory of processes for pools that limit it. [`procs`] describes
+//! SUMMARY   Logs events of pools, and samples the memory of processes for pools that limit it. [`procs`] describes
 //!           processes for `settee ps`.
-//! PROMISES  Lends nothing and decides nothing: no loan waits for it. What it reads of the system is read off the
-//!           arbiter.
-//! CALLED    By the ProcManager, which starts it and to which it is linked.
+//! PROMISES  Lends nothing and decides nothing: no loan waits for it. It reads system state off the arbiter.
+//! CALLED    By the ProcManager, which starts it and is linked to it.
 
 mod memory;
 mod news;
@@ -22,24 +21,23 @@ use crate::otp::supervisor::Stop;
 use news::Told;
 use policy::pool::PoolId;
 
-/// How many messages may wait for it before senders have to wait.
+/// Maximum queued messages before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Tells people of the pools.
 pub(crate) struct PoolReporter {
     log: Logger,
     clock: Clock,
-    /// The pools about which anything was logged.
+    /// Pools with logged events.
     pools: FxHashMap<PoolId, Told>,
-    /// Whether a timer is set for the summaries of starts.
+    /// Whether a timer for start summaries is set.
     sums_starts_up: bool,
-    /// Whether the memory of processes is being read, or a timer is set for that.
+    /// Whether memory is being read, or a timer for that is set.
     checks_memory: bool,
     pid_guard: PidGuard,
 }
 
 impl PoolReporter {
-    /// Makes a reporter that logs as its manager does.
+    /// Makes a reporter with its manager's log.
     pub(crate) fn new(clock: Clock, log: Logger) -> Self {
         Self {
             log,
@@ -51,13 +49,13 @@ impl PoolReporter {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 }
 
-/// Returns a time as it is logged.
+/// Converts a time for the log.
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -1,10 +1,9 @@
-//! PressureGauge: measures the pressure on the machine, and tells the manager how much its pools may use.
+//! PressureGauge: measures pressure on the machine, and tells the manager how much its pools may use.
 //!
-//! SUMMARY   At an interval, and only while the configuration asks for it, reads the machine's gauges
-//!           and has [`Governor`] decide; [`SetLevel`] is what the manager gets.
-//! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every level is sent to the
-//!           manager, so that a restarted one knows it as well. Switched off, it sets no timer and all
-//!           limits are the hard ones.
+//! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
+//!           the manager gets [`SetLevel`].
+//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, so that a restarted
+//!           manager knows it too. Switched off, it sets no timer and all limits are the hard ones.
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;
@@ -32,7 +31,7 @@ use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
 /// Reads the gauges. May block.
 pub(crate) type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;
 
-/// Where the machine's gauges are.
+/// The locations of the machine's gauges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// The directory of Linux's `/proc`.
@@ -48,8 +47,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Reads its gauges: pressure stall information, or where there is none, the load and the memory
-    /// that is available. Blocks.
+    /// Reads its gauges: pressure stall information, or if there is none, the load and available memory. Blocks.
     pub fn read(&self) -> Reading {
         let read = |name: &str| fs::read_to_string(Path::join(&self.proc, name)).ok();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -65,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// Returns what reads them.
+    /// Returns a function that reads them.
     pub fn gauges(self) -> Gauges {
         Arc::new(move || self.read())
     }
@@ -74,7 +72,7 @@ impl Machine {
 /// What the gauge needs.
 #[derive(Clone)]
 pub struct PressureOptions {
-    /// What is read.
+    /// Reads the gauges.
     pub gauges: Gauges,
     /// Who is notified.
     pub manager: RegisteredName<ProcManager>,
@@ -87,11 +85,11 @@ pub struct PressureOptions {
 /// Reads the gauges at an interval.
 pub struct PressureGauge {
     options: PressureOptions,
-    /// What decides, while it is switched on.
+    /// Decides, while it is switched on.
     governor: Option<Governor>,
-    /// The timer of the next reading, or the reading that goes on.
+    /// The timer of the next reading, or the current reading.
     looking: Option<SpawnHandle>,
-    /// The warning that the gauges cannot be read.
+    /// Limits the warning that the gauges cannot be read.
     silent: RepeatLimiter,
     clock: Clock,
     log: Logger,
@@ -112,12 +110,12 @@ impl PressureGauge {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Begins to look, goes on, or ends it, as the configuration says now.
+    /// Starts, continues or ends the readings, as configured now.
     fn follow(&mut self, ctx: &mut Context<Self>) {
         let config = Arc::clone(&self.options.config.borrow_and_update());
         if let Some(looking) = self.looking.take() {
@@ -141,7 +139,7 @@ impl PressureGauge {
         let gauges = Arc::clone(&self.options.gauges);
         let reading = blocking::run("gauges", move || gauges()).into_actor(self);
         let looked = reading.map(|reading, gauge, ctx| {
-            // A reading that failed says nothing.
+            // A failed reading is an empty one.
             gauge.take(reading.unwrap_or_default());
             gauge.look_later(ctx);
         });

@@ -1,8 +1,8 @@
 //! ProcManager: supervises the processes of all pools and lends them to clients.
 //!
-//! SUMMARY   Turns calls, casts and exits into events of [`Pools`] and carries out its actions.
-//! PROMISES  Decides nothing and never waits: opening, teaching, resetting and stopping are done by
-//!           others, who report. Every call is answered once.
+//! SUMMARY   Converts calls, casts and exits to events of [`Pools`] and carries out its actions.
+//! PROMISES  Decides nothing and never blocks: opening, teaching, resetting and stopping are done by others, who
+//!           report. Every call is answered once.
 //! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), monitors
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
@@ -62,40 +62,40 @@ use table::PoolTable;
 pub use reload::ReloadConfig;
 pub use snapshot::{GetStatus, PoolsSnapshot};
 
-/// How many messages may wait for the manager before senders have to wait.
+/// Maximum queued messages before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// What the ProcManager takes from the configuration.
+/// The manager's part of the configuration.
 #[derive(Clone)]
 pub struct ManagerSettings {
     /// The limits of every language's pool, unless its section sets others.
     pub limits: Limits,
-    /// `processes_max`: most processes of all pools together; `None` is any number.
+    /// `processes_max`: maximum processes of all pools together; `None`: no limit.
     pub processes_max: Option<u32>,
-    /// Most pools, those of languages included.
+    /// Maximum pools, including those of languages.
     pub pools_max: usize,
-    /// How much each tenant may have at a time, over all pools.
+    /// The limits of each tenant, over all pools.
     pub tenants: TenantRules,
-    /// Name -> the section of a pool, in lower case: a language's own, or a named one.
-    /// Shared with the pool while that follows it.
+    /// Lower-case name -> section of a pool: a language's own, or a named one. Shared with the pool while that
+    /// follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,
-    /// Name, in lower case -> what services ask of a pool without a section.
+    /// Lower-case name -> the services' terms for a pool without a section.
     pub service_terms: BTreeMap<String, ServiceTerms>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.
     pub idle_limit: Duration,
-    /// How long a process that was told to stop may take before it is killed.
+    /// How long a stopping process may take before it is killed.
     pub stop_grace: Duration,
-    /// The longest line that a process may print, in bytes.
+    /// Maximum length of a process's line, in bytes.
     pub line_bytes_max: usize,
-    /// Lines of a process that are logged in a second.
+    /// Maximum logged lines of a process a second.
     pub log_lines_max: usize,
-    /// Bytes of lines of a pool's processes that are logged in a minute.
+    /// Maximum logged bytes of a pool's processes a minute.
     pub log_bytes_max: usize,
-    /// Whom the processes of pools may serve; `None`: that depends on their language.
+    /// Which tenants a process may serve; `None`: depends on the language.
     pub reuse: Option<Reuse>,
-    /// How many tenants may have an isolate in a process.
+    /// Maximum tenants with an isolate in a process.
     pub isolates_max: u32,
     /// How a database's name becomes a tag.
     pub db_tag: policy::pool::db_tag::DbTag,
@@ -103,15 +103,15 @@ pub struct ManagerSettings {
     pub reset_config: Arc<str>,
     /// The languages and how their processes are started.
     pub languages: Registry,
-    /// Those of them whose command comes from the configuration.
+    /// Those whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
     /// The configuration of processes' cells.
     pub cells: Cells,
 }
 
 impl ManagerSettings {
-    /// Returns whom the processes of a language may serve, unless their pool's section says otherwise: a language
-    /// that isolates functions itself shares its processes.
+    /// Returns which tenants a process of a language may serve by default: a language that isolates functions itself
+    /// shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.has_isolates()) {
             Reuse::Isolates
@@ -140,12 +140,12 @@ impl ManagerSettings {
     }
 }
 
-/// What the actor keeps of a client, from its first request to its end.
+/// The actor's state of a client, from its first request to its end.
 #[derive(Default)]
 struct PoolClient {
     /// Notified when a process of the client is revoked.
     revoked: Option<Recipient<ProcRevoked>>,
-    /// Who the client is, for people.
+    /// The client's description for display.
     who: Option<Arc<Holder>>,
 }
 
@@ -168,11 +168,11 @@ pub struct ProcManager {
     pools: PoolTable,
     /// How much of the range between soft and hard limits pools may use.
     level: Level,
-    /// Process -> how to reach it; one that was told to stop stays until it is gone.
+    /// Process -> its address; a stopping one stays until it has ended.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
-    /// Process to be -> what opens it.
+    /// Future process -> its opener.
     openers: FxHashMap<ProcId, Opening>,
-    /// Request -> who waits for it.
+    /// Request -> its waiter.
     requests: FxHashMap<RequestId, Waiting>,
     /// The monitored clients; a client's number is that of its pid.
     clients: FxHashMap<ClientId, PoolClient>,
@@ -183,17 +183,17 @@ pub struct ProcManager {
     actions: Vec<PoolAction>,
     /// Fires at the next deadline.
     timer: DeadlineTimer<Timestamp>,
-    /// Process -> what it does, or did last, for a tenant that has a share of processor time.
+    /// Process -> its current or latest work for a tenant with a share of processor time.
     meters: FxHashMap<ProcId, processes::Meter>,
-    /// Returned processes that may have to rest.
+    /// Returned processes that may have to be suspended.
     resting: resting::Due,
-    /// What its self-checks found.
+    /// Findings of its self-checks.
     findings: turn::Findings,
-    /// The reload that pools are following.
+    /// The reload in progress.
     following: Option<reload::Following>,
     /// Pool -> its watchers.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
-    /// The warning that all pools together are full.
+    /// Limits the warning that all pools together are full.
     full: RepeatLimiter,
     /// Probes the pools' query servers.
     prober: Addr<PoolProber>,
@@ -209,7 +209,7 @@ pub struct ProcManager {
 }
 
 impl ProcManager {
-    /// Creates a manager with one pool for each language, and starts the actors beside it. Start it on the same
+    /// Creates a manager with one pool for each language, and starts its companion actors. Start it on the same
     /// arbiter, the pool's.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
         let (pid_guard, clock) = (PidGuard::new(), Clock::new());
@@ -287,13 +287,13 @@ impl ProcManager {
         (id, client)
     }
 
-    /// Ends once nothing is left of what was started.
+    /// Ends once everything it started has ended.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         let is_left = !self.procs.is_empty() || !self.openers.is_empty();
         if !self.shutting_down || is_left {
             return;
         }
-        // It has received everything by now.
+        // It has received all messages by now.
         self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);
@@ -311,7 +311,7 @@ impl ProcManager {
             .map(|(name, _)| *name)
     }
 
-    /// An actor beside it has ended: as ordered in a shutdown, otherwise a failure that ends the manager too.
+    /// A companion actor has ended: as ordered in a shutdown, otherwise a failure that also ends the manager.
     fn beside_down(&mut self, name: &str, reason: &ExitReason, ctx: &mut Context<Self>) {
         if self.shutting_down {
             return self.finish_shutdown(ctx);
@@ -365,7 +365,7 @@ impl Handler<Down> for ProcManager {
     }
 }
 
-/// Ends all processes, then itself: its end tells that no child is left (PM-9).
+/// Ends all processes, then itself: its end implies that no child is left (PM-9).
 impl Handler<Stop> for ProcManager {
     type Result = ();
 
@@ -396,7 +396,7 @@ mod tests {
     use test_support::{Probe, eventually};
 
     impl ManagerSettings {
-        /// Returns the default settings of a manager that has no language.
+        /// Returns the default settings of a manager without languages.
         pub(crate) fn without_languages() -> Arc<Self> {
             let config = Arc::new(Config::default());
             let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// A manager, the lives of the actors beside it, and who hears of its end.
+    /// A manager, the pids of its companion actors, and a probe for its end.
     fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
         let settings = ManagerSettings::without_languages();
         let spawner = Spawner::start().unwrap();
@@ -436,7 +436,7 @@ mod tests {
 
     #[actix_rt::test]
     async fn the_actors_beside_it_end_with_it_however_it_ends() {
-        // As after a panic: without a word.
+        // As after a panic, without an announcement.
         let (manager, beside, mut down) = manager();
         drop(manager);
         assert_eq!(down.next().await.reason, ExitReason::Killed);

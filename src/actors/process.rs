@@ -1,23 +1,22 @@
 //! Process: the actor that represents one query server, whatever runs it.
 //!
-//! SUMMARY   Sends prompts, matches answers to them first in, first out, keeps their deadlines, tells
-//!           the manager when it is idle, and ends. A [`Backend`] is what runs the query server: a
-//!           child ([`OsProcess`](super::os_process::OsProcess)) or this program
+//! SUMMARY   Sends prompts, matches answers to them first in, first out, keeps their deadlines, tells the manager
+//!           when it is idle, and ends. A [`Backend`] runs the query server: a child
+//!           ([`OsProcess`](super::os_process::OsProcess)) or this program
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
-//! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
-//!           never an answer (PM-10): it ends the process. What another holder has left is reset before
-//!           the first line of the next one, and with it, unless a call has left it reset; his timeout, his
-//!           last words and lines that were printed for him are not the next one's. The actor ends when its
-//!           process has; its pid guard tells everybody, whatever happened.
-//! CALLED    Started by an opener; prompted by the holder of the process under its token.
+//! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is never an answer
+//!           (PM-10): it ends the process. State left by the previous holder is reset before the first line of the
+//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, last
+//!           words and printed lines never affect the next. The actor ends with its process; its pid guard notifies
+//!           every watcher in any case.
+//! CALLED    Started by an opener; prompted under its token by its holder.
 //! SOURCE    couch_os_process.
-//! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
-//!           and is not extended by log lines or output in pieces. The ways in which a prompt can
-//!           meet a process that is gone are one error. Processes are ended politely where they did
-//!           nothing wrong.
-//! LIMITS    An extra line that comes while prompts are unanswered cannot be told from the next one's answer. One line
-//!           is then left over: in the place of a fence's answer, or read by the time of the last answer, it takes
-//!           that one's place as an error, later it ends the process.
+//! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it is the oldest; log lines and partial
+//!           output do not extend it. A prompt to an ended process always fails with the same error. A process that
+//!           did nothing wrong is ended politely.
+//! LIMITS    An extra line that arrives while prompts are unanswered is taken as the next answer. Then one line is
+//!           left over: if it takes the place of a fence's answer, or is read with the last answer, it turns that
+//!           answer into an error; later it ends the process.
 
 mod unanswered;
 
@@ -51,86 +50,84 @@ use crate::query_server::prompt::{self, Command};
 use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 use policy::pool::Token;
 
-/// How many prompts may be unanswered at a time.
+/// The most unanswered prompts.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 
-/// What a process has done that did not select an isolate.
+/// What a process did instead of selecting an isolate.
 const NOT_SELECTED: &str = "an answer to tenant that does not say which isolates have ended";
 
-/// The least time between two looks at whether a process is idle.
+/// The least interval between checks whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// What runs a query server: how lines go out and how answers come in.
+/// Runs a query server: sends lines and receives answers.
 ///
-/// A backend hands every line that its query server prints to its process, and says when the query
-/// server has ended.
+/// A backend passes every printed line to its process, and reports the end of the query server.
 pub trait Backend: Sized + Unpin + 'static {
-    /// Listens to the query server.
+    /// Starts listening to the query server.
     fn started(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
-    /// Returns why it does not take a prompt, beyond what holds for every process.
+    /// Returns why it refuses a prompt, apart from the reasons common to all processes.
     fn refusal(&self, prompt: &Prompt, context: &StartContext) -> Option<PromptError>;
 
-    /// Hands over what the query server has printed by now and nobody has read yet.
+    /// Passes on printed lines that have not been read yet.
     fn catch_up(_: &mut Process<Self>, _: &mut Context<Process<Self>>) {}
 
-    /// Sends commands, one or several with a line feed between two of them in each piece. They are already among the
-    /// unanswered.
+    /// Sends commands; each piece has one, or several separated by line feeds. They are already among the unanswered.
     fn send(process: &mut Process<Self>, pieces: Vec<Bytes>, ctx: &mut Context<Process<Self>>);
 
-    /// Forgets what the query server has said so far of its own end.
+    /// Forgets what the query server has said so far about its own end.
     fn forget_words(_: &mut Process<Self>) {}
 
-    /// Takes what is known by now of what the cell refused the query server.
+    /// Collects the cell's refusals so far.
     fn take_refused(_: &mut Process<Self>) {}
 
-    /// Returns what tells whether its cell has throttled it; `None` where that is known not to be so.
+    /// Returns a check whether its cell has throttled it; `None` if it certainly has not.
     fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
         None
     }
 
-    /// Ends the query server at once. Everybody who waits has the reason already.
+    /// Kills the query server. Everybody who waits already has the reason.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
-    /// Ends the query server, which has time to end by itself.
+    /// Ends the query server, which gets time to exit on its own.
     fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 }
 
-/// Why a line is no answer, whatever it says.
+/// Why a line is not an answer, whatever it says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unasked {
-    /// The query server began it before it was asked.
+    /// The query server began it before the prompt was sent.
     Stale,
-    /// The last answer is there.
+    /// It follows the last answer.
     BehindLast,
 }
 
-/// One query server and what is going on with it.
+/// One query server and its state.
 pub struct Process<B: Backend> {
-    /// Before the pid guard: the query server is gone before anybody learns of the actor's end.
+    /// Dropped before the pid guard: the query server is gone before anybody learns of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
-    /// Takes what the query server writes for the log.
+    /// Takes the query server's log output.
     pub(super) child_log: Rc<ChildLog>,
     unanswered: Unanswered,
-    /// Looks at the deadlines of prompts.
+    /// Checks the deadlines of prompts.
     timer: DeadlineTimer<Instant>,
-    /// The time of prompts that bring none, and under which token it was set: the next holder has the usual one.
+    /// The timeout of prompts that have none, and the token that it was set under: the next holder gets the default.
     timeout_set: Option<(Token, Duration)>,
-    /// The token under which it was prompted last: whose words it keeps.
+    /// The token of the latest prompt: words are kept for it.
     prompted_by: Option<Token>,
-    /// Whether a holder has asked something since the process was reset on our own behalf.
+    /// Whether a holder has prompted since our own last `reset`.
     is_used: bool,
-    /// Whether it was killed: counted once, whatever follows.
+    /// Whether it was killed: counted once.
     killed: bool,
-    /// The watch on the manager, with which it ends.
+    /// Watches the manager: the process ends with it.
     owner: Option<Watch>,
     pid_guard: PidGuard,
 }
 
 impl<B: Backend> Process<B> {
-    /// Starts the actor for a query server that was just started.
+    /// Starts the actor of a query server just started.
     pub(super) fn start_as(
         backend: B,
         child_log: Rc<ChildLog>,
@@ -140,7 +137,7 @@ impl<B: Backend> Process<B> {
         let shared = ProcShared::new(os_pid);
         shared.note_activity(context.clock.now());
         if os_pid.is_none() {
-            // Nothing but a child is sent a first `reset`.
+            // Only a child is sent a first `reset`.
             shared.set(ProcFlag::Started, true);
         }
         let pid_guard = PidGuard::new();
@@ -163,7 +160,7 @@ impl<B: Backend> Process<B> {
         ProcessRef::new(&address, pid, shared)
     }
 
-    /// Returns why prompts are refused before anything is sent.
+    /// Returns why prompts are refused without sending anything.
     fn refusal(&self, prompt: &Prompt, count: usize) -> Option<PromptError> {
         if let Some(exit_error) = self.shared.exit_error() {
             return Some(exit_error.clone());
@@ -178,9 +175,9 @@ impl<B: Backend> Process<B> {
         self.backend.refusal(prompt, &self.context)
     }
 
-    /// Returns what goes before a prompt, among the unanswered already: the selection of an isolate, and a `reset` where
-    /// somebody else has left something. A `reset` of the holder's own takes its place only if it has to be answered
-    /// with `true`: a query server may refuse any other, and keep what it has.
+    /// Returns the lines to send before a prompt, already added to the unanswered: the selection of an isolate, and a
+    /// `reset` if another holder left state. The holder's own `reset` replaces it only if `true` is its sole valid
+    /// answer: a query server may refuse any other `reset`, and keep its state.
     fn lines_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Vec<Bytes> {
         let is_ours = prompt.token == MANAGER_TOKEN;
         let resets = matches!(commands.first(), Some(Command::Reset | Command::Forget));
@@ -213,7 +210,7 @@ impl<B: Backend> Process<B> {
         lines
     }
 
-    /// Adds a command of our own to the unanswered: the selection of an isolate, or a `reset`.
+    /// Adds a command of our own to the unanswered: an isolate's selection, or a `reset`.
     fn add_first(&mut self, command: Command, selects: bool) {
         self.unanswered.add(UnansweredPrompt {
             timeout: self.context.prompt_timeout,
@@ -228,8 +225,8 @@ impl<B: Backend> Process<B> {
         });
     }
 
-    /// Notes who prompts the process now, and whose words it keeps from here on. Returns whether another holder did
-    /// before: what the process prints next may still be meant for that one.
+    /// Records the current holder, for which words are kept from now on. Returns whether the previous holder was
+    /// another: the next output may still be for that holder.
     fn note_holder(&mut self, token: Token) -> bool {
         let before = self.prompted_by.replace(token);
         if before.is_some_and(|before| before != token || token == MANAGER_TOKEN) {
@@ -238,7 +235,7 @@ impl<B: Backend> Process<B> {
         before.is_some_and(|before| ![token, MANAGER_TOKEN].contains(&before))
     }
 
-    /// Whether what the process prints and says is for its current holder, and not for an earlier one.
+    /// Whether output is for the current holder, not for an earlier one.
     fn speaks_to_its_holder(&self) -> bool {
         let is_its = |token| {
             let is_nobodys = token == MANAGER_TOKEN && !self.is_used;
@@ -247,13 +244,13 @@ impl<B: Backend> Process<B> {
         self.prompted_by.is_none_or(is_its)
     }
 
-    /// The time of a prompt that brings none.
+    /// The timeout of a prompt that has none.
     fn prompt_timeout(&self, token: Token) -> Duration {
         let set = self.timeout_set.filter(|(by, _)| *by == token);
         set.map_or(self.context.prompt_timeout, |(_, timeout)| timeout)
     }
 
-    /// Returns the log, with the call that is worked for.
+    /// Returns the log, with the current call.
     pub(super) fn log(&self) -> Logger {
         let log = &self.context.log;
         let loan = self.unanswered.loan();
@@ -285,7 +282,7 @@ impl<B: Backend> Process<B> {
         self.unanswered.count()
     }
 
-    /// Makes sure that it looks no later than at the oldest prompt's deadline.
+    /// Sets the timer to the oldest prompt's deadline, or earlier.
     pub(super) fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
         if let Some(deadline) = self.unanswered.deadline() {
             let wait = deadline.saturating_duration_since(Instant::now());
@@ -297,7 +294,7 @@ impl<B: Backend> Process<B> {
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
         self.timer.fired();
         if self.unanswered.overdue().is_some() {
-            // An answer that came in time may not have been read yet, where we are slow ourselves.
+            // An answer in time may be unread if this program is slow.
             B::catch_up(self, ctx);
         }
         let question = self.unanswered.overdue().and_then(|_| B::held_back(self));
@@ -310,7 +307,7 @@ impl<B: Backend> Process<B> {
         }
     }
 
-    /// Ends a query server that is overdue, if it still is.
+    /// Ends a query server if it is still overdue.
     fn time_out(&mut self, held_back: bool, ctx: &mut Context<Self>) {
         let Some((timeout, command, tenant_key)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
@@ -327,7 +324,7 @@ impl<B: Backend> Process<B> {
         self.end_for(error, KillReason::Timeout, ctx);
     }
 
-    /// Takes a line that the query server printed, to the only prompt that it works for.
+    /// Takes a printed line, for the oldest prompt.
     pub(super) fn take_line(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
         let read = classify(line.clone());
         if let Some(answer) = self.read_line(line, read, None, now, ctx) {
@@ -335,8 +332,8 @@ impl<B: Backend> Process<B> {
         }
     }
 
-    /// Takes a line that the query server printed, and what it was read as; returns an answer, to be given to the
-    /// oldest prompt. It is none for the reason `unasked`, if there is one.
+    /// Takes a printed line and its parsed form; returns an answer for the oldest prompt. It is not an answer if
+    /// there is a reason `unasked`.
     pub(super) fn read_line(
         &mut self,
         line: Bytes,
@@ -354,7 +351,7 @@ impl<B: Backend> Process<B> {
             _ => self.unanswered.unless_true().filter(|_| !is_true(&line)),
         };
         if self.unanswered.reports() {
-            // What the cell has refused was refused before the answer.
+            // The cell's refusals precede the answer.
             B::take_refused(self);
         }
         match (read, wrong) {
@@ -376,7 +373,7 @@ impl<B: Backend> Process<B> {
             (Line::Fatal(error), None) => {
                 let error = PromptError::function(error, true);
                 self.unanswered.answer(Err(error.clone()), now);
-                // The error was that prompt's; the others were not run.
+                // The error belongs to that prompt; the others were not run.
                 let because = Box::new(error);
                 self.end_for(PromptError::NotRun { because }, KillReason::Fatal, ctx);
             }
@@ -393,16 +390,16 @@ impl<B: Backend> Process<B> {
     pub(super) fn break_off(&mut self, what: &'static str, line: &[u8], ctx: &mut Context<Self>) {
         warn!(self.log(), "query server broke the protocol and is killed";
               "error" => what, "count" => self.unanswered.count());
-        // A holder is not shown what was printed for another one.
+        // A holder is not shown output for another holder.
         let is_its_holders = self.speaks_to_its_holder() && !self.unanswered.is_for_another();
         let line = if is_its_holders { line } else { b"" };
         let error = PromptError::protocol(what, line);
         self.end_for(error, KillReason::Protocol, ctx);
     }
 
-    /// Kills the query server for `reason`, which everybody who waits gets.
+    /// Kills the query server for `reason`, which everybody who waits receives.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
-        // First, so that a holder that learns of it and returns the process at once returns a broken one.
+        // Set first, so that a holder that learns of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),
@@ -420,7 +417,7 @@ impl<B: Backend> Process<B> {
         B::kill(self, ctx);
     }
 
-    /// The query server has ended, by itself or because it was made to: fails what is unanswered.
+    /// The query server has ended, on its own or not: fails the unanswered prompts.
     pub(super) fn exited(
         &mut self,
         mut exit_report: ExitReport,
@@ -450,7 +447,7 @@ impl<B: Backend> Process<B> {
         ctx.stop();
     }
 
-    /// The query server has ended over the oldest prompt: the others were not run.
+    /// The query server ended during the oldest prompt: the others were not run.
     pub(super) fn died_over_prompt(&mut self, exit_report: ExitReport, ctx: &mut Context<Self>) {
         let error = PromptError::Exited(exit_report.clone());
         self.unanswered.answer(Err(error.clone()), Instant::now());
@@ -459,7 +456,7 @@ impl<B: Backend> Process<B> {
         self.exited(exit_report, false, ctx);
     }
 
-    /// Tells the manager when the process has been idle for `idle_limit`, again and again.
+    /// Tells the manager, repeatedly, when the process has been idle for `idle_limit`.
     fn watch_idleness(wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let context = &process.context;
@@ -469,7 +466,7 @@ impl<B: Backend> Process<B> {
                 let rest = limit.saturating_sub(idle).max(IDLE_CHECK_INTERVAL_MIN);
                 return Self::watch_idleness(rest, ctx);
             }
-            // May be lost when the manager is gone: then the process ends with it anyway.
+            // May be lost if the manager is gone: then the process ends anyway.
             context.manager.tell(OsProcIdle { proc: context.proc });
             Self::watch_idleness(limit, ctx);
         });
@@ -478,7 +475,7 @@ impl<B: Backend> Process<B> {
     fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
         let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
         if order.by.is_some() && !order.polite {
-            // Waiters learn of the order, not of the signal.
+            // Waiters learn of the stop, not of the signal.
             return self.end_for(told, KillReason::Stopped, ctx);
         }
         self.shared.set_exit_error(told);
@@ -494,8 +491,7 @@ impl<B: Backend> Actor for Process<B> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // A holder's orders must not have to wait for room in the mailbox: those that wait are
-        // overtaken by later ones.
+        // A holder's messages must not wait for room in the mailbox: later ones would overtake them.
         ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
         B::started(self, ctx);
         self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
@@ -503,7 +499,7 @@ impl<B: Backend> Actor for Process<B> {
     }
 }
 
-/// Returns what the commands of a message do; `None` if one of them is not a command.
+/// Returns the commands of a message; `None` if one of them is invalid.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
     if !matches!(prompt.answer_to, AnswerTo::One(_)) {
         return prompt.commands().map(|line| Command::of(&line)).collect();
@@ -519,7 +515,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
 
     fn handle(&mut self, mut prompt: Prompt, ctx: &mut Self::Context) {
         if self.unanswered.is_empty() {
-            // What the process printed since its last answer belongs to nobody.
+            // Output since the last answer belongs to nobody.
             B::catch_up(self, ctx);
         }
         let commands = commands_of(&prompt);
@@ -541,7 +537,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         let is_after_another = self.note_holder(prompt.token);
         let before = self.lines_before(&prompt, &commands);
         let count = count + before.len();
-        // What the manager teaches does not undo a `reset`.
+        // Teaching by the manager does not undo a `reset`.
         let is_lesson = prompt.token == MANAGER_TOKEN && commands == [Command::Teach];
         if !is_lesson {
             self.shared.set_left_reset(None);

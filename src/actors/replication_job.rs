@@ -1,13 +1,10 @@
-//! One running replication: opens both databases, runs the pipeline, leaves checkpoints.
+//! One running replication: opens both databases, runs the pipeline, makes checkpoints.
 //!
-//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. The work is
-//!           done by its parts, each a task of its own: a changes reader, a changes manager that
-//!           deals out batches, and workers.
-//! PROMISES  [`JobNews::Ended`] is reported exactly once, whatever happens. The end of any part that is
-//!           not in order ends the job with the part's reason. A checkpoint never records more than
-//!           is done. A job that is stopped is gone after [`STOP_MAX`].
-//! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by
-//!           `settee replicate`.
+//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. Its parts, each a separate
+//!           task, do the work: a changes reader, a changes manager that deals out batches, and workers.
+//! PROMISES  [`JobNews::Ended`] is reported exactly once, in any case. If a part ends abnormally, the job ends with
+//!           its reason. A checkpoint never records more than is done. A stopped job is gone after [`STOP_MAX`].
+//! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by `settee replicate`.
 //! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
 //! DIFFERS   Database infos are read once at the start, not twice.
 
@@ -43,27 +40,27 @@ pub struct ReplicationJob {
 enum State {
     /// The databases are being opened.
     Opening,
-    /// The parts are at work, or the last checkpoint is being made.
+    /// The parts are running, or the last checkpoint is being made.
     Running(Box<Running>),
 }
 
-/// What there is while a job runs.
+/// The state of a running job.
 #[derive(Debug)]
 struct Running {
     parts: Parts,
     checkpoints: Checkpoints,
-    /// What to do when the checkpoint at hand is made.
+    /// What to do after the current checkpoint.
     then: Then,
 }
 
 /// What follows a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// The work goes on, and the next checkpoint comes in its time.
+    /// Work continues, and the timer starts the next checkpoint.
     GoOn,
     /// The last checkpoint, and the end: everything is replicated.
     Finish,
-    /// The last checkpoint, and the end: it was told to stop.
+    /// The last checkpoint, and the end: it was stopped.
     Stop,
 }
 
@@ -83,18 +80,18 @@ struct BatchDone {
     seq: Seq,
 }
 
-/// All workers ended well. It comes behind their last messages in the mailbox.
+/// All workers ended normally. Follows their last messages in the mailbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct AllDone;
 
-/// The job has a feed of its own, for this reason, or no longer has one.
+/// The job has a feed of its own, for this reason, or not any more.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct OwnFeed(Option<Arc<str>>);
 
 impl ReplicationJob {
-    /// Makes a job; it begins when the actor is started.
+    /// Makes a job; it begins when the actor starts.
     pub fn new(start: JobStart) -> Self {
         Self {
             run_counters: Rc::new(RunCounters::starting_with(start.run.earlier)),
@@ -140,7 +137,7 @@ impl ReplicationJob {
         self.report_start(ctx);
     }
 
-    /// A part ended, in order or not.
+    /// A part ended, normally or not.
     fn part_ended(&mut self, part: Part, ended: Ended, ctx: &mut Context<Self>) {
         let crash = match ended {
             Ok(Ok(())) => return self.part_is_done(part, ctx),
@@ -148,7 +145,7 @@ impl ReplicationJob {
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
         };
-        // The others are stopped already when the job is.
+        // If the job has ended, the others are already stopped.
         if self
             .running()
             .is_some_and(|running| running.then == Then::GoOn)
@@ -172,12 +169,12 @@ impl ReplicationJob {
         self.end(JobEnd::Crashed(crash), ctx);
     }
 
-    /// The one way out.
+    /// The only way to end.
     fn end(&mut self, end: JobEnd, ctx: &mut Context<Self>) {
         if let Some(progress) = self.progress_now() {
             self.reports.tell(JobNews::Progress(progress));
         }
-        // Whatever is still at work ends with its task.
+        // Anything still running ends with its task.
         if let Some(running) = self.running() {
             running.parts.stop();
         }

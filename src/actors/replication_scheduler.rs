@@ -1,15 +1,14 @@
-//! ReplicationScheduler: runs replications in turns, as many at a time as may run.
+//! ReplicationScheduler: runs replications in turns, as many at a time as allowed.
 //!
-//! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and carries out its
-//!           actions; keeps what a job replicates and its progress; notifies those who wait and
-//!           those who subscribed.
-//! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
-//!           once. Everybody who waits for a job's end is notified, or finds the channel closed.
-//! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
+//! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and executes its actions; keeps each job's
+//!           replication and progress; notifies waiters and subscribers.
+//! PROMISES  Decides nothing and never waits. A run that ends in any way, including a panic, is noticed once.
+//!           Everybody who waits for a job's end is notified, or finds the channel closed.
+//! CALLED    By ReplicatorDocuments and, through the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
-//! DIFFERS   Changed settings apply at once, the interval too; an unset one is the default
-//!           again. The end of something unknown is ignored.
+//! DIFFERS   Changed settings apply at once, including the interval; an unset one returns to its default. The end of
+//!           something unknown is ignored.
 
 mod entry;
 mod handlers;
@@ -47,13 +46,13 @@ use replication::endpoint::Http;
 
 use entry::JobEntry;
 
-/// How many messages may wait for the scheduler before senders have to wait.
+/// How many messages its mailbox holds before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// How long runs may take to leave a checkpoint when the service ends.
+/// How long runs may take to make a checkpoint when the service ends.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(4500);
 
-/// The same when it has to end at once.
+/// The same if it must end at once.
 const SHUTDOWN_NOW_MAX: Duration = Duration::from_secs(1);
 
 /// What a scheduler needs.
@@ -62,24 +61,24 @@ pub struct SchedulerOptions {
     pub settings: Settings,
     /// How jobs are started.
     pub jobs: StartJobs,
-    /// The runs that there are. Schedulers that follow one another have the same.
+    /// The existing runs, shared by successive schedulers.
     pub live: LiveRuns,
     /// The states of documents, notified of their jobs.
     pub states: Arc<DocStates>,
-    /// How servers are asked whether they answer.
+    /// Probes servers.
     pub http: Http,
-    /// Where it counts.
+    /// Its counters.
     pub metrics: Arc<ReplicationMetrics>,
     /// The log.
     pub log: Logger,
 }
 
-/// What is kept of a run.
+/// The state of a run.
 struct RunRow {
     id: JobId,
-    /// How it ended, as it reported.
+    /// Its end, as reported.
     end: Option<JobEnd>,
-    /// Who waits until it is gone.
+    /// Waiters for its end.
     gone: Vec<Replier<bool>>,
 }
 
@@ -87,12 +86,12 @@ struct RunRow {
 pub struct ReplicationScheduler {
     /// All decisions.
     core: Scheduler,
-    /// Job -> what it replicates, its progress, who waits for its end.
+    /// Job -> its replication, progress, and waiters for its end.
     entries: FxHashMap<JobId, JobEntry>,
     /// Run -> its job, from its start until it is gone.
     runs: FxHashMap<Run, RunRow>,
     subscribers: Vec<Recipient<ReplicationEvent>>,
-    /// Given to the supervisor when that is started.
+    /// Given to the supervisor when that starts.
     jobs: Option<StartJobs>,
     supervisor: Option<Addr<JobSupervisor>>,
     supervisors_life: Option<MonitorRef>,
@@ -101,20 +100,20 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
-    /// Who learns of servers that are not reached, where several daemons share jobs.
+    /// Learns of unreachable servers, if several daemons share jobs.
     servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
-    /// The actions of the event at hand; kept for its memory.
+    /// The actions of the current event; kept to reuse the memory.
     actions: Vec<ScheduleAction>,
-    /// How the run that ends now ended, for those who wait.
+    /// The end of the current run, for waiters.
     ending: Option<JobEnd>,
-    /// How many crashes that were not the first ones of their jobs are not told yet.
+    /// How many repeated crashes are not logged yet.
     crashed_again: u64,
-    /// When the latest cycle was, by itself or at the start, and the timer of the next one.
+    /// The start of the latest cycle, or of the scheduler, and the timer of the next one.
     last_cycle: Instant,
     cycle_timer: Option<SpawnHandle>,
-    /// Looks when the next back-off ends for which there is a slot.
+    /// Fires when the next back-off with a free slot ends.
     wake_timer: DeadlineTimer<WallTime>,
     shutting_down: bool,
     log: Logger,
@@ -157,32 +156,32 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Has somebody save what happens to jobs, where several daemons share them.
+    /// Sets the writer of jobs' histories, if several daemons share them.
     pub(crate) fn with_pasts(mut self, pasts: Option<PastWriter>) -> Self {
         self.pasts = pasts;
         self
     }
 
-    /// Has somebody learn of servers that are not reached for long.
+    /// Sets the receiver of servers that are unreachable for long.
     pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
         self.servers = servers;
         self
     }
 
-    /// Tells whether a server is reached.
+    /// Reports whether a server is reachable.
     fn tell_reach(&self, server: Server, answers: bool) {
         if let Some(servers) = &self.servers {
-            // Nobody hears while the member of the fleet is being started again.
+            // Nobody receives it while the fleet member is being restarted.
             drop(servers.send(ServerReach { server, answers }));
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Lets the core decide, and carries out what it says.
+    /// Passes an event to the core, and executes its actions.
     fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         let (now, before) = (self.clock.now(), *self.core.totals());
         let mut actions = std::mem::take(&mut self.actions);
@@ -197,7 +196,7 @@ impl ReplicationScheduler {
         self.watch_wake(now, ctx);
     }
 
-    /// Tells of the jobs of documents whose states are others now.
+    /// Reports changed states of documents' jobs.
     fn tell_states(&mut self) {
         for id in self.core.take_changed() {
             let Some(entry) = self.entries.get_mut(&id) else {
@@ -214,7 +213,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Tells the metrics whether a job fails.
+    /// Reports to the metrics whether a job fails.
     fn note_failing(&mut self, id: &JobId) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.in_group.set_failing(self.core.failing(id));
@@ -250,7 +249,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Has the past of a job saved, for the next owner of its document.
+    /// Saves the history of a job, for the next owner of its document.
     fn note_past(&mut self, id: &JobId) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;
@@ -300,7 +299,7 @@ impl ReplicationScheduler {
         self.runs.insert(run, RunRow { id, end, gone });
     }
 
-    /// Returns what a job is called in the log.
+    /// Returns the name of a job in the log.
     fn name(&self, id: &JobId) -> JobName {
         let entry = self.entries.get(id);
         entry.map_or_else(|| JobName::of_id(id), JobEntry::name)
@@ -319,7 +318,7 @@ impl ReplicationScheduler {
         self.supervisor().tell(TerminateChild { run, within });
     }
 
-    /// Gives the runs that are left less time to stop.
+    /// Shortens the time that the remaining runs have to stop.
     fn hurry(&self) {
         let within = SHUTDOWN_NOW_MAX;
         for run in self.runs.keys().copied() {
@@ -338,7 +337,7 @@ impl ReplicationScheduler {
             .core
             .summary(id)
             .map_or(0, |summary| summary.error_count);
-        // An outage of a server with many jobs would fill the log: those that crash again are counted.
+        // An outage of a server with many jobs would fill the log: repeated crashes are only counted.
         match crashes {
             ..=1 => warn!(self.log, "replication crashed"; self.name(id), "error" => &*reason.text,
                           "next_try" => until.to_string()),
@@ -351,7 +350,7 @@ impl ReplicationScheduler {
         self.tell(id, Happening::Crashed(crash));
     }
 
-    /// Tells of the crashes that were counted.
+    /// Logs the counted crashes.
     fn tell_crashes(&mut self) {
         let count = std::mem::take(&mut self.crashed_again);
         if count > 0 {
@@ -384,7 +383,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Returns the crash of the run that ends, as it reported it.
+    /// Returns the crash that the ending run reported.
     fn crash(&self, reason: &Reason) -> Crash {
         match &self.ending {
             Some(JobEnd::Crashed(crash)) => crash.clone(),
@@ -394,7 +393,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Tells those who subscribed.
+    /// Notifies subscribers.
     fn tell(&mut self, id: &JobId, what: Happening) {
         let Some(entry) = self.entries.get(id) else {
             return;
@@ -443,7 +442,7 @@ impl ReplicationScheduler {
         self.finish_shutdown(ctx);
     }
 
-    /// Keeps how far a job is, unless the run belongs to one that was replaced.
+    /// Records a job's progress, unless its run was replaced.
     fn note_progress(&mut self, run: Run, id: &JobId, progress: JobProgress) {
         let now = self.clock.now();
         let is_its_own = self.core.job(id).is_some_and(|job| job.owns(run));
@@ -473,7 +472,7 @@ impl ReplicationScheduler {
         let wait = interval.saturating_sub(self.last_cycle.elapsed());
         self.cycle_timer = Some(ctx.run_later(wait, |scheduler, ctx| {
             scheduler.event(Event::Cycle, ctx);
-            // From its end: a slow cycle makes the next one late, and never two of them.
+            // From its end: a slow cycle delays the next one, and never causes two.
             scheduler.last_cycle = Instant::now();
             scheduler.watch_cycle(ctx);
         }));

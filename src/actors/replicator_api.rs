@@ -1,13 +1,12 @@
 //! The interface to replications, for HTTP and clients of the socket.
 //!
-//! SUMMARY   [`ReplicatorApi`] asks the database, the table of documents and the scheduler, and makes what users
-//!           see of their answers.
+//! SUMMARY   [`ReplicatorApi`] queries the database, the table of documents and the scheduler, and converts their
+//!           answers for users.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
-//! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
-//!           couch_replicator_fabric: docs/5.
-//!           Where several daemons share the store, what it answers is about all of them.
-//! DIFFERS   A job can be paused, resumed, restarted and given a priority. Filtered documents are
-//!           paged after the filter, so that no page is short.
+//! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd; couch_replicator_fabric:
+//!           docs/5. If several daemons share the store, its answers cover all of them.
+//! DIFFERS   A job can be paused, resumed, restarted and given a priority. Filtered documents are paged after the
+//!           filter, so that pages are full.
 
 mod bulk;
 mod calls;
@@ -51,19 +50,19 @@ pub(crate) use fleet::FleetOptions;
 use fleet::{Fleet, OtherJob};
 pub(crate) use list::Whose;
 
-/// Documents, and jobs, that are read at a time.
+/// Documents or jobs read at a time.
 const BATCH: usize = 256;
 
 /// Replications. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
-    /// The other daemons, where there are some.
+    /// The other daemons, if any.
     fleet: Option<Arc<Fleet>>,
 }
 
 impl ReplicatorApi {
-    /// Gathers who knows of replications.
+    /// Connects to the parts that know about replications.
     pub fn new(options: DocumentsOptions, fleet: Option<FleetOptions>) -> Self {
         let states = options.database.states();
         let fleet = fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(states))));
@@ -73,42 +72,42 @@ impl ReplicatorApi {
         }
     }
 
-    /// Returns what is known of the other daemons; none where one daemon has the store to itself.
+    /// Returns the state of the other daemons; `None` if this one does not share its store.
     pub(crate) fn fleet(&self) -> Option<&Fleet> {
         self.fleet.as_deref()
     }
 
-    /// Returns what is known of the other daemons, read not long ago if the database answers.
+    /// Returns the state of the other daemons, recent if the database answers.
     async fn fresh_fleet(&self) -> Option<&Fleet> {
         let fleet = self.fleet()?;
         fleet.freshen().await;
         Some(fleet)
     }
 
-    /// Returns the age of what other daemons reported, in seconds; none where one daemon has the store to itself.
+    /// Returns the age of the other daemons' reports, in seconds; `None` if this one does not share its store.
     pub fn age_s(&self) -> Option<u64> {
         self.fleet()?.age_s()
     }
 
-    /// Returns whether lists are not whole yet: documents are still being read since the start.
+    /// Returns whether lists are incomplete: documents are still being read since the start.
     pub fn is_loading(&self) -> bool {
         self.database().states().lock().loading() != Loading::Done
     }
 
-    /// Returns the daemons that share the store, and how old that is in seconds; none where one daemon has it to
-    /// itself.
+    /// Returns the daemons that share the store, and the age of this list in seconds; `None` if this one does not
+    /// share its store.
     pub async fn daemons(&self) -> Option<Value> {
         let fleet = self.fresh_fleet().await?;
         Some(json!({"daemons": fleet.daemons(), "age_s": fleet.age_s()}))
     }
 
-    /// Returns what is wrong at all daemons that share the store: at this one, `own`, and what the others say.
+    /// Returns the problems of all daemons that share the store: this one's, `own`, and those reported by the others.
     pub async fn fleet_health(&self, own: Health) -> FleetHealth {
         let fleet = self.fresh_fleet().await;
         report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
     }
 
-    /// Returns what this daemon of a fleet reported last, and what the others did.
+    /// Returns the last reports of this daemon of a fleet and of the others.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         self.fleet()?.reports()
     }
@@ -118,7 +117,7 @@ impl ReplicatorApi {
         self.options.config.clone()
     }
 
-    /// Returns whether there is a store: one is made when it is needed first.
+    /// Returns whether there is a store: it is created when first needed.
     pub fn has_store(&self) -> bool {
         let store = self.database().store();
         store.updates().borrow().is_some() || store.place().exists()
@@ -139,8 +138,7 @@ impl ReplicatorApi {
         Ok(self.options.scheduler.call(message).await?)
     }
 
-    /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not
-    /// kept from its work.
+    /// Asks for jobs in several requests: each answer is short, so that the scheduler is not blocked.
     async fn some_jobs(
         &self,
         states: Vec<JobState>,
@@ -164,7 +162,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// Returns how many jobs there are in which state; no job of this daemon is read.
+    /// Returns the number of jobs by state, without reading this daemon's jobs.
     ///
     /// # Errors
     /// The service ends.
@@ -188,23 +186,23 @@ impl ReplicatorApi {
         Ok(census)
     }
 
-    /// Returns how many jobs run, or stop, in this daemon; none while its scheduler is started again.
+    /// Returns the number of jobs running or stopping in this daemon; 0 while its scheduler restarts.
     pub async fn running_here(&self) -> u64 {
         let counts = self.scheduler(GetCounts).await;
         counts.map_or(0, |counts| counts.census.running as u64)
     }
 
-    /// Returns what is wrong with the jobs of this daemon that run; nothing while its scheduler is started again.
+    /// Returns the problems of this daemon's running jobs; none while its scheduler restarts.
     pub async fn run_troubles(&self) -> RunTroubles {
         self.scheduler(GetRunTroubles).await.unwrap_or_default()
     }
 
-    /// Returns how many documents failed for good: they have no job.
+    /// Returns the number of documents that failed for good: they have no job.
     pub fn failed_docs(&self) -> usize {
         self.database().states().lock().count(DocState::Failed)
     }
 
-    /// Returns a job by its id or its document's, as users see it.
+    /// Returns a job by its or its document's id, in the form for users.
     ///
     /// # Errors
     /// There is none, or the service ends.
@@ -215,7 +213,7 @@ impl ReplicatorApi {
         })
     }
 
-    /// Returns a job of this daemon as users see it.
+    /// Returns a job of this daemon in the form for users.
     fn shown(&self, info: &JobInfo) -> Value {
         self.with_daemon(view::job(info))
     }
@@ -239,7 +237,7 @@ impl ReplicatorApi {
         found.ok_or(ReplicatorError::Missing)
     }
 
-    /// Returns what runs, as in `_active_tasks`.
+    /// Returns running replications, as in `_active_tasks`.
     ///
     /// # Errors
     /// The service ends.
@@ -253,7 +251,7 @@ impl ReplicatorApi {
         Ok(tasks)
     }
 
-    /// Returns what runs in this daemon.
+    /// Returns running replications of this daemon.
     ///
     /// # Errors
     /// The service ends.
@@ -264,11 +262,11 @@ impl ReplicatorApi {
         Ok(jobs.iter().filter_map(view::task).collect())
     }
 
-    /// Returns how many documents there are, where the page begins, and those of the page that are in
-    /// one of the states, as in `_scheduler/docs`.
+    /// Returns the number of documents, the offset of the page, and the page's documents in these states, as in
+    /// `_scheduler/docs`.
     ///
     /// # Errors
-    /// The store fails, or the service ends. In a fleet a store that was open once may fail.
+    /// The store fails, or the service ends. In a fleet, a store that was once open may fail.
     pub async fn docs(
         &self,
         mut page: Page,
@@ -284,7 +282,7 @@ impl ReplicatorApi {
         let limit = std::mem::replace(&mut page.limit, 0);
         let head = database.states().lock().page(&page, states);
         let mut shown = Vec::new();
-        // An outage is waited for once.
+        // Waits for an outage only once.
         let mut has_store = true;
         loop {
             page.limit = (limit - shown.len()).min(BATCH);
@@ -309,7 +307,7 @@ impl ReplicatorApi {
                 }
             };
             for (state, value) in self.summaries(documents).await? {
-                // It may be in another one by now.
+                // Its state may have changed since.
                 if states.is_empty() || states.contains(&state) {
                     shown.push(value);
                 }
@@ -365,7 +363,7 @@ impl ReplicatorApi {
         Ok(shown.collect())
     }
 
-    /// Returns what this daemon knows of documents: how far they are, and their jobs.
+    /// Returns this daemon's state of documents: their progress and jobs.
     async fn known(
         &self,
         docs: Vec<String>,
@@ -382,7 +380,7 @@ impl ReplicatorApi {
         let known = docs.into_iter().zip(rows).map(|(id, row)| {
             let job = row.as_ref().and_then(|row| row.job.as_ref());
             let info = job.and_then(|_| infos.next().flatten());
-            // A job of the same id may belong to somebody else.
+            // A job with the same id may belong to another user.
             let own = info.filter(|info| {
                 let doc = info.replication.doc.as_ref();
                 doc.is_some_and(|doc| doc.database == NAME && doc.id == id)
@@ -393,10 +391,10 @@ impl ReplicatorApi {
     }
 }
 
-/// A document that is to be shown.
+/// A document to be shown.
 enum Named {
     Found(Document),
-    /// The store does not answer: only its id is known.
+    /// The store does not answer: only the id is known.
     Unread(String),
 }
 
@@ -409,7 +407,7 @@ impl Named {
     }
 }
 
-/// A job, of this daemon or of another one.
+/// A job of this or another daemon.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Own(Box<JobInfo>),

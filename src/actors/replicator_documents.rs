@@ -1,13 +1,12 @@
-//! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of the jobs into
-//! them.
+//! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of jobs into them.
 //!
 //! SUMMARY   Follows the updates of the store from the first; [`DocTable`](crate::replicator::table::DocTable)
 //!           decides what they mean.
-//! PROMISES  After a start every document that asks for a replication has its job again. Handlers never
-//!           wait: tasks ask the store, the scheduler and sources.
-//! CALLED    By the store's updates and by the scheduler's events; asked by HTTP.
+//! PROMISES  After a start every document that requests a replication gets its job again. Handlers never wait: tasks
+//!           query the store, the scheduler and sources.
+//! CALLED    By the store's updates and the scheduler's events; queried by HTTP.
 //! SOURCE    couch_replicator_doc_processor, couch_replicator_docs, couch_multidb_changes.
-//! LIMITS    [`FETCHES_MAX`] sources are asked for the code of filters at a time.
+//! LIMITS    Filters' code is requested from at most [`FETCHES_MAX`] sources at a time.
 
 mod fleet;
 mod follow;
@@ -58,7 +57,7 @@ use job::{ToAdd, add_kept};
 use outcome::{change, write};
 use upkeep::keep_small;
 
-/// Sources that are asked for the code of filters at a time.
+/// The most concurrent requests for filters' code.
 const FETCHES_MAX: usize = 32;
 
 /// How long computing an id may take.
@@ -69,13 +68,13 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
-    /// What several daemons share of it; `None` if this one has it to itself, and owns every document.
+    /// The state that several daemons share; `None` if this one is alone, and owns every document.
     pub fleet: Option<Arc<dyn FleetStore>>,
     /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
-    /// What replications share.
+    /// The connections of replications.
     pub http: Http,
-    /// The identity under which ids are computed.
+    /// The identity that ids are computed with.
     pub identity: ServerIdentity,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
@@ -94,7 +93,7 @@ pub(crate) struct ReplicatorDocuments {
     pid_guard: PidGuard,
 }
 
-/// The scheduler was restarted and knows no job: read every document again.
+/// The scheduler was restarted and has no jobs: read every document again.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct BeginAnew {
@@ -102,7 +101,7 @@ pub(crate) struct BeginAnew {
     pub scheduler: Addr<ReplicationScheduler>,
 }
 
-/// Documents that were updated.
+/// Updated documents.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Updated(Vec<Document>);
@@ -110,7 +109,7 @@ struct Updated(Vec<Document>);
 /// Work in progress, which returns its results.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
-/// A result, and the work that ended with it.
+/// A result, and the work that it ends.
 struct StepEnd {
     event: Option<Event>,
     work: Option<ClaimWork>,
@@ -131,7 +130,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Follows the store from its first update on, and the scheduler.
+    /// Follows the store, from its first update, and the scheduler.
     fn begin(&mut self, ctx: &mut Context<Self>) {
         let events = ctx.address().recipient();
         self.options.scheduler.tell(Subscribe(events));
@@ -145,7 +144,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Locks what is known of documents; do not hold it longer than a statement.
+    /// Locks the table of documents; do not hold it longer than a statement.
     fn table(&self) -> Locked<'_> {
         self.options.database.states().lock()
     }
@@ -154,7 +153,7 @@ impl ReplicatorDocuments {
         self.options.config.borrow().replicator.update_docs
     }
 
-    /// Handles an event of a document and carries out the actions. Returns the jobs that are to be added.
+    /// Handles an event of a document and executes the actions. Returns the jobs to add.
     fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<ToAdd> {
         let doc = event.doc().to_owned();
         let mut next = Some(event);
@@ -306,7 +305,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Answers when jobs are with the scheduler.
+    /// Answers once jobs are with the scheduler.
     fn added(&self, jobs: Vec<ToAdd>) -> ResponseActFuture<Self, ()> {
         let adding = wrap_future::<_, Self>(self.add(jobs));
         Box::pin(adding.map(|done, actor, ctx| actor.done(done, ctx)))
@@ -360,7 +359,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Writes an outcome into a document that still asks for the same.
+    /// Writes an outcome into a document that still makes the same request.
     fn write(
         &mut self,
         doc: String,
@@ -400,7 +399,7 @@ impl ReplicatorDocuments {
         self.spawn(Box::pin(writing), ctx);
     }
 
-    /// Removes a state that was written with `update_docs` from a document.
+    /// Removes a state written with `update_docs` from a document.
     fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
         let Ok(lease) = self.lease(&doc) else {
             return;
@@ -408,7 +407,7 @@ impl ReplicatorDocuments {
         let options = Rc::clone(&self.options);
         ctx.spawn(wrap_future(async move {
             let removed = change(&options, lease.as_ref(), &doc, without_state);
-            // It is harmless; the next update tries again.
+            // A failure is harmless; the next update tries again.
             drop(removed.await);
         }));
     }
@@ -424,7 +423,7 @@ impl ReplicatorDocuments {
     }
 }
 
-/// Returns a time between the two, drawn at random.
+/// Returns a random time between the two.
 fn between(least: Duration, most: Duration) -> Duration {
     let spread = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
     let drawn = u64::from_le_bytes(random::<8>()) % spread.saturating_add(1);
@@ -451,7 +450,7 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
     }
 }
 
-/// Answered when the jobs are with the scheduler: the next documents are read then.
+/// Answered once the jobs are with the scheduler: the next documents are read then.
 impl Handler<Updated> for ReplicatorDocuments {
     type Result = ResponseActFuture<Self, ()>;
 

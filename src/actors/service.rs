@@ -1,11 +1,11 @@
 //! Service: a socket with a pool behind it; each connection is lent one process.
 //!
-//! SUMMARY   Accepts a connection when admission says that a process is or can be available, and starts
-//!           a client that is lent one for as long as the connection lasts.
-//! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
-//!           pool. Other connections wait in the system's backlog, and are served later without
-//!           loss. A removed service closes its socket last, and connections still waiting learn why
-//!           ([`leaving`]), unless the program ends and a service manager keeps the socket.
+//! SUMMARY   Accepts a connection when admission finds that a process is or can be available, and starts a client
+//!           that is lent one for the connection's lifetime.
+//! PROMISES  Decides nothing: [`accept`] consults [`policy::admission`] after every change of the pool. Other
+//!           connections wait in the system's backlog, and are served later without loss. A removed service closes
+//!           its socket last and answers connections still waiting ([`leaving`]), unless the program ends and a
+//!           service manager keeps the socket.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
 
@@ -45,9 +45,9 @@ pub(crate) struct ServiceOptions {
     pub settings: Arc<ServiceConfig>,
     /// Where it listens.
     pub socket: Rc<ServiceSocket>,
-    /// What connections are served with.
+    /// The context of its clients.
     pub services: Rc<ClientContext>,
-    /// The configuration in force.
+    /// The current configuration.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
     pub log: Logger,
@@ -58,7 +58,7 @@ pub(crate) struct ServiceOptions {
 #[rtype(result = "()")]
 pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
-/// Returns where a service listens, as shown to people.
+/// Returns where a service listens, for display.
 fn place(options: &ServiceOptions) -> ServicePlace {
     ServicePlace {
         listen: options.socket.shown().to_owned(),
@@ -150,7 +150,7 @@ impl Service {
             prompt_timeout: unless_zero(settings.prompt_timeout),
             client_timeout: unless_zero(client_timeout),
             session_timeout: unless_zero(settings.session_timeout),
-            // A connection with a place in the queue has its claim already.
+            // A connection with a place in the queue already has its claim.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,
             end: EndCount::new(Arc::clone(self.state.metrics())),
@@ -169,7 +169,7 @@ impl Service {
         self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Tells later connections that the service leaves this address.
+    /// Answers later connections that the service has left this address.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;
@@ -231,8 +231,8 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
-/// Ends the service: accepts no more connections; existing ones finish what is in hand or are cut, and
-/// return their processes; the socket is closed last. Safe to repeat.
+/// Ends the service: accepts no more connections; existing ones finish open requests or are cut, and return their
+/// processes; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();
 

@@ -1,10 +1,9 @@
-//! ServiceManager: starts and stops the services that the configuration names.
+//! ServiceManager: starts and stops the configured services.
 //!
-//! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is held; follows changes of the
-//!           configuration.
-//! PROMISES  A service that is taken out or moved elsewhere accepts nothing from then on, and has
-//!           [`crate::config::Server::shutdown_grace`] to finish what is in hand. One that ended by a
-//!           mistake of ours is started again after a while.
+//! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is bound; follows changes of the configuration.
+//! PROMISES  A service that is removed or moved accepts nothing from then on, and has
+//!           [`crate::config::Server::shutdown_grace`] to finish calls in flight. One that ended because of a bug is
+//!           restarted after a while.
 //! CALLED    Last in the supervision tree, so that it is stopped first.
 //! SOURCE    Postfix master: master_refresh, master_start_service, master_stop_service.
 
@@ -26,15 +25,15 @@ use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 
-/// How long a service that failed stays down, so that it does not restart in a loop.
+/// The delay before a failed service is restarted, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// What the service manager needs.
 #[derive(Clone)]
 pub(crate) struct ServiceManagerOptions {
-    /// The sockets, which are taken before the configuration that names them is in force.
+    /// The sockets, bound before the configuration that names them is in force.
     pub sockets: Rc<ServiceSockets>,
-    /// What connections are served with.
+    /// The context of connections.
     pub services: Rc<ClientContext>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
@@ -42,7 +41,7 @@ pub(crate) struct ServiceManagerOptions {
     pub log: Logger,
 }
 
-/// A service that runs.
+/// A running service.
 struct RunningService {
     settings: Arc<ServiceConfig>,
     socket: Rc<ServiceSocket>,
@@ -54,7 +53,7 @@ struct RunningService {
 pub(crate) struct ServiceManager {
     options: ServiceManagerOptions,
     running: BTreeMap<String, RunningService>,
-    /// Those that are going; each keeps its socket until it is gone.
+    /// Services that are stopping; each keeps its socket until it is gone.
     leaving: Vec<(ActorId, Addr<Service>)>,
     stopping: bool,
     log: Logger,
@@ -74,12 +73,12 @@ impl ServiceManager {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns its pid, to watch it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Brings what runs in line with the configuration.
+    /// Brings the running services in line with the configuration.
     fn follow(&mut self, ctx: &mut Context<Self>) {
         if self.stopping {
             return;
@@ -108,7 +107,7 @@ impl ServiceManager {
         }
     }
 
-    /// Tells the operator that an address is left.
+    /// Logs that an address is no longer served.
     fn tell_of_leave(&self, name: &str, service: &RunningService) {
         let Some(reason) = service.socket.left() else {
             return;
@@ -120,7 +119,7 @@ impl ServiceManager {
     }
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
-        // What names no address was refused before.
+        // A service without an address was refused before.
         let Some(socket) = self.options.sockets.get(name) else {
             return;
         };
@@ -151,7 +150,7 @@ impl ServiceManager {
         pid.monitor(ctx.address().recipient());
     }
 
-    /// Has a service end: in order, and after some time in any case.
+    /// Stops a service: gracefully, and by force after some time.
     fn take_out(&mut self, service: RunningService, grace: Duration, ctx: &mut Context<Self>) {
         let RunningService { address, actor, .. } = service;
         address.tell(Stop { now: false });
@@ -172,7 +171,7 @@ impl ServiceManager {
     }
 }
 
-/// However it ends, its services end with it: a successor would not know of them.
+/// However it ends, its services end with it: a successor would not know them.
 impl Drop for ServiceManager {
     fn drop(&mut self) {
         let running = self.running.values().map(|service| &service.address);

@@ -1,4 +1,4 @@
-//! The children of the service's supervisor: how each is made, and made again.
+//! The children of the service's supervisor, and how each is made and restarted.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {
     })
 }
 
-/// The HealthWatcher, on another thread than the pools: it describes all of them.
+/// The HealthWatcher, on another thread than the pools, since it describes all of them.
 pub(super) fn health_watcher(options: HealthOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
     ChildSpec::new("health_watcher", SHUTDOWN_MAX, move || {
         let watcher = HealthWatcher::new(options.clone());

@@ -1,10 +1,10 @@
-//! Replication's place in the service: its threads, its scheduler, and their settings.
+//! Replication within the service: its threads, its scheduler, and their settings.
 //!
-//! SUMMARY   The scheduler and ReplicatorDocuments run on an arbiter of their own, so that they never keep the
-//!           pool waiting, nor it them; jobs run on others ([`JobThreads`]). [`schedule_settings`] and [`job_settings`] are the one place
-//!           that makes their settings of the configuration.
-//! PROMISES  A changed configuration applies at once to the scheduler, and to the next run of
-//!           each job. The threads end with the service.
+//! SUMMARY   The scheduler and ReplicatorDocuments run on their own arbiter, so that they and the pool never block
+//!           each other; jobs run on others ([`JobThreads`]). Only [`schedule_settings`] and [`job_settings`] derive
+//!           their settings from the configuration.
+//! PROMISES  A changed configuration applies to the scheduler immediately, and to each job with its next run. The
+//!           threads end with the service.
 //! SOURCE    couch_replicator_sup.
 
 use std::cell::RefCell;
@@ -59,26 +59,24 @@ use replication::filter::FilterPool;
 use replication::id::Identity;
 use store::fleet::DaemonName;
 
-/// What replication needs.
+/// The parts of replication.
 #[derive(Clone)]
 pub(crate) struct ReplicationOptions {
-    /// What all replications share.
+    /// Shared by all replications.
     pub http: Http,
-    /// Who computes ids.
+    /// The identity in ids.
     pub identity: ServerIdentity,
-    /// The configuration in force.
+    /// The current configuration.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Where it counts.
     pub metrics: Metrics,
-    /// Who runs filters that sources do not run.
+    /// Runs filters that sources do not run.
     pub filters: FilterPool,
-    /// What this daemon is called among those that share its store.
+    /// This daemon's name in its fleet.
     pub daemon: DaemonName,
     /// Whether the daemon is drained.
     pub drain: Drain,
-    /// Where orders of other daemons are recorded.
+    /// Records orders of other daemons.
     pub audit: AuditLog,
-    /// The log.
     pub log: Logger,
 }
 
@@ -91,26 +89,27 @@ impl Drop for OwnArbiter {
     }
 }
 
-/// What replicates, and how its parts are started again.
+/// The parts that replicate, and how they are restarted.
 pub(super) struct Parts {
     /// The scheduler.
     pub scheduler: RegisteredName<ReplicationScheduler>,
-    /// What HTTP speaks to.
+    /// The interface for HTTP.
     pub replications: ReplicatorApi,
-    /// In the order in which they are started.
+    /// In the order of starting.
     pub specs: Vec<ChildSpec>,
-    /// The thread that they run on.
+    /// The thread of these parts.
     pub arbiter: Rc<OwnArbiter>,
 }
 
-/// Reports about servers that are not received yet, at most.
+/// Maximum unreceived reports about servers.
 const SERVERS_TOLD_MAX: usize = 1024;
 
-/// ReplicatorDocuments, once it is there.
+/// ReplicatorDocuments, once it exists.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and what speaks to other daemons where the
-/// store is shared. The FleetMember is stopped before the others, as they have to stop what it gives back.
+/// Starts the scheduler and ReplicatorDocuments on their own thread, and the parts that communicate with other
+/// daemons if the store is shared. The FleetMember is stopped before the others, which have to stop the jobs it
+/// releases.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
@@ -176,7 +175,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     }
 }
 
-/// Starts what saves the pasts of jobs; nothing where one daemon has the store to itself.
+/// Starts the writer of jobs' pasts; `None` if the store is not shared.
 fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<PastWriter> {
     let fleet = database.store().fleet()?;
     let save = move |epoch, pasts| {
@@ -188,7 +187,7 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
     Some(writer)
 }
 
-/// Describes how what tells other daemons of this one's jobs is started.
+/// Returns how the publisher of this daemon's jobs is started.
 fn status_spec(
     replications: ReplicatorApi,
     health: HealthBoard,
@@ -207,7 +206,7 @@ fn status_spec(
     })
 }
 
-/// Describes how a FleetMember is started, each time with another epoch.
+/// Returns how a FleetMember is started, each time with another epoch.
 fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
     ChildSpec::new("fleet_member", SHUTDOWN_MAX, move || {
         let (options, pid_guard) = (options.clone(), PidGuard::new());
@@ -219,7 +218,7 @@ fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpe
     })
 }
 
-/// Starts ReplicatorDocuments, and describes how its successors are started.
+/// Starts ReplicatorDocuments, and returns how its successors are started.
 fn documents_spec(
     options: DocumentsOptions,
     arbiter: Rc<OwnArbiter>,
@@ -235,9 +234,8 @@ fn documents_spec(
     ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
 }
 
-/// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// ReplicatorDocuments starts over; runs of the scheduler before keep those of the same replications waiting
-/// until they are gone.
+/// Starts the scheduler, and returns how its successors are started: they know no jobs, so ReplicatorDocuments starts
+/// over; remaining runs of the previous scheduler delay those of the same replications until they have ended.
 fn scheduler_spec(
     options: ReplicationOptions,
     database: &Database,
@@ -291,7 +289,7 @@ fn scheduler_options(
     }
 }
 
-/// Tells the scheduler, and what all replications share, of a configuration that changed.
+/// Applies a changed configuration to the scheduler, and to the part shared by all replications.
 async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
     let mut max_jobs = schedule_settings(&options.config.borrow().replicator).max_jobs;
     let (mut drain, mut was_drained) = (options.drain.follow(), options.drain.is_on());
@@ -322,26 +320,26 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
         }
         stop_if_drained(&mut settings, &options.drain);
         let is_drained = options.drain.is_on();
-        // The scheduler ends with this at the latest.
+        // The scheduler ends at the same time at the latest.
         if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
-        // Lest jobs run on, or wait, until the next cycle.
+        // Otherwise jobs would run on, or wait, until the next cycle.
         if std::mem::replace(&mut was_drained, is_drained) != is_drained {
             scheduler.tell(Reschedule);
         }
     }
 }
 
-/// Has no job run where the daemon is drained.
+/// Lets no job run while the daemon is drained.
 fn stop_if_drained(settings: &mut Settings, drain: &Drain) {
     if drain.is_on() {
         settings.max_jobs = 0;
     }
 }
 
-/// Has the connections of replications leave room for everything else; warns if more replications may run than have
-/// enough of it.
+/// Bounds the connections of replications so that everything else has room; warns if more replications may run than
+/// have enough connections.
 fn bound_connections(max_jobs: usize, options: &ReplicationOptions) {
     let connections = machine_bounds::replication_connections(max_jobs);
     options.http.bound_connections(connections);
@@ -353,7 +351,7 @@ fn bound_connections(max_jobs: usize, options: &ReplicationOptions) {
     }
 }
 
-/// Starts jobs by the configuration in force.
+/// Starts jobs with the current configuration.
 fn start_jobs(options: ReplicationOptions) -> StartJobs {
     let mut threads = JobThreads::new(options.http.clone(), &options.log);
     Box::new(move |run| {
@@ -365,7 +363,7 @@ fn start_jobs(options: ReplicationOptions) -> StartJobs {
         let filters = options.filters.clone();
         threads.run(job_threads(&config), move |http| {
             let mut settings = job_settings(&config, http, identity, filters);
-            // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
+            // A client waits for a `_replicate` call, and thousands of these do not start at once.
             if run.replication.is_transient() {
                 settings.startup_jitter = Duration::ZERO;
             }
@@ -374,14 +372,14 @@ fn start_jobs(options: ReplicationOptions) -> StartJobs {
     })
 }
 
-/// Returns on how many threads jobs run: on one a core, if the configuration does not say.
+/// Returns the number of threads for jobs: one per core by default.
 fn job_threads(config: &Replicator) -> usize {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
     let configured = config.threads.and_then(|threads| threads.try_into().ok());
     configured.unwrap_or_else(cores)
 }
 
-/// Returns what the scheduler works by.
+/// Returns the scheduler's settings.
 pub fn schedule_settings(config: &Replicator) -> Settings {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let mut shares = Shares::default();
@@ -405,7 +403,7 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
     }
 }
 
-/// Documents that a filter of another database is asked about.
+/// Documents to be filtered by another database's filter.
 struct AskFilter {
     filter: SourceFilter,
     docs: Vec<Json>,
@@ -420,8 +418,8 @@ impl PoolWork for AskFilter {
     }
 }
 
-/// Returns the way from replications to the service's pool. The code, and its language, are another
-/// database's: it is held to languages that are built in.
+/// Returns the way from replications to the service's pool. The code, and the choice of its language, are another
+/// database's: only built-in languages are allowed.
 pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
     FilterPool::new(move |function| {
         let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
@@ -438,7 +436,7 @@ pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
     })
 }
 
-/// Returns what jobs work by.
+/// Returns the settings of jobs.
 pub(crate) fn job_settings(
     config: &Replicator,
     http: Http,
@@ -476,7 +474,7 @@ mod tests {
         assert_eq!(schedule_settings(&config), Settings::default());
     }
 
-    /// Everything that a configuration means to replications, in one text.
+    /// The complete effect of a configuration on replications, as text.
     fn effect(config: &Replicator) -> String {
         let http = http_config(config);
         let log = Logger::root(slog::Discard, slog::o!());

@@ -1,4 +1,4 @@
-//! Makes the ProcManager's settings of the configuration: the one place that does.
+//! Makes the ProcManager's settings from the configuration; nothing else does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,13 +19,13 @@ use child::cell::Cell;
 use policy::pool::Limits;
 use strum::VariantArray;
 
-/// What a query server may print on a line even where clients may send less, in bytes.
+/// The least line limit of query servers, in bytes, even if clients may send less.
 const ANSWER_BYTES_MIN: usize = 64 << 20;
 
-/// Returns the manager's settings. Languages of the configuration win over those of `languages`.
+/// Returns the manager's settings. Configured languages replace those of `languages`.
 ///
-/// `program` is this program: the built-in query servers are subcommands of it, and so is what makes the
-/// cells of others. `ports` are the TCP ports that the service has got.
+/// `program` is this program: the built-in query servers and the launcher of cells are its subcommands. `ports` are
+/// the TCP ports that the service listens on.
 pub(crate) fn manager_settings(
     config: &Arc<Config>,
     program: &Path,
@@ -66,7 +66,7 @@ pub(crate) fn manager_settings(
     }
 }
 
-/// Returns all languages, and which of them are commands that are not ours.
+/// Returns all languages, and those that are commands of others.
 fn registry(
     config: &Config,
     program: &Path,
@@ -80,11 +80,11 @@ fn registry(
             LanguageCommand::Command(text) => registry.register(name, CommandLanguage::new(text)),
         }
     }
-    // `keys::NATIVE_LANGUAGES` says which names there are.
+    // `keys::NATIVE_LANGUAGES` lists the valid names.
     if config.native_languages.get("echo") == Some(&true) {
         registry.register("echo", echo());
     }
-    // Always there, whatever else has its name: the configuration refuses a command for it.
+    // Always present: the configuration refuses a command of this name.
     registry.register(MANGO, query());
     let mut external = BTreeSet::new();
     for (name, language) in registry.clone().iter() {
@@ -98,7 +98,7 @@ fn registry(
     (registry, external)
 }
 
-/// How long a line of a query server may be, in bytes.
+/// The line limit of query servers, in bytes.
 fn answer_bytes_max(config: &Config) -> usize {
     config.server.line_max.max(ANSWER_BYTES_MIN)
 }
@@ -114,7 +114,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
         arguments: arguments.into_iter().map(Into::into).collect(),
-        // Functions see the time of the place, as CouchDB's do.
+        // Functions see local time, as CouchDB's do.
         environment: time_zone
             .map(|zone| ("TZ".to_owned(), zone))
             .into_iter()

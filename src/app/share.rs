@@ -1,4 +1,4 @@
-//! What a service shares with the other daemons of its database, at its start.
+//! Settings that a service shares with the other daemons of its database, at its start.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use blocking;
 use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
 
-/// Prepares what daemons of one database share. If it is there, explicit secrets are compared before anybody can log
-/// in, and generated ones taken over; else the ConfigListener does it once it is there.
+/// Prepares the settings shared by daemons of one database. If the database is available, explicit secrets are
+/// compared before anybody can log in, and generated ones taken over; else the ConfigListener does so once it is
+/// available.
 pub(super) async fn share(
     store: &Store,
     is_open: bool,
@@ -30,7 +31,7 @@ pub(super) async fn share(
                 if are_others {
                     let sources = sources.clone();
                     let loading = blocking::run("configuration", move || load(&sources)).await?;
-                    // It was right a moment ago; a reload tells what is wrong now.
+                    // It was valid a moment ago; a reload reports what is wrong now.
                     if let Ok(loaded) = loading {
                         current.send_replace(Arc::new(loaded.config));
                     }

@@ -1,6 +1,6 @@
 //! Every socket that the service listens on.
 //!
-//! SUMMARY   [`Sockets::bind`] takes the sockets that were passed to the program, and binds the others.
+//! SUMMARY   [`Sockets::bind`] takes the sockets passed to the program, and binds the others.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,10 +17,9 @@ use crate::actors::service::socket::ServiceSockets;
 use crate::client::operator_socket;
 use crate::config::Config;
 
-/// What the service listens on.
 pub(super) struct Sockets {
     pub unix: Rc<Bound>,
-    /// For HTTP, beside it.
+    /// The HTTP socket next to it.
     pub local: Rc<Bound>,
     pub tcp: Option<Rc<Bound>>,
     pub tls: Option<Rc<Bound>>,
@@ -41,10 +40,10 @@ pub(super) struct Addresses {
 }
 
 impl Sockets {
-    /// Binds all sockets of the configuration. Logs passed sockets that it does not use.
+    /// Binds all configured sockets. Logs passed sockets that it does not use.
     ///
     /// # Errors
-    /// One of them is not available; nothing is left of the others.
+    /// One of them is unavailable; the others are released.
     pub async fn bind(
         config: &Config,
         inherited: Inherited,

@@ -1,9 +1,8 @@
-//! Work that makes every failed login cost the same.
+//! Makes all failed logins take equally long.
 //!
-//! SUMMARY   The names that are known may have hashes of any cost. A failed login spends, with each
-//!           hash function that is in use, as many iterations as the most expensive known hash with
-//!           it; what its own hash cost counts.
-//! PROMISES  How long a failure takes does not tell whether a name is known.
+//! SUMMARY   Known names may have hashes of any cost. A failed login spends, for each hash function in use, as many
+//!           iterations as the most expensive known hash, minus what its own hash has cost.
+//! PROMISES  The duration of a failure does not reveal whether a name is known.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ impl Decoy {
         Self(Arc::new(PasswordHash::unmatchable()))
     }
 
-    /// Spends what a login has not spent yet that was checked against `spent`.
+    /// Spends the rest for a login that was checked against `spent`.
     pub(super) fn spend<'a>(
         &self,
         password: &str,
@@ -31,10 +30,10 @@ impl Decoy {
     }
 }
 
-/// Returns the most expensive known cost of each hash function, without what was spent.
+/// Returns the most expensive known cost of each hash function, minus what was spent.
 fn remaining(spent: Option<Cost>, known: impl Iterator<Item = Cost>) -> Vec<Cost> {
     let mut most: Vec<Cost> = Vec::new();
-    // Without any known name a wrong one costs something, too.
+    // Without any known name a wrong one still costs something.
     for cost in known.chain([Cost::of_plain()]) {
         match most.iter_mut().find(|other| other.prf == cost.prf) {
             Some(other) => other.iterations = other.iterations.max(cost.iterations),
@@ -58,7 +57,7 @@ mod tests {
         PasswordHash::of_config(text).unwrap().cost()
     }
 
-    /// What is spent in all, by hash function.
+    /// The total cost by hash function.
     fn total(spent: Option<Cost>, known: &[Cost]) -> Vec<(String, u64)> {
         let mut all: std::collections::BTreeMap<String, u64> = Default::default();
         for cost in remaining(spent, known.iter().copied())

@@ -1,32 +1,31 @@
-//! Sessions that were ended before their time.
+//! Sessions ended early.
 //!
-//! PROMISES  A session that was logged out is invalid, under any cookie that was issued for it. At
-//!           most [`ENDED_MAX`] of one user are kept; beyond, all sessions of that user end.
-//! LIMITS    Kept in memory: with a secret in the configuration, a session that was logged out counts
-//!           again after a restart, until its time is over.
+//! PROMISES  A logged-out session is invalid with any of its cookies. At most [`ENDED_MAX`] are kept per user; beyond
+//!           it, all sessions of that user end.
+//! LIMITS    Kept in memory: with a configured secret, a logged-out session becomes valid again after a restart,
+//!           until it expires.
 
 use std::collections::HashMap;
 
-/// Sessions of one user that were ended and whose time is not over.
+/// Maximum ended sessions of one user that have not expired.
 const ENDED_MAX: usize = 1000;
 
-/// The number of a session; the cookies that renew it have the same.
+/// The number of a session; renewal keeps it.
 pub(super) type SessionId = [u8; 12];
 
-/// Which sessions were ended.
 #[derive(Default)]
 pub(super) struct EndedSessions(HashMap<String, OfUser>);
 
 #[derive(Default)]
 struct OfUser {
-    /// Session -> the second in which it was ended.
+    /// Session -> the second when it was ended.
     ids: HashMap<SessionId, u64>,
-    /// The second up to which everything issued has ended.
+    /// Everything issued up to this second has ended.
     until: Option<u64>,
 }
 
 impl EndedSessions {
-    /// Ends a session; after `timeout` seconds none of its cookies counts anyway.
+    /// Ends a session; after `timeout` seconds its cookies are invalid anyway.
     pub(super) fn end(&mut self, name: &str, id: SessionId, now: u64, timeout: u64) {
         let user = self.0.entry(name.to_owned()).or_default();
         if user.ids.len() >= ENDED_MAX {
@@ -40,7 +39,7 @@ impl EndedSessions {
         user.ids.insert(id, now);
     }
 
-    /// Returns whether a session has ended, of which a cookie was issued in this second.
+    /// Returns whether a session has ended, given the second when its cookie was issued.
     pub(super) fn has(&self, name: &str, id: &SessionId, issued: u64) -> bool {
         self.0.get(name).is_some_and(|user| {
             user.ids.contains_key(id) || user.until.is_some_and(|until| issued <= until)
@@ -71,7 +70,7 @@ mod tests {
         }
         assert!(!ended.has("ann", &id(ENDED_MAX), 102));
         assert!(!ended.has("bob", &id(0), 90));
-        // Those whose time is over make room.
+        // Expired ones make room.
         let mut ended = EndedSessions::default();
         for number in 0..ENDED_MAX {
             ended.end("ann", id(number), 100, 600);

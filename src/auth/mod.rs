@@ -1,11 +1,10 @@
-//! Who may do what: logins by password and by session, for HTTP and for clients on TCP.
+//! Authentication: logins by password and by session, for HTTP and for clients on TCP.
 //!
-//! SUMMARY   [`Authority`] knows the admins and users of the configuration in force. A login costs a slow hash
-//!           on a thread of its own, a repeated one a lookup in a small cache.
-//! PROMISES  A wrong name takes as long as a wrong password, whichever names exist. At most
-//!           [`CHECKS_MAX`] hashes run and [`WAITING_MAX`] wait, of one address
-//!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: no
-//!           other login is delayed. A changed password invalidates the cached one.
+//! SUMMARY   [`Authority`] has the admins and users of the current configuration. A login costs a slow hash on a
+//!           separate thread, a repeated one a lookup in a small cache.
+//! PROMISES  A wrong name takes as long as a wrong password, whatever names exist. At most [`CHECKS_MAX`] hashes run
+//!           and [`WAITING_MAX`] wait, of which [`WAITING_OF_ADDRESS_MAX`] for one address. Failures are counted by
+//!           name and address together: no other login is delayed. A changed password invalidates the cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
@@ -36,40 +35,40 @@ use rights::Rights;
 use token::Tokens;
 use waiting::{Waiting, WaitingPlace};
 
-/// Passwords checked at a time.
+/// Maximum concurrent password checks.
 const CHECKS_MAX: usize = 2;
 
-/// Logins that wait for their check; more are refused.
+/// Maximum logins waiting for their check; more are refused.
 const WAITING_MAX: usize = 64;
 
-/// Logins of one address that wait for their check, so that others find room.
+/// Maximum logins of one address waiting for their check, to leave room for others.
 const WAITING_OF_ADDRESS_MAX: usize = 32;
 
-/// How long a correct password need not be checked again.
+/// How long a correct password is cached.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Correct passwords remembered.
+/// Maximum cached passwords.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Failed logins in a row, of one name from one address, that lock it out.
+/// Failed logins in a row, of one name from one address, that cause a lockout.
 const FAILURES_MAX: u32 = 20;
 
 /// How long a lockout lasts, and how long a failure counts.
 const LOCKOUT: Duration = Duration::from_secs(60);
 
-/// Names and addresses whose failures are counted; beyond, those with the fewest failures are forgotten.
+/// Maximum counters of failures, by name and address; beyond it, those with the fewest failures are dropped.
 const FAILURES_REMEMBERED_MAX: usize = 4096;
 
-/// Why a login is refused.
+/// Why a login failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// There is no user of this name and password.
+    /// No user has this name and password.
     #[error("Name or password is incorrect.")]
     Incorrect,
-    /// There were too many failed logins in a row.
+    /// Too many failed logins in a row.
     #[error("too many failed logins: wait a minute before the next one")]
     LockedOut,
-    /// Too many log in at the same time.
+    /// Too many concurrent logins.
     #[error("too many logins are being checked: try again later")]
     Busy,
     /// The system has no room for the thread that checks a password.
@@ -77,8 +76,7 @@ pub enum LoginError {
     NoThread,
 }
 
-/// Identifies whose failures are counted together: the keyed hash of a name as given, known or not, and of the
-/// client's address.
+/// The key for counting failures: a keyed hash of the given name, known or not, and the client's address.
 type Suspect = [u8; 32];
 
 /// Authenticates users. Shared by all threads.
@@ -94,7 +92,7 @@ pub struct Authority {
     ended: Mutex<EndedSessions>,
     tokens: Mutex<Tokens>,
     cache_key: [u8; 32],
-    /// Signs sessions where the configuration has no secret.
+    /// Signs sessions if the configuration has no secret.
     secret: [u8; 32],
 }
 
@@ -191,7 +189,7 @@ impl Authority {
         }
     }
 
-    /// Checks a password; a wrong one costs so much more work that every failure takes the same time.
+    /// Checks a password; a wrong one takes extra work, so that all failures take equally long.
     async fn check(
         &self,
         hash: Option<PasswordHash>,
@@ -217,7 +215,7 @@ impl Authority {
         checked.await.map_err(|_| LoginError::NoThread)
     }
 
-    /// A hash, because a name may be as long as a request.
+    /// Hashed, because a name may be as long as a request.
     fn suspect(&self, name: &str, from: Option<IpAddr>) -> Suspect {
         let mut mac = keyed(&self.cache_key);
         mac.update(format!("{from:?} {name}").as_bytes());
@@ -261,8 +259,7 @@ impl Authority {
             failures.retain(|_, (_, last)| now - *last < LOCKOUT);
         }
         if failures.len() >= FAILURES_REMEMBERED_MAX {
-            // Failures under many names must not clear the count of one: those with the
-            // fewest failures go.
+            // Failures of many names must not clear the count of one: those with the fewest failures are dropped.
             let mut counts: Vec<u32> = failures.values().map(|(count, _)| *count).collect();
             let middle = counts.len() / 2;
             let (_, fewest, _) = counts.select_nth_unstable(middle);
@@ -287,7 +284,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("auth: a key of any length will do")
 }
 
-/// Ignores poisoning: locked values change in single steps, so a panic leaves them whole.
+/// Ignores poisoning: locked values change in single steps, so a panic leaves them consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! What somebody may do.
+//! Permissions.
 //!
-//! SUMMARY   [`Rights`] are the roles of the caller, and the pools that a caller is held to;
-//!           [`Right`] is what a request takes. HTTP and the socket ask the same question.
-//! PROMISES  Without a role nothing is allowed. A right that no role names is the administrators'.
+//! SUMMARY   [`Rights`] are a caller's roles, with the pools that it is limited to; [`Right`] is the requirement of a
+//!           request. HTTP and the socket use the same check.
+//! PROMISES  Without a role nothing is allowed. A right without a role belongs to administrators.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::config::Role;
 
-/// What a request takes.
+/// The requirement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Right {
-    /// To see pools, processes, numbers and jobs.
+    /// See pools, processes, metrics and jobs.
     Look,
-    /// To see the configuration, which documents ask for replications, and what functions of databases log.
+    /// See the configuration, the documents that request replications, and log lines of databases' functions.
     Inspect,
-    /// To shape pools, and to pause, resume and restart jobs.
+    /// Change pools, and pause, resume and restart jobs.
     Operate,
-    /// To replicate, and to see what one replicates oneself.
+    /// Replicate, and see one's own replications.
     Replicate,
-    /// To call functions, and to take processes.
+    /// Call functions, and take processes.
     Call,
     /// Everything else.
     Administer,
 }
 
 impl Right {
-    /// Returns the roles that have it, beside the administrators'.
+    /// Returns the roles with this right, besides the administrators'.
     #[must_use]
     pub const fn roles(self) -> &'static [Role] {
         match self {
@@ -42,7 +42,7 @@ impl Right {
     }
 }
 
-/// What somebody may do.
+/// The rights of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     roles: Vec<Role>,
@@ -50,12 +50,12 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Returns those of an administrator.
+    /// Returns an administrator's rights.
     pub fn all() -> Self {
         Self::of(&[Role::Admin], &[])
     }
 
-    /// Returns those of somebody with these roles, held to these pools if there are any.
+    /// Returns the rights of these roles, limited to these pools, if any.
     pub fn of(roles: &[Role], pools: &[String]) -> Self {
         Self {
             roles: roles.to_vec(),
@@ -68,12 +68,12 @@ impl Rights {
         self.roles.contains(&Role::Admin)
     }
 
-    /// Returns whether they have a right.
+    /// Returns whether they include a right.
     pub fn has(&self, right: Right) -> bool {
         self.is_admin() || right.roles().iter().any(|role| self.roles.contains(role))
     }
 
-    /// Returns the names of the rights that they have.
+    /// Returns the names of all rights included.
     pub(crate) fn may(&self) -> Vec<&'static str> {
         let held = Right::VARIANTS.iter().filter(|right| self.has(**right));
         held.map(Into::into).collect()
@@ -84,7 +84,7 @@ impl Rights {
         &self.roles
     }
 
-    /// Returns what somebody who calls functions is held to; an administrator is held to nothing.
+    /// Returns a caller's limits; administrators have none.
     pub fn limits(&self) -> Option<CallerLimits> {
         (!self.is_admin()).then(|| CallerLimits {
             pools: self.pools.clone(),
@@ -95,7 +95,7 @@ impl Rights {
     /// Requires a right.
     ///
     /// # Errors
-    /// What is missing, as a message.
+    /// The missing right, as a message.
     pub fn require(&self, right: Right) -> Result<(), String> {
         if self.has(right) {
             return Ok(());
@@ -106,18 +106,17 @@ impl Rights {
     }
 }
 
-/// What somebody who calls functions is held to.
+/// The limits of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerLimits {
-    /// The only pools; none is every pool that is for callers.
+    /// The only pools; `None`: every pool for callers.
     pub pools: Option<Arc<[String]>>,
-    /// No command of the configuration, in any pool: the code, and the choice of its language, are those of
-    /// somebody who has no account here.
+    /// No configured commands, in any pool: the code, and the choice of its language, come from outside.
     pub built_in_only: bool,
 }
 
 impl CallerLimits {
-    /// Returns what code of another database is held to.
+    /// Returns the limits of another database's code.
     #[must_use]
     pub(crate) fn of_other_databases() -> Self {
         Self {

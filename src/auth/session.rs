@@ -1,12 +1,11 @@
 //! Sessions: the content of the cookie `AuthSession`.
 //!
-//! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
-//!           seconds and the session's random number, signed with the secret and the salt of the
-//!           admin's password.
-//! PROMISES  Only sessions that were logged out are kept in memory. A session ends by logout, by timeout,
-//!           and when the secret, the password or the admin changes.
+//! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in URL-safe Base64; the time of issue in hexadecimal seconds and the
+//!           session's random number, signed with the secret and the salt of the admin's password.
+//! PROMISES  Only logged-out sessions are kept in memory. A session ends by logout, by timeout, and when the secret,
+//!           the password or the admin changes.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
-//! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie stays valid after its session was logged out.
+//! DIFFERS   Signed only with SHA-256. In CouchDB a cookie stays valid after its session was logged out.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +19,7 @@ use crate::config::password::{PasswordHash, random};
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";
 
-/// Longest cookie that is read, in bytes.
+/// The longest valid cookie, in bytes.
 const COOKIE_BYTES_MAX: usize = 1024;
 
 /// A valid session.
@@ -28,7 +27,7 @@ const COOKIE_BYTES_MAX: usize = 1024;
 pub struct Session {
     /// The admin.
     pub name: String,
-    /// Whether a tenth of its time has passed, so its cookie should be renewed.
+    /// Whether a tenth of its time has passed, so that its cookie should be renewed.
     pub needs_renewal: bool,
     /// The same in all its cookies.
     id: SessionId,
@@ -109,7 +108,7 @@ impl Authority {
         };
         let mut mac = keyed(&[secret, hash.salt().as_bytes()].concat());
         mac.update(text);
-        // Whatever the salt, a session ends with its password.
+        // A session ends with its password, whatever the salt.
         mac.update(hash.text().as_bytes());
         mac
     }

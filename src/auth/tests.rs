@@ -1,4 +1,4 @@
-//! Logins: who is let in, what is remembered of it, who has to wait, how many may try at a time.
+//! Logins: who is admitted, what is cached, who must wait, and how many may try at a time.
 
 use super::*;
 
@@ -38,13 +38,13 @@ async fn a_changed_password_counts_at_once_whatever_was_remembered() {
     config.send(Arc::new(Config::default())).unwrap();
     let refused = authority.log_in("ann", "new", None).await;
     assert_eq!(refused, Err(LoginError::Incorrect));
-    // Nobody to log in as lets nobody in.
+    // Without admins there is nobody to log in as.
     assert!(!authority.is_open());
 }
 
 #[actix_rt::test]
 async fn a_client_that_fails_too_often_has_to_wait_and_others_do_not() {
-    // A hash that costs little: this is about counting.
+    // A cheap hash: this test is about counting.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     let from = |last| Some(IpAddr::from([10, 0, 0, last]));
@@ -71,7 +71,7 @@ async fn failures_under_unknown_names_delay_only_those_names() {
         let refused = authority.log_in("nobody0", "wrong", from).await;
         assert_eq!(refused, Err(LoginError::Incorrect));
     }
-    // As it would be with a known one.
+    // Same as with a known name.
     let refused = authority.log_in("nobody0", "wrong", from).await;
     assert_eq!(refused, Err(LoginError::LockedOut));
     assert_eq!(authority.log_in("ann", "password", from).await, Ok(()));
@@ -121,7 +121,7 @@ async fn many_first_requests_at_a_time_are_one_check() {
 
 #[actix_rt::test]
 async fn more_logins_than_may_wait_are_refused() {
-    // A hash that costs little: this is about the queue.
+    // A cheap hash: this test is about the queue.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     let from = |number: usize| Some(IpAddr::from([10, 0, 0, u8::from(number.is_multiple_of(2))]));

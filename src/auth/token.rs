@@ -1,9 +1,9 @@
-//! Tokens that let a browser in once: what `settee dashboard` puts into a URL.
+//! One-time login tokens for browsers, in the URL of `settee dashboard`.
 //!
-//! SUMMARY   A token is asked for on the Unix socket, whose users are administrators anyway, and
-//!           exchanged for a session by `POST /_session`.
-//! PROMISES  A token counts once, within [`TOKEN_TIME`]. At most [`TOKENS_MAX`] count at a time; a
-//!           new one ends the oldest.
+//! SUMMARY   A token is requested on the Unix socket by an administrator, and exchanged for a session by `POST
+//!           /_session`.
+//! PROMISES  A token is valid once, within [`TOKEN_TIME`]. At most [`TOKENS_MAX`] are valid at a time; a new one
+//!           invalidates the oldest.
 
 use std::time::Duration;
 
@@ -15,14 +15,13 @@ use super::{Authority, keyed, lock};
 use crate::config::Role;
 use crate::config::password::random;
 
-/// How long a token counts.
+/// How long a token is valid.
 pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(60);
 
-/// Tokens that count at a time.
+/// Maximum valid tokens.
 const TOKENS_MAX: usize = 16;
 
-/// Keyed hashes of the tokens that count, the oldest first. The time of a comparison of hashes tells
-/// nothing of a token.
+/// Keyed hashes of valid tokens, oldest first. Timing of hash comparisons reveals nothing about a token.
 pub(super) type Tokens = Vec<([u8; 32], Instant)>;
 
 impl Authority {
@@ -38,7 +37,7 @@ impl Authority {
         token
     }
 
-    /// Takes a token. Returns whose session it begins: the first administrator's.
+    /// Redeems a token. Returns the user of the new session: the first administrator.
     pub(crate) fn take_token(&self, token: &str) -> Option<String> {
         let hash = self.token_hash(token);
         let (_, issued) = {

@@ -1,4 +1,4 @@
-//! Logins that wait for their check, counted by the address that they come from.
+//! Pending logins, counted by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::{WAITING_MAX, WAITING_OF_ADDRESS_MAX, lock};
 
-/// How many wait, by address.
+/// The number of pending logins, by address.
 #[derive(Default)]
 pub(super) struct Waiting {
     all: usize,
@@ -20,14 +20,14 @@ impl Waiting {
     }
 }
 
-/// A place among those that wait; given back by its drop.
+/// A place among the pending logins; returned on drop.
 pub(super) struct WaitingPlace<'a> {
     waiting: &'a Mutex<Waiting>,
     from: Option<IpAddr>,
 }
 
 impl<'a> WaitingPlace<'a> {
-    /// Takes a place, if there is one for this address.
+    /// Takes a place, if this address may have one.
     pub(super) fn take(waiting: &'a Mutex<Waiting>, from: Option<IpAddr>) -> Option<Self> {
         let mut guard = lock(waiting);
         let Waiting { all, by_address } = &mut *guard;

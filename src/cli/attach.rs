@@ -1,10 +1,10 @@
-//! `settee attach`: a drop-in `couchjs` that is a pooled process of a running service.
+//! `settee attach`: a drop-in `couchjs` backed by a pooled process of a running service.
 //!
-//! SUMMARY   Hands the pipes that it was started with to the service and waits for the end. When the service
-//!           ends between two lines, it hands them to the next one, with what that has to know.
-//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However
-//!           it ends, killed included, its connection ends with it and the service takes the process
-//!           back. A service that is not there is waited for as long as CouchDB waits for an answer, less a tenth.
+//! SUMMARY   Passes its pipes to the service and waits for the end. If the service ends between two lines, it passes
+//!           them to its successor, with the required state.
+//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However it ends, even
+//!           killed, its connection ends with it and the service takes the process back. It waits for a missing
+//!           service as long as CouchDB waits for an answer, minus a tenth.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -128,8 +128,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// Hands the pipes to a service. Waits for a missing one as long as the client's timeout leaves time for an
-/// answer.
+/// Passes the pipes to a service. Waits for a missing one while the client's timeout leaves time for an answer.
 fn attach(
     socket: &Path,
     from: Taking<'_>,
@@ -149,7 +148,7 @@ fn attach(
     }
 }
 
-/// Returns whether there is no service, or one that is stopping and took nothing.
+/// Returns whether there is no service, or one that is stopping and has accepted nothing.
 fn is_absent(error: &ClientError) -> bool {
     match error {
         ClientError::Closed => true,
@@ -164,7 +163,7 @@ fn is_absent(error: &ClientError) -> bool {
     }
 }
 
-/// Returns why there is no process, where a name is wrong in words of its own.
+/// Returns why there is no process; wrong names have a message of their own.
 fn refusal(socket: &Path, error: &ClientError) -> CliError {
     match error {
         ClientError::Service(said) if said.name == "not_found" => {

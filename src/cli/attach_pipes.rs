@@ -1,11 +1,10 @@
-//! The pipes that `settee attach` hands to the service, so that no line passes through it.
+//! The pipes that `settee attach` passes to the service, so that lines bypass this program.
 //!
-//! SUMMARY   A pipe that is standard input or output is opened again, and that descriptor is handed
-//!           over. For a terminal, a file or a socket it is a new pipe, which a thread copies to or from.
-//! PROMISES  What is handed over shares no file status flags (`O_NONBLOCK`) with the program's own
-//!           standard input and output, which others may use as well.
-//! LIMITS    A pipe can be opened anew where `/proc` is mounted and the pipe is this user's; elsewhere
-//!           it is copied.
+//! SUMMARY   If standard input or output is a pipe, it is reopened and the new descriptor passed. For a terminal, a
+//!           file or a socket, a thread copies through a new pipe.
+//! PROMISES  Passed descriptors share no file status flags (`O_NONBLOCK`) with the program's own standard input and
+//!           output, which other processes may use.
+//! LIMITS    A pipe can be reopened only if `/proc` is mounted and the pipe is this user's; otherwise it is copied.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
@@ -15,22 +14,22 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::cli::exit::CliError;
 
-/// The stack of a thread that copies, in bytes: it calls nothing deep.
+/// Stack of a copying thread, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What the service is handed, and what is left to be copied here.
+/// The service's ends, and what has to be copied here.
 pub(super) struct Pipes {
-    /// Where the service reads lines.
+    /// The service reads lines from it.
     pub(super) input: OwnedFd,
-    /// Where it writes answers.
+    /// The service writes answers to it.
     pub(super) output: OwnedFd,
-    /// Where standard input is copied to, if it is no pipe.
+    /// Copies of standard input go here, unless it is a pipe.
     asked: Option<PipeWriter>,
-    /// What is copied to standard output, if that is no pipe.
+    /// Copied to standard output, unless that is a pipe.
     answered: Option<PipeReader>,
 }
 
-/// Threads that copy.
+/// Copying threads.
 pub(super) struct Copying {
     asked: Option<JoinHandle<io::Result<u64>>>,
     answered: Option<JoinHandle<io::Result<u64>>>,
@@ -59,7 +58,7 @@ impl Pipes {
         })
     }
 
-    /// Starts to copy. The copying ends when nobody has the ends that the service is handed.
+    /// Starts copying, until the ends passed to the service are closed.
     ///
     /// # Errors
     /// The system has no room for another thread.
@@ -81,11 +80,11 @@ impl Pipes {
     }
 }
 
-/// Opens a pipe anew, with file status flags of its own.
+/// Reopens a pipe, with its own file status flags.
 fn reopen(stream: BorrowedFd<'_>, options: &mut OpenOptions) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
     let is_pipe = std::fs::metadata(&path).is_ok_and(|file| file.file_type().is_fifo());
-    // Opening the end of a pipe waits for somebody at the other end.
+    // Opening one end of a pipe blocks until the other end is open.
     let file = is_pipe.then(|| options.custom_flags(libc::O_NONBLOCK).open(path));
     file?.ok().map(OwnedFd::from)
 }
@@ -94,7 +93,7 @@ fn copy(
     stream: BorrowedFd<'_>,
     work: impl FnOnce(File) -> io::Result<u64> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<u64>>> {
-    // The streams of the standard library buffer what must not wait.
+    // The standard library's streams buffer data that must be passed on immediately.
     let stream = File::from(stream.try_clone_to_owned()?);
     Builder::new()
         .stack_size(STACK_BYTES)
@@ -102,7 +101,7 @@ fn copy(
 }
 
 impl Copying {
-    /// Waits until every answer is delivered. A reader that is gone is no error.
+    /// Waits until every answer is delivered. A closed reader is no error.
     ///
     /// # Errors
     /// Reading standard input or writing standard output failed.
@@ -114,7 +113,7 @@ impl Copying {
             }
             _ => {}
         }
-        // It may wait for input that is no longer needed.
+        // It may be blocked on input that is no longer needed.
         match self.asked.filter(JoinHandle::is_finished).map(joined) {
             Some(Err(error)) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(CliError::io("standard input", &error))

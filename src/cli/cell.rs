@@ -1,10 +1,10 @@
-//! `settee cell`: runs a command in a cell. The service starts its external commands with it.
+//! `settee cell`: runs a command in a cell. The service starts external commands through it.
 //!
 //! SUMMARY   `settee cell [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is a
-//!           [`CellSpec`](child::cell::CellSpec) in JSON. Ends as the command ends; 125 if there is
-//!           no cell. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers that hold,
-//!           `settee cell --report-own MODE` those of the built-in server.
-//! CALLED    By the service; hidden from the help. Read before clap, whose start takes longer than the cell's.
+//!           [`CellSpec`](child::cell::CellSpec) in JSON. Exits as the command does; with 125 if the cell cannot be
+//!           made. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers in effect, `settee
+//!           cell --report-own MODE` those of the built-in server.
+//! CALLED    By the service; hidden from the help. Parsed before clap, which takes longer to start than the cell.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use std::os::fd::RawFd;
 use child::cell::launcher::{self, Request};
 use child::cell::{own, subordinate};
 
-/// The exit status for a command line that makes no sense, as for a cell that cannot be made.
+/// The exit status for an invalid command line, as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
 
-/// Returns the arguments for `cell` when the program was called with that subcommand.
+/// Returns the arguments for `cell` if the program was called with that subcommand.
 pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
     let (subcommand, arguments) = all.get(1..)?.split_first()?;
     (subcommand == "cell").then_some(arguments)
 }
 
-/// Runs the command that follows, in its cell.
+/// Runs the command in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
-    // What comes before is for launchers of commands.
+    // The arguments before these are for launchers of commands.
     if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"
     {
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ! {
     }
 }
 
-/// Prints the layers of the cell that the built-in server puts itself into.
+/// Prints the layers of the cell that the built-in server enters.
 fn report_own(mode: &str) -> i32 {
     let mode = match serde_json::from_value(mode.into()) {
         Ok(mode) => mode,

@@ -1,10 +1,10 @@
 //! `settee check-config`: validates a configuration and prints it with the origin of every value.
 //!
-//! SUMMARY   What it prints is TOML again: origins are in comments, and so is what [`cells`] found.
-//!           With `--against-running` the service tells what a reload would change ([`against_running`]).
-//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started but shells that
-//!           read commands. What `serve`
-//!           opens is opened as far as that changes nothing, and refused with the same words.
+//! SUMMARY   The output is TOML: origins are in comments, and so are the results of [`cells`]. With
+//!           `--against-running` the service reports what a reload would change ([`against_running`]).
+//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing is started except
+//!           shells that parse commands. Files and sockets that `serve` opens are opened if that changes nothing,
+//!           with the same errors.
 
 mod against_running;
 mod cells;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     findings.verdict()
 }
 
-/// Opens certificates, and looks for the folders of files and sockets.
+/// Opens certificates, and checks that the folders of files and sockets exist.
 fn require_openable(config: &Config) -> Result<(), CliError> {
     tls::read(config).map_err(StartError::Certificate)?;
     let silent = Logger::root(Discard, o!());
@@ -119,7 +119,7 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
         let Some(address @ ServiceAddress::Unix(path)) = &service.listen else {
             continue;
         };
-        // The folder of [server] socket is made.
+        // `serve` creates the folder of [server] socket.
         let is_made = path.parent() == config.server.socket.parent();
         if let Some(what) = missing_folder(path).filter(|_| !is_made) {
             let place = format!("[services.{name}] listen = \"{address}\"");
@@ -129,7 +129,7 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns what of a configuration of CouchDB's means something else here though it says nothing of it.
+/// Returns settings of a CouchDB configuration that have another meaning here, but are not in it.
 fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     let origin = loaded
         .config
@@ -143,7 +143,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     }
 }
 
-/// Returns which commands cannot be started: `serve` continues without their pools.
+/// Returns the commands that cannot be started: `serve` continues without their pools.
 fn commands(config: &Config) -> String {
     let mistakes = config.languages.iter().filter_map(|(name, command)| {
         let LanguageCommand::Command(command) = command else {
@@ -191,7 +191,7 @@ fn report(loaded: &Loaded) -> String {
     text
 }
 
-/// Returns the text of a comment: the name of a file may contain a line's end.
+/// Returns the text of a comment: a file name may contain line feeds.
 fn one_line(value: impl ToString) -> String {
     value.to_string().replace(['\n', '\r'], " ")
 }
@@ -212,7 +212,7 @@ mod tests {
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
-        // The usual places of the socket and the store are shown, not left open.
+        // The default paths of the socket and the store are shown.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
         defaults["store"]["path"] = printed["store"]["path"].clone();
         assert_eq!(printed, defaults);

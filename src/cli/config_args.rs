@@ -17,8 +17,8 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Loads the configuration from the defaults, these files and the environment, for a program with
-    /// these languages.
+    /// Loads the configuration from the defaults, these files and the environment, for a program with these
+    /// languages.
     ///
     /// # Errors
     /// Every problem of every source, with exit code 78.
@@ -26,7 +26,7 @@ impl ConfigArgs {
         Ok(config::load(&self.sources(languages))?)
     }
 
-    /// Returns the sources of the configuration, to be read now and on each reload.
+    /// Returns the sources of the configuration, to be read now and at each reload.
     pub fn sources(&self, languages: &Registry) -> Sources {
         Sources {
             files: self.files.clone(),

@@ -1,7 +1,7 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
-//! SUMMARY   Plays the built-in cases against a command, or a language of this program, and prints a line for
-//!           each and the results by ability; on demand as JSON, and as JUnit XML.
+//! SUMMARY   Runs the built-in cases against a command, or a language of this program, and prints a line for each and
+//!           the results by ability; optionally as JSON, and as JUnit XML.
 
 mod lines;
 
@@ -129,7 +129,7 @@ fn system_call(name: &str) -> Result<String, &'static str> {
     known.ok_or("this machine's processor has no system call of this name")
 }
 
-/// Runs the subcommand. The exit code is [`Exit::Failed`] when not everything passed.
+/// Runs the subcommand. The exit code is [`Exit::Failed`] unless everything passed.
 ///
 /// # Errors
 /// See the exit codes above.
@@ -234,7 +234,7 @@ impl Args {
         language.filter(has_cases)
     }
 
-    /// Returns what is tested, for people: the words of the command, or the language.
+    /// Returns the subject of the test, for people: the words of the command, or the language.
     fn tested(&self) -> Vec<String> {
         let words = self
             .command
@@ -244,7 +244,7 @@ impl Args {
         words.chain(language.cloned()).collect()
     }
 
-    /// Returns the cases that are wanted, and tells the report how many there are.
+    /// Returns the selected cases, and tells the report their number.
     fn cases(
         &self,
         further: &[(&PathBuf, String)],
@@ -271,7 +271,7 @@ impl Args {
         Ok(cases)
     }
 
-    /// Plays cases and reports each. `Break` means that the reader is gone.
+    /// Runs cases and reports each. `Break` means that the reader is gone.
     async fn play(
         &self,
         cases: &[Case],
@@ -299,7 +299,7 @@ impl Args {
         Ok(flow)
     }
 
-    /// Delivers everything that came out, in each form that was asked for.
+    /// Writes all results, in each requested form.
     fn deliver(&self, report: &Report, output: &mut StandardOutput) -> Result<(), CliError> {
         if let Some(file) = &self.junit {
             let written = std::fs::write(file, junit(report));
@@ -310,11 +310,11 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // Callers that do not read it have the exit code.
+        // If nobody reads it, there is still the exit code.
         output.write(&text).map(drop)
     }
 
-    /// Returns what the command's pool would say of its cell.
+    /// Returns the section of the command's pool that determines its cell.
     fn section(&self) -> Result<PoolConfig, CliError> {
         let absolute = |path: &PathBuf| {
             let hint = "name an existing file or folder";
@@ -322,7 +322,7 @@ impl Args {
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
-        // The cell itself finds those that are written with a folder.
+        // The cell itself finds programs written with a folder.
         let named = self
             .command
             .iter()
@@ -341,7 +341,7 @@ impl Args {
         })
     }
 
-    /// Says what to do about a command that is no query server.
+    /// Returns the remedy for a command that is not a query server.
     fn hint(&self) -> Result<String, CliError> {
         let mut hint =
             "nothing was tested; correct the command, or give it more --timeout".to_owned();
@@ -368,7 +368,7 @@ impl Args {
         Ok(hint)
     }
 
-    /// Reads the files of further cases, and looks whether there can be cases in the language.
+    /// Reads the files of further cases, and checks whether the language can have cases.
     fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
         let known = |language: &str| suite::LANGUAGES.contains(&language);
         if let Some(language) = self.language_of_cases().filter(|name| !known(name))
@@ -396,7 +396,7 @@ fn mistake(error: CaseError) -> CliError {
 }
 
 fn json(report: &Report) -> String {
-    // Texts, numbers and lists of them: there is nothing that JSON has no form for.
+    // Texts, numbers and lists of them always serialize.
     serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 

@@ -1,11 +1,10 @@
 //! `settee couchjs`: the built-in JavaScript query server on standard input and output.
 //!
-//! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of
-//!           that name. Accepts the options of both of CouchDB's servers, so that existing start commands
-//!           work; scripts and unknown options are ignored.
-//! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`;
-//!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always
-//!           on.
+//! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of that name. Accepts
+//!           the options of both CouchDB servers, so that existing start commands work; ignores scripts and unknown
+//!           options.
+//! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`; QuickJS's `-M`). Here `-S`
+//!           and `-M` both set the memory limit, and `eval` is always on.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,17 +20,17 @@ use crate::config::{SandboxMode, nearest};
 use child::cell::own::{self, MissingLayer, OwnCell};
 use child::parent_death;
 
-/// The least memory limit, in bytes: less does not hold the standard objects of one view's functions.
+/// The least memory limit, in bytes: less has no room for the standard objects of one view's functions.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 const LINE_MAX: &str = "--line-max";
 
 const SANDBOX: &str = "--sandbox";
 
-/// The least [`LINE_MAX`]: the error about a line that is too long must fit.
+/// The least [`LINE_MAX`]: the error about a long line must fit.
 const LINE_BYTES_MIN: usize = 4096;
 
-/// Environment variables that turn isolates on, both set by the service.
+/// Environment variables that enable isolates, both set by the service.
 const ISOLATES_MAX: &str = "SETTEE_ISOLATES_MAX";
 const TENANT_NONCE: &str = "SETTEE_TENANT_NONCE";
 
@@ -82,7 +81,7 @@ Example:
   printf '%s\\n' '[\"add_fun\",\"function(doc) { emit(doc._id, 1); }\"]' '[\"map_doc\",{\"_id\":\"a\"}]' | couchjs -S 134217728
 ";
 
-/// What the command line asks for.
+/// The command line's request.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Help,
@@ -90,7 +89,7 @@ enum Request {
     Serve(Serve),
 }
 
-/// How the server is run.
+/// How the server runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Serve {
     options: Options,
@@ -129,8 +128,7 @@ pub struct Args {
     pub arguments: Vec<OsString>,
 }
 
-/// Returns the arguments for `couchjs` when the program was called for it: by that name, or with
-/// that subcommand.
+/// Returns the arguments for `couchjs` if the program was called by that name, or with that subcommand.
 pub(crate) fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
     let (program, arguments) = all.split_first()?;
     if Path::new(program)
@@ -143,7 +141,7 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
     (subcommand == "couchjs").then(|| arguments.to_vec())
 }
 
-/// Runs the query server with the arguments that follow the name of the program or subcommand.
+/// Runs the query server with the arguments after the name of the program or subcommand.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variables = [ISOLATES_MAX, TENANT_NONCE].map(|name| env::var(name).ok());
     let read = read(arguments).and_then(|request| Ok((request, tenancy(variables)?)));
@@ -181,10 +179,10 @@ fn serve(request: &Serve, tenancy: Option<Tenancy>) -> io::Result<u8> {
     }
     own::set_allocator();
     let limit_bytes = request.options.memory_bytes;
-    // Idle isolates may hold as much as the one that runs.
+    // Idle isolates may hold as much as the running one.
     let idle_bytes = tenancy.as_ref().map_or(0, |_| limit_bytes);
     couchjs::limit_process(limit_bytes.saturating_add(idle_bytes));
-    // The standard library's own streams would buffer lines.
+    // The standard library's streams would buffer lines.
     let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
     let open = || {
         let (input, output) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
@@ -216,7 +214,7 @@ fn tenancy(variables: [Option<String>; 2]) -> Result<Option<Tenancy>, String> {
     }
 }
 
-/// Reads the arguments; of several limits the last one counts.
+/// Parses the arguments; of several limits the last counts.
 fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
     let mut serve = Serve::default();
     let options = &mut serve.options;
@@ -258,7 +256,7 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
     Ok(Request::Serve(serve))
 }
 
-/// Refuses a misspelt option of ours; other unknown options are ignored.
+/// Refuses a misspelt option of ours; ignores other unknown options.
 fn check_slip(option: &str) -> Result<(), String> {
     let ours = [
         LINE_MAX,

@@ -1,8 +1,8 @@
-//! `settee dashboard`: a link to the running service's page that lets its holder in.
+//! `settee dashboard`: a link to the running service's page that logs its user in.
 //!
-//! SUMMARY   Asks the service over its socket for a URL with a token; prints it, or opens it.
-//! PROMISES  The token is in no command line, where other users of the machine could read it:
-//!           `--open` hands the browser a file that only this user can read, and that leads to the URL.
+//! SUMMARY   Requests a URL with a token over the service's socket; prints or opens it.
+//! PROMISES  The token is in no command line, which other users of the machine could read: `--open` opens a file that
+//!           only this user can read, and that redirects to the URL.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 
-/// The file that leads a browser to the URL, beside the service's socket; the next call replaces it.
+/// The file that redirects a browser to the URL, next to the service's socket; the next call replaces it.
 const FILE: &str = "dashboard.html";
 
-/// What opens a file with the program that the user has for it.
+/// Opens a file with the user's default program.
 const OPENER: &str = if cfg!(target_os = "macos") {
     "open"
 } else {
@@ -84,7 +84,7 @@ fn open(url: &str, socket: &Path) -> Result<(), CliError> {
     ))
 }
 
-/// Writes a page that leads to the URL.
+/// Writes a page that redirects to the URL.
 fn lead(path: &PathBuf, url: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,6 +1,6 @@
-//! `settee drain`: has the running service take no new work, or take it again.
+//! `settee drain`: makes the running service refuse new work, or accept it again.
 //!
-//! SUMMARY   One request to the service; with `--wait`, asks every [`LOOK_EVERY`] until nothing is left.
+//! SUMMARY   One request to the service; with `--wait`, polls every [`LOOK_EVERY`] until nothing is left.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 
-/// How often `--wait` looks.
+/// The poll interval of `--wait`.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of `settee drain`.
@@ -86,7 +86,7 @@ async fn drain(args: &Args) -> Result<DrainState, CliError> {
     Ok(state)
 }
 
-/// Says what is left.
+/// Describes what is left.
 fn told(state: &DrainState) -> String {
     let DrainState {
         waiting,

@@ -1,9 +1,8 @@
-//! How a subcommand ends: the exit codes, and errors for people.
+//! How a subcommand ends: exit codes and errors.
 //!
-//! SUMMARY   [`Exit`] is the one list of exit codes; [`CliError`] is what is printed on standard error
-//!           when a subcommand fails.
-//! PROMISES  A user's mistake is reported as what, where and what to do; never as a backtrace.
-//! SOURCE    The codes are those of `sysexits.h`, as mail and service managers know them.
+//! SUMMARY   [`Exit`] lists the exit codes; [`CliError`] is printed to standard error when a subcommand fails.
+//! PROMISES  A user's mistake is reported as what, where and what to do, never as a backtrace.
+//! SOURCE    The codes of `sysexits.h`, known to mail and service managers.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,35 +12,35 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 use child::watches;
 
-/// How the program ends.
+/// The program's exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 #[repr(u8)]
 pub enum Exit {
-    /// It did what it was asked to.
+    /// It did what was requested.
     Ok = 0,
-    /// It found what it was asked to look for: something that does not conform, or needs a restart.
+    /// It found what it searches for: a nonconformity, or a change that needs a restart.
     Failed = 1,
-    /// Something that it looked at does not do what it is for.
+    /// Something that it checked does not work.
     Critical = 2,
     /// The command line is wrong (`EX_USAGE`).
     Usage = 64,
     /// The input data is wrong (`EX_DATAERR`).
     Data = 65,
-    /// What was named is not there: a job, a pool, a process, a problem (`EX_NOINPUT`).
+    /// The named job, pool, process or problem does not exist (`EX_NOINPUT`).
     NotFound = 66,
-    /// A service it needs does not answer (`EX_UNAVAILABLE`).
+    /// A required service does not answer (`EX_UNAVAILABLE`).
     Unavailable = 69,
-    /// A mistake of the program itself (`EX_SOFTWARE`).
+    /// An error in the program itself (`EX_SOFTWARE`).
     Internal = 70,
     /// Reading or writing failed (`EX_IOERR`).
     Io = 74,
-    /// It failed in a way worth another try later (`EX_TEMPFAIL`).
+    /// A temporary failure, worth a later retry (`EX_TEMPFAIL`).
     TryAgain = 75,
-    /// The user may not do this (`EX_NOPERM`).
+    /// The user lacks permission (`EX_NOPERM`).
     NoPermission = 77,
     /// The configuration is wrong (`EX_CONFIG`).
     Config = 78,
-    /// The process behind `attach` ended by itself, as a `couchjs` that fails does.
+    /// The process behind `attach` ended by itself, like a failing `couchjs`.
     ProcessEnded = 255,
 }
 
@@ -51,23 +50,23 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What a subcommand needs first.
+/// The first requirement of a subcommand.
 pub(super) const EVENT_LOOP: &str = "cannot start the event loop";
 
 /// Why a subcommand failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {hint}")]
 pub struct CliError {
-    /// How the program ends.
+    /// The exit code.
     pub code: Exit,
     /// What happened, and where. Several lines are several findings.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: String,
 }
 
 impl CliError {
-    /// Returns an error.
+    /// Makes an error.
     pub fn new(code: Exit, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             code,
@@ -96,7 +95,7 @@ impl CliError {
         Self::at(code, place, error, hint)
     }
 
-    /// Returns the error of a file that could not be made anew.
+    /// Returns the error of a file that could not be created or rewritten.
     pub(super) fn new_file(path: &Path, error: &io::Error) -> Self {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Self::io(path.display(), error);
@@ -106,13 +105,13 @@ impl CliError {
         Self::new(Exit::Io, message, hint)
     }
 
-    /// Returns the error of what the machine has no room for.
+    /// Returns the error of an exhausted system resource.
     pub(super) fn no_room(what: impl Display, error: &io::Error) -> Self {
         let hint = watches::remedy(error).unwrap_or("free some resources");
         Self::at(Exit::TryAgain, what, error, hint)
     }
 
-    /// Returns the error of a program that the system does not tell its own file.
+    /// Returns the error of an unknown path of the own program.
     pub(super) fn no_program(error: &io::Error) -> Self {
         let hint = "mount /proc, or start it by its path";
         Self::at(
@@ -131,7 +130,7 @@ impl CliError {
         } else {
             format!("settee: {self}\n")
         };
-        // Nobody is left to tell when standard error is gone.
+        // A closed standard error leaves no one to report to.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }

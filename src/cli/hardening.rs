@@ -1,10 +1,10 @@
 //! Protects the program's secrets from other users and processes of the machine.
 //!
-//! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may hold
-//!           passwords, from the environment; [`harden`] closes the process to all but root.
-//! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. No other process of the
-//!           same user can read a hardened process's memory or environment, or trace it; it leaves no
-//!           core dump; neither it nor a child gains privileges by starting a program.
+//! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may have passwords, from
+//!           the environment; [`harden`] closes the process to everybody except root.
+//! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. No other process of the same user
+//!           can read a hardened process's memory or environment, or trace it; it leaves no core dump; neither it nor
+//!           a child gains privileges by starting a program.
 //! CALLED    By [`super::main`], before it starts another thread.
 //! LIMITS    Root may read everything. Arguments stay visible to all users.
 
@@ -20,7 +20,7 @@ use rustix::thread::set_no_new_privs;
 
 use crate::config::Surroundings;
 
-/// How the names of these variables begin, in any case.
+/// The prefixes of these variables, in any case.
 const PREFIXES: [&str; 2] = ["SETTEE_", "COUCHDB_"];
 
 unsafe extern "C" {
@@ -28,8 +28,8 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Takes secrets out of the environment. [`Surroundings::of_process`] still returns all variables,
-/// so a reload finds the same configuration. Does nothing in a program that has threads already.
+/// Removes secrets from the environment. [`Surroundings::of_process`] still returns all variables, so a reload finds
+/// the same configuration. Has no effect in a program with several threads.
 pub(super) fn take_secrets() {
     let surroundings = Surroundings::of_process();
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
@@ -42,8 +42,8 @@ pub(super) fn take_secrets() {
         .map(|(name, _)| name)
         .filter(|name| is_secret(name))
         .collect();
-    // SAFETY: this is the only thread, so nobody reads or changes the environment meanwhile, and no
-    // reference into it is left: what was read of it was copied.
+    // SAFETY: this is the only thread, so nothing reads or changes the environment meanwhile, and no reference into
+    // it is left: everything read from it was copied.
     unsafe {
         let entries = secret_entries();
         for name in names {
@@ -62,14 +62,14 @@ fn is_secret(name: &OsStr) -> bool {
     })
 }
 
-/// Returns the places of the variables, including a second one of the same name, which other code never sees.
+/// Returns the addresses of the variables, including duplicates, which other code never sees.
 ///
 /// # Safety
-/// Nobody changes the environment meanwhile.
+/// Nothing changes the environment meanwhile.
 unsafe fn secret_entries() -> Vec<*mut c_char> {
     let mut found = Vec::new();
-    // SAFETY: the array ends with a null pointer, and each pointer before it is to a text that ends
-    // with a zero. A program without an environment may have no array.
+    // SAFETY: the array ends with a null pointer, and each pointer before it is to a text that ends with a zero. A
+    // program without an environment may have no array.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -83,11 +83,11 @@ unsafe fn secret_entries() -> Vec<*mut c_char> {
     found
 }
 
-/// Overwrites a text with zeros. Removing a variable leaves its text in place, and the system shows
-/// that place as the environment.
+/// Overwrites a text with zeros. Removing a variable leaves its text in memory, which the system shows as the
+/// environment.
 ///
 /// # Safety
-/// The text ends with a zero, is writable, and nobody refers to it.
+/// The text ends with a zero, is writable, and has no other references.
 unsafe fn overwrite(text: *mut c_char) {
     // SAFETY: as above: all bytes up to the zero are the text's.
     unsafe {
@@ -96,7 +96,7 @@ unsafe fn overwrite(text: *mut c_char) {
     }
 }
 
-/// Closes this process to the others of its user, for good.
+/// Closes this process to others of its user, permanently.
 ///
 /// # Errors
 /// The system refuses.

@@ -1,6 +1,6 @@
 //! `settee jobs`: lists and controls replications.
 //!
-//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and results of orders.
+//! SUMMARY   Queries the running service over its socket; prints lists, jobs, and results of orders.
 
 mod apply;
 mod list;
@@ -30,7 +30,7 @@ use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
-/// Jobs that are shown of those that fit a pattern.
+/// The most matches of a pattern that are shown.
 const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
@@ -218,14 +218,14 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
             send(service, name, Some(*priority), names, options, json).await
         }
         Some(Action::Apply(args)) => apply(service, args, json, languages).await,
-        // It has been run without a runtime around it.
+        // It was run earlier, without a runtime.
         Some(Action::Verify(_)) => Ok(()),
         Some(Action::Export(args)) => export(service, args, languages).await,
         Some(Action::Import(args)) => import(service, args, json, languages).await,
     }
 }
 
-/// Prints a job, or all whose names fit a pattern.
+/// Prints a job, or all with names that match a pattern.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {
@@ -268,7 +268,7 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
     output::print(&texts.join(if json { "" } else { "\n" }))
 }
 
-/// Says what to do when there is no such job, or when jobs have changed meanwhile.
+/// Returns the remedy if there is no such job, or if jobs have changed meanwhile.
 fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
     let (code, hint) = match &*said.name {
         "not_found" => (Exit::NotFound, "`settee jobs` lists them"),
@@ -286,7 +286,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns a job for people: a line a member, then what happened.
+/// Returns a job for people: a line for each member, then its events.
 fn job(value: &Value) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &Value| {

@@ -1,6 +1,6 @@
 //! `settee kill`: ends one process of the running service.
 //!
-//! SUMMARY   Prints what was done, and which call failed for it.
+//! SUMMARY   Prints what was done, and which call failed because of it.
 
 use serde_json::value::RawValue;
 
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     output::print(&text)
 }
 
-/// Says what was done, and what it cost.
+/// Describes what was done, and its cost.
 fn told(killed: &KilledProc) -> String {
     let proc = &killed.proc;
     let pid = proc.os_pid.map(|pid| format!(" (pid {pid})"));
@@ -90,7 +90,7 @@ fn told(killed: &KilledProc) -> String {
     printable(&format!("{name} {done}: {}", cost(proc)))
 }
 
-/// Says who loses what by the end of a process.
+/// Describes the cost of ending a process, and who bears it.
 fn cost(proc: &ProcRow) -> String {
     let holder = proc.holder.as_ref().map(status_table::holder);
     let holder = holder.as_deref().unwrap_or("a client");

@@ -1,7 +1,6 @@
-//! `settee logs`: what functions of a database log, and the errors that they end with.
+//! `settee logs`: what functions of a database log, and their errors.
 //!
-//! SUMMARY   Prints the lines after the last one that it got from the service; with `--follow`, polls until
-//!           interrupted.
+//! SUMMARY   Prints the lines after the last one received from the service; with `--follow`, polls until interrupted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -49,7 +48,7 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-/// A line, as far as it is shown.
+/// The shown parts of a line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Line {

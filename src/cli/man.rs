@@ -1,8 +1,8 @@
 //! `settee man`: writes the manual pages, which packages install.
 //!
-//! SUMMARY   `settee.1` and a page for each command from what `--help` is made of, `settee.toml.5` from
+//! SUMMARY   Generates `settee.1` and a page for each command from the source of `--help`, and `settee.toml.5` from
 //!           docs/configuration.md.
-//! PROMISES  No date and nothing of the machine is in a page: the same program writes the same pages.
+//! PROMISES  Pages contain no date and nothing machine-specific: the output is reproducible.
 
 mod markdown;
 
@@ -16,13 +16,13 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::exit::CliError;
 
-/// The page of the configuration, whose tables tests hold to the keys.
+/// The source of the configuration's page; tests compare its tables with the keys.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
 /// The name of the collection in the heads of the pages.
 const MANUAL: &str = "Settee";
 
-/// The date of the pages: none, which must not be empty, for the next argument would take its place.
+/// No date; not empty, or the next argument would take its place.
 const NO_DATE: &str = " ";
 
 /// Options of `settee man`.
@@ -63,7 +63,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// Adds the pages of a command and of those below it, by the names of their files.
+/// Adds the pages of a command and its subcommands, by file name.
 fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::Result<()> {
     let man = Man::new(command.clone());
     let file = man.get_filename();
@@ -114,14 +114,14 @@ fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::
     Ok(())
 }
 
-/// Splits a block of help like `Exit codes:` with indented lines into its heading and these.
+/// Splits a help block such as `Exit codes:` with indented lines into its heading and the lines.
 fn heading(block: &str) -> Option<(&str, &str)> {
     let (first, lines) = block.split_once('\n')?;
     let heading = first.strip_suffix(':')?;
     lines.starts_with("  ").then_some((heading, lines))
 }
 
-/// Adds lines that keep their form.
+/// Adds preformatted lines.
 fn preformatted<'a>(page: &mut Roff, lines: impl Iterator<Item = &'a str>) {
     page.control("nf", []);
     for line in lines {

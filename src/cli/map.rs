@@ -1,10 +1,9 @@
 //! `settee map`: runs a view over documents, one JSON document a line.
 //!
-//! SUMMARY   Reads the functions, borrows processes - of a pool of its own, or of a running service
-//!           - streams the documents through them and prints rows, ordered or as they come, or
-//!           reduced.
-//! PROMISES  Reading, mapping and printing go on beside each other, with bounded queues in between:
-//!           a slow reader slows the mapping down and costs no memory. Nothing is left running.
+//! SUMMARY   Reads the functions, borrows processes - from its own pool, or from a running service - streams the
+//!           documents through them and prints rows, sorted or in any order, or reduced.
+//! PROMISES  Reading, mapping and printing run concurrently, with bounded queues in between: a slow reader slows the
+//!           mapping down and costs no memory. Nothing is left running.
 
 mod csv;
 mod errors;
@@ -123,7 +122,7 @@ pub struct Args {
     input: PathBuf,
 }
 
-/// How rows are printed.
+/// The format of printed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Json,
@@ -211,7 +210,7 @@ impl Args {
         }
     }
 
-    /// Returns how errors name the documents.
+    /// Returns the input's name for errors.
     fn input_name(&self) -> String {
         if sources::is_standard_input(&self.input) {
             "standard input".to_owned()
@@ -221,15 +220,14 @@ impl Args {
     }
 }
 
-/// Whether it is certain that the built-in engine takes the functions. Then modules are checked
-/// beforehand, as a mistake in one that waits for `require` to find it costs every document its
-/// rows; and of documents no more is sent than the map function reads.
+/// Whether the built-in engine certainly runs the functions. Then modules are checked beforehand, since a mistake
+/// found only by `require` costs every document its rows; and only the members that the map function reads are sent.
 fn is_builtin(args: &Args, config: &Config) -> bool {
     let command = config.languages.get(&args.language.to_ascii_lowercase());
     args.socket.is_none() && command == Some(&LanguageCommand::Builtin)
 }
 
-/// What is to be done.
+/// The work to be done.
 struct Job<'a> {
     args: &'a Args,
     config: Config,
@@ -266,7 +264,7 @@ impl Job<'_> {
         self.produce(&processes, cores, input).await
     }
 
-    /// Maps, orders, reduces and prints.
+    /// Maps, sorts, reduces and prints.
     async fn produce(
         &self,
         processes: &Processes,
@@ -327,10 +325,10 @@ impl Job<'_> {
         }
     }
 
-    /// Shows what was reported of no document that has rows.
+    /// Shows reports that belong to no document with rows.
     fn show_rest(&self, told: &Told, produced: &Result<(), ViewError>) {
         let file = match produced {
-            // It is explained with its place.
+            // It is reported with its position.
             Err(ViewError::Compile { .. }) => return,
             Err(ViewError::Document { .. }) => self.args.map.as_ref(),
             _ => self.args.reduce.as_ref(),
@@ -338,7 +336,7 @@ impl Job<'_> {
         self.errors.show(told, &shown(file));
     }
 
-    /// A sink that shows what is reported of each document.
+    /// A sink that shows each document's reports.
     fn watched<'a, S>(&'a self, sink: &'a S, file: &'a str) -> Watched<'a, S> {
         let errors = &self.errors;
         Watched { sink, errors, file }
@@ -357,13 +355,13 @@ impl Job<'_> {
             mapped = view::map(&self.view, processes, input, &sink, run) => mapped,
             never = printer.flush_regularly() => match never {},
         };
-        // What was mapped before an error is printed too.
+        // Rows mapped before an error are printed, too.
         let is_wanted = printer.flush().await;
         mapped?;
         wanted(is_wanted)
     }
 
-    /// Reduces rows as they come. They come in the order of the input, on which sums of floats depend.
+    /// Reduces rows as they are mapped, in the order of the input, which affects sums of floats.
     async fn total(
         &self,
         reducer: &BuiltinReducer,
@@ -423,7 +421,7 @@ impl Job<'_> {
         serde_json::from_str(self.view.funs[0].get()).unwrap_or_default()
     }
 
-    /// What of a document can matter to the map function.
+    /// The members that the map function can read.
     fn members_read(&self) -> Members {
         match members::members_read(&self.map_source()) {
             Some(names) => Members::Named(names.into_iter().collect()),
@@ -431,8 +429,8 @@ impl Job<'_> {
         }
     }
 
-    /// An error of a function, which does not compile as a rule: with its file, and the place of a mistake in
-    /// JavaScript's grammar, which query servers do not tell.
+    /// An error of a function, usually one that does not compile: with its file, and the position of a JavaScript
+    /// syntax error, which query servers do not report.
     fn wrong(&self, file: &str, source: &str, error: &ViewError, hint: &str) -> CliError {
         let is_javascript = (self.view.language).eq_ignore_ascii_case(DEFAULT_LANGUAGE);
         let Some(mistake) = syntax::check_function(source)
@@ -452,7 +450,7 @@ impl Job<'_> {
         CliError::new(Exit::Data, message, hint)
     }
 
-    /// Turns an error into one for people: which file, which line, what to do.
+    /// Converts an error for the user: the file, the line, the remedy.
     fn explain(&self, error: &ViewError) -> CliError {
         let (map, reduce) = (
             shown(self.args.map.as_ref()),
@@ -484,11 +482,11 @@ impl Job<'_> {
     }
 }
 
-/// Returns once somebody interrupts the program.
+/// Waits until a user interrupts the program.
 async fn interrupt() {
     match signal(SignalKind::interrupt()) {
         Ok(mut interrupt) => drop(interrupt.recv().await),
-        // It ends then, without a word.
+        // Then it ends silently.
         Err(_) => std::future::pending().await,
     }
 }
@@ -500,7 +498,7 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
             Exit::Config,
             "correct its command in [query_servers]; `settee check-config` shows it",
         ),
-        // A fresh process that cannot be reset is more often a wrong command than bad luck.
+        // A failing reset of a new process is more likely a wrong command than bad luck.
         ProcessErrorKind::Died | ProcessErrorKind::Shifted | ProcessErrorKind::Timeout => (
             Exit::TryAgain,
             "try again; if it stays like this, correct its command in [query_servers]",
@@ -510,12 +508,12 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
     CliError::at(code, format!("no process for '{language}'"), error, hint)
 }
 
-/// Returns an error where the reader is gone.
+/// Returns an error if the reader has closed.
 fn wanted(is_wanted: bool) -> Result<(), ViewError> {
     is_wanted.then_some(()).ok_or(ViewError::Unwanted)
 }
 
-/// Returns how errors name a file.
+/// Returns a file's name for errors.
 fn shown(file: Option<&PathBuf>) -> String {
     file.map_or_else(String::new, |file| file.display().to_string())
 }

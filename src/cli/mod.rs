@@ -1,7 +1,7 @@
-//! The command line: one file a subcommand.
+//! The command line: one file per subcommand.
 //!
-//! SUMMARY   [`DaemonBuilder::run`] parses the arguments, runs one subcommand and turns its result into an
-//!           exit code. It is the only place that does.
+//! SUMMARY   Only [`DaemonBuilder::run`] parses the arguments, runs a subcommand and converts its result to an exit
+//!           code.
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
 pub mod attach;
@@ -160,7 +160,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it holds passwords of others, or starts query servers.
+    /// Whether it holds others' passwords, or starts query servers.
     fn holds_secrets(&self) -> bool {
         match self {
             Self::Serve(_)
@@ -175,11 +175,10 @@ impl Command {
 }
 
 impl DaemonBuilder {
-    /// Runs the program `settee`, as its command line says. `serve`, `map`, `conform` and all other
-    /// subcommands know the languages.
+    /// Runs the program `settee` with its command line. `serve`, `map`, `conform` and all other subcommands know the
+    /// languages.
     ///
-    /// Call it first in `main`: it takes passwords out of the environment, for which it has to be the only
-    /// thread.
+    /// Call it first in `main`: it removes passwords from the environment, which requires a single thread.
     pub fn run(self) -> ExitCode {
         main(std::env::args_os().collect(), self)
     }
@@ -197,8 +196,8 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    // A mistake of ours must not look like one of the codes that mean something to a service
-    // manager; the panic's own message has been printed by then.
+    // Our own mistake must not look like an exit code with a meaning to a service manager; the panic's message has
+    // already been printed.
     match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, builder))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
@@ -209,14 +208,14 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
     }
 }
 
-/// Reads the command line.
+/// Parses the command line.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = reflowed(Cli::command());
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Has the text below the options broken into lines as wide as the terminal, and not as it is in the source.
+/// Wraps the text below the options at the terminal's width rather than as in the source.
 fn reflowed(command: clap::Command) -> clap::Command {
     let below = command.get_after_long_help().map(ToString::to_string);
     let command = match below {
@@ -226,7 +225,7 @@ fn reflowed(command: clap::Command) -> clap::Command {
     command.mut_subcommands(reflowed)
 }
 
-/// Joins the lines of each paragraph, and those of each entry of a list; examples stay as they are.
+/// Joins the lines of each paragraph, and of each list entry; examples are kept.
 fn joined_lines(text: &str) -> String {
     let mut joined = String::new();
     let mut can_go_on = false;
@@ -243,12 +242,12 @@ fn joined_lines(text: &str) -> String {
     joined.split_off(1.min(joined.len()))
 }
 
-/// So far the second line of an example is indented; that of an entry of a list is further.
+/// Indentation of an example's second line; that of a list entry is larger.
 const EXAMPLE_INDENTATION: usize = 4;
 
 /// Makes the event loop of a subcommand with actors.
 fn system() -> Result<SystemRunner, CliError> {
-    // Where there is no room for it, its start panics.
+    // Without room for it, its start panics.
     let room = watches::require(WATCHES_MIN);
     room.map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
     Ok(System::new())
@@ -256,7 +255,7 @@ fn system() -> Result<SystemRunner, CliError> {
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
-        // By programs that raise their rights, which none does afterwards.
+        // Uses privilege-raising programs, which no later code does.
         child::cell::subordinate::prepare();
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;
@@ -281,19 +280,19 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Conform(args) => conform::run(&args, languages),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
-        // `main` has run it: it reads the command line by itself.
+        // `main` has run it, with its own parsing of the command line.
         Command::Couchjs(_) => Ok(()),
     }
 }
 
-/// Prints help, version or what is wrong with the command line.
+/// Prints help, version or the mistake in the command line.
 fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     if error.use_stderr() {
-        // Nobody is left to tell when the reader is gone.
+        // A closed reader leaves no one to report to.
         return Exit::Usage.into();
     }
-    // The standard library may keep what it could not write yet.
+    // The standard library may have buffered unwritten text.
     match printed.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let error = CliError::io("standard output", &error);
@@ -362,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Returns the exit codes of a help.
+    /// Returns the exit codes in a help text.
     fn codes(command: &clap::Command) -> Vec<u8> {
         let help = command.get_after_long_help().map(ToString::to_string);
         let help = help.unwrap_or_default();
@@ -377,7 +376,7 @@ mod tests {
         let command = Cli::command();
         let known: Vec<u8> = Exit::VARIANTS.iter().map(|exit| *exit as u8).collect();
         assert_eq!(codes(&command), known);
-        // couchjs has those of the program whose name it bears.
+        // couchjs has the codes of the program that it is named after.
         let others = command
             .get_subcommands()
             .filter(|c| c.get_name() != "couchjs");

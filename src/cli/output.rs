@@ -1,7 +1,7 @@
 //! Writes results to standard output; a closed pipe is no error.
 //!
-//! SUMMARY   `settee map ... | head` ends when `head` does: quietly, with the usual exit code.
-//!           Other failures to write are errors, so that a full disk does not go unnoticed.
+//! SUMMARY   `settee map ... | head` ends with `head`: silently, with the usual exit code. Other write failures are
+//!           errors, so that a full disk is noticed.
 //! CALLED    By every subcommand instead of `println!`, which panics on both.
 
 use std::io::{self, Write};
@@ -30,11 +30,10 @@ impl<W: Write> Output<W> {
         Self { sink }
     }
 
-    /// Writes `text` and passes it on at once. `Break` means that the reader is gone and that
-    /// there is no point in going on.
+    /// Writes `text` and flushes it. `Break`: the reader has closed, so further output is pointless.
     ///
     /// # Errors
-    /// Any failure to write but a closed pipe; the host is at fault.
+    /// Any write failure except a closed pipe; the host's fault.
     pub fn write(&mut self, text: &str) -> Result<ControlFlow<()>, CliError> {
         self.write_bytes(text.as_bytes())
     }
@@ -63,7 +62,7 @@ pub fn print(text: &str) -> Result<(), CliError> {
 
 /// Writes `text` to standard error.
 pub fn print_error(text: &str) {
-    // Nobody is left to tell when standard error is gone.
+    // A closed standard error leaves no one to report to.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

@@ -1,7 +1,6 @@
 //! `settee pool`: manages the pools of the running service.
 //!
-//! SUMMARY   One request for each subcommand; prints the changes, one a line, or as the service sends
-//!           them.
+//! SUMMARY   One request for each subcommand; prints the changes, one a line, or the service's answer.
 //! PROMISES  No option carries a command: a pool names a language of the service's configuration.
 //! LIMITS    Changes last until the service is restarted; permanent ones belong in `[pools.NAME]`.
 
@@ -117,7 +116,7 @@ struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// Returns the path of an order to change a pool.
+    /// Returns the path of an order for a pool.
     fn path(&self, pool: &str, mode: &str) -> String {
         let query = [
             ("mode", mode.to_owned()),
@@ -192,7 +191,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Returns settings as a request has them; an empty value is `null`.
+/// Returns settings in a request's form; an empty value is `null`.
 fn settings(pairs: &[(String, String)]) -> Map<String, Value> {
     let value = |text: &String| match text.as_str() {
         "" => Value::Null,
@@ -205,7 +204,7 @@ fn settings(pairs: &[(String, String)]) -> Map<String, Value> {
 }
 
 impl AddArgs {
-    /// Returns the settings: each option is the key of its name.
+    /// Returns the settings: each option is named after its key.
     fn settings(&self) -> Map<String, Value> {
         let mut all = settings(&self.settings);
         all.extend(settings(&self.keys.0));
@@ -297,7 +296,7 @@ struct Procs {
     procs: Vec<ProcStatus>,
 }
 
-/// Returns a value as one line of JSON, or as text for people.
+/// Returns a value as one line of JSON, or as text.
 fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
     if json {
         json!(value).to_string() + "\n"
@@ -306,7 +305,7 @@ fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> S
     }
 }
 
-/// Treats a mistake of the caller as one in the command line, except the name of something missing.
+/// Treats the caller's mistakes like those in the command line, except the name of a missing object.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let code = match &*said.name {
         "not_found" => Exit::NotFound,

@@ -1,4 +1,4 @@
-//! `settee ps`: what each process does now.
+//! `settee ps`: the current work of each process.
 //!
 //! SUMMARY   Prints the service's answer, as a table or unchanged; with `--watch`, repeatedly until interrupted.
 

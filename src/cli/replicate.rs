@@ -1,11 +1,10 @@
 //! `settee replicate`: one replication in the foreground.
 //!
-//! SUMMARY   Makes a replication of the command line, runs its job in an actix system of its own,
-//!           shows its progress, and sums up what was read, written and refused. A filter that the
-//!           source does not run is run by a pool of the command's own. With `--verify` both
-//!           databases are compared afterwards.
-//! PROMISES  It resumes where an earlier run of the same replication ended. A first interrupt stops
-//!           it with a checkpoint, a second one at once.
+//! SUMMARY   Builds a replication from the command line, runs its job in an actix system of its own, shows progress,
+//!           and sums up documents read, written and refused. A filter that the source does not run is run by the
+//!           command's own pool. With `--verify` both databases are compared afterwards.
+//! PROMISES  It resumes where an earlier run of the same replication ended. The first interrupt stops it with a
+//!           checkpoint, the second at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 
 mod identity;
@@ -108,7 +107,7 @@ pub struct Args {
     json: bool,
 }
 
-/// When both databases are compared.
+/// When the databases are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum When {
     After,
@@ -155,7 +154,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     system()?.block_on(run.run()).map(drop)
 }
 
-/// Says what is wrong with the command line, and of which argument; its value may have a password in it.
+/// Reports an error of the command line by its argument, without the value, which may have a password.
 fn wrong_replication(error: &SpecError) -> CliError {
     let what = match error.side {
         Some(side) => format!("{}: {}", side.to_uppercase(), error.text),
@@ -168,9 +167,9 @@ fn wrong_replication(error: &SpecError) -> CliError {
     CliError::new(Exit::Usage, what, hint)
 }
 
-/// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse. Returns whether
-/// it compared everything: not so if the reader of the differences is gone; of one of several, whether the target lacks
-/// nothing.
+/// Only compares both sides of a replication; `refused` lists known refusals of the target. Returns whether
+/// everything was compared: false if the reader of the differences is gone; in a list of several, whether the target
+/// lacks nothing.
 ///
 /// # Errors
 /// As `settee replicate --verify=only`.
@@ -195,37 +194,37 @@ pub(super) fn verify(
     system()?.block_on(run.run())
 }
 
-/// What happens as it should is shown by the progress and the summary.
+/// Progress and summary show normal events, so the log omits them.
 fn logger(logging: &Logging) -> Logger {
     let log = ClearingDrain(logging.logger.clone());
     Logger::root(LevelFilter::new(log, Level::Warning).ignore_res(), o!())
 }
 
-/// What is to be done.
+/// The work to do.
 struct Run<'a> {
     replication: Replication,
     config: Config,
     languages: &'a Registry,
     refusals: Refusals,
-    /// What the target refused, at most [`REFUSED_MAX`] of it.
+    /// Documents that the target refused, at most [`REFUSED_MAX`].
     refused: Vec<RefusedDoc>,
     replicates: bool,
-    /// How both sides are compared at the end, if they are.
+    /// How both sides are compared at the end, if at all.
     comparing: Option<Comparing>,
     log: Logger,
 }
 
-/// Refused documents that are kept for the comparison.
+/// The most refused documents kept for the comparison.
 const REFUSED_MAX: usize = 10_000;
 
-/// What a replication is done with, and its name.
+/// The options of a replication, and its name.
 struct Prepared {
     http: Http,
     identity: Identity,
     id: ReplicationId,
 }
 
-/// Passes on what a job tells.
+/// Forwards a job's events.
 struct Listener(mpsc::UnboundedSender<JobEvent>);
 
 impl Actor for Listener {
@@ -236,7 +235,7 @@ impl Handler<JobEvent> for Listener {
     type Result = ();
 
     fn handle(&mut self, event: JobEvent, _: &mut Context<Self>) {
-        // Nobody is left to tell when the command is at its end.
+        // At the end of the command nobody receives it.
         let _ = self.0.send(event);
     }
 }
@@ -270,7 +269,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns whether everything is replicated; not so after an interrupt.
+    /// Returns whether everything is replicated; false after an interrupt.
     async fn replicate(
         &mut self,
         prepared: &Prepared,
@@ -310,7 +309,7 @@ impl Run<'_> {
         if let Some(last) = &last {
             let summary = summary(&end, last, began_with, &self.refusals);
             match self.comparing.as_ref().is_some_and(|how| how.json) {
-                // Standard output is JSON alone.
+                // Only JSON goes to standard output.
                 true => output::print_error(&summary),
                 false => output::print(&summary)?,
             }
@@ -353,7 +352,7 @@ impl Run<'_> {
         };
         let http = prepared.http.clone();
         let settings = JobSettings {
-            // There is nobody else to give way to.
+            // There are no other jobs to spread starts over.
             startup_jitter: Duration::ZERO,
             ..job_settings(&self.config.replicator, http, identity, filters)
         };
@@ -381,7 +380,7 @@ impl Run<'_> {
     }
 }
 
-/// Has filters run by the processes of a manager on this thread.
+/// Runs filters in the processes of a manager on this thread.
 fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     filter_pool(move || {
         let caller = Caller::new(manager.clone());
@@ -390,7 +389,7 @@ fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     })
 }
 
-/// The first interrupt stops with a checkpoint, the second ends the program as it would without us.
+/// The first interrupt stops with a checkpoint, the second ends the program by default.
 async fn stop_on_signals(job: Addr<ReplicationJob>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),

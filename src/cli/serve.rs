@@ -1,9 +1,9 @@
 //! `settee serve`: runs the service in the foreground.
 //!
 //! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into its orders.
-//! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP
-//!           reloads the configuration, and a mistake in it changes nothing; it also reopens the files of the
-//!           log. A query server whose command is missing or wrong never stops it.
+//! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP reloads the
+//!           configuration, without effect if it has an error, and also reopens the log files. A query server with a
+//!           missing or wrong command never stops it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// How long reopening a file of the log may take before a reload continues without it.
+/// How long reopening a log file may take before a reload continues without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.
@@ -80,7 +80,7 @@ const GROUP_ROUNDS_MAX: u32 = 100;
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
-    // Anyone who may write to a socket may connect: forbid that to others even before it gets its own mode.
+    // Anyone who may write to a socket may connect: deny that to others even before the socket gets its own mode.
     let mask = umask(Mode::RWXU);
     umask(mask | Mode::WGRP | Mode::WOTH);
     // Before any thread starts: it changes the environment.
@@ -125,7 +125,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     ended
 }
 
-/// Where the service logs.
+/// The logs of the service.
 struct Logs {
     log: Rc<Logging>,
     access: Option<Logging>,
@@ -162,7 +162,7 @@ impl Logs {
         self.all().filter_map(|(_, log)| log.reopener()).collect()
     }
 
-    /// Makes a service log here.
+    /// Makes a service use these logs.
     fn give(&self, builder: &mut DaemonBuilder, config: &Log) {
         let access = self.access.as_ref();
         builder.access_log = access.map(|access| access.logger.clone());
@@ -177,12 +177,12 @@ impl Logs {
     }
 }
 
-/// Starts a log in the file that a key names.
+/// Starts a log in the file of a configuration key.
 fn log_file(key: &str, path: &Path, config: &Log) -> Result<Logging, CliError> {
     Logging::to_file(config, path).map_err(|error| log_file_error(key, path, &error))
 }
 
-/// Returns the error of a file of the log that cannot be opened.
+/// Returns the error of a log file that cannot be opened.
 pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliError {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     let place = format!("[log] {key} {}", path.display());
@@ -195,7 +195,7 @@ pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliEr
     }
 }
 
-/// Returns where clients find the service, one address a line.
+/// Returns the addresses of the service, one a line.
 fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
     let (tcp, http) = (app.tcp(), app.http());
@@ -241,7 +241,7 @@ impl Signals {
         })
     }
 
-    /// Carries out signals until the service has ended.
+    /// Handles signals until the service has ended.
     async fn follow(
         &mut self,
         mut app: Daemon,
@@ -278,7 +278,7 @@ impl Signals {
     }
 }
 
-/// How far the service has been told to stop.
+/// How far the stop of the service has got.
 #[derive(Clone, Copy)]
 enum Stopping {
     No,
@@ -295,7 +295,7 @@ impl Stopping {
     }
 }
 
-/// Reopens the files of the log and starts a reload; the listener logs the outcome, and notifies service managers.
+/// Reopens the log files and starts a reload; the listener logs the outcome, and notifies service managers.
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
     let sender = Sender::known(None, "signal HUP");
@@ -372,7 +372,7 @@ impl From<StartError> for CliError {
     }
 }
 
-/// Returns the code for a store that cannot be opened.
+/// Returns the exit code for a store that cannot be opened.
 pub(super) fn open_code(problem: &OpenProblem) -> Exit {
     match problem {
         OpenProblem::InUse | OpenProblem::Database(_) | OpenProblem::Limit(_) => Exit::TryAgain,
@@ -390,7 +390,7 @@ fn socket_code(error: &SocketError) -> Exit {
     }
 }
 
-/// Returns the code for an address that cannot be listened on.
+/// Returns the exit code for an address that cannot be bound.
 fn listen_code(kind: io::ErrorKind) -> Exit {
     match kind {
         io::ErrorKind::AddrInUse => Exit::TryAgain,

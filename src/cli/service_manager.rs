@@ -1,7 +1,7 @@
 //! Reports the service's state to a service manager, if there is one.
 //!
-//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
-//!           asks for.
+//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, at the interval required by
+//!           `WATCHDOG_USEC`.
 //! SOURCE    `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 
 use actix_rt::time::interval;
@@ -12,22 +12,21 @@ use crate::actors::proc_manager::ProcManager;
 use crate::messages::proc_manager::GetProcCount;
 use crate::otp::registered_name::RegisteredName;
 
-/// Sends states, to the socket that `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
-/// that cannot be reached is not our business.
+/// Sends states to the socket in `NOTIFY_SOCKET`. Notifications may be lost: an unreachable service manager is
+/// ignored.
 pub(super) fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
 }
 
-/// Says that a reload begins; `Ready` says that it is over.
+/// Reports the beginning of a reload; `Ready` reports its end.
 pub(super) fn notify_reloading() {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
 }
 
-/// Tells the service manager twice in each time of its watchdog that the pool works: each beat is an
-/// answer of the pool's manager, so that one that is stuck, or whose event loop is, is silent. Never
-/// returns; a watchdog that nobody has asked for has no beats.
+/// Notifies the service manager twice in each watchdog period that the pool works: each beat follows an answer of the
+/// pool's manager, so a stuck manager or event loop is silent. Never returns; without a watchdog there are no beats.
 pub(super) async fn beat(manager: RegisteredName<ProcManager>) {
     let Some(watchdog) = sd_notify::watchdog_enabled().filter(|time| !time.is_zero()) else {
         return std::future::pending().await;
@@ -36,7 +35,7 @@ pub(super) async fn beat(manager: RegisteredName<ProcManager>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // While it is started again it does not answer; that is its supervisor's business.
+        // While restarting it does not answer; its supervisor handles that.
         if manager.address().send(GetProcCount).await.is_ok() {
             notify(&[NotifyState::Watchdog]);
         }

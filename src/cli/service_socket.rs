@@ -1,4 +1,4 @@
-//! Where the running service is, what it is asked, and how its errors end a subcommand.
+//! The address of the running service, requests to it, and the errors that end a subcommand.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ pub struct SocketArgs {
     pub socket: Option<PathBuf>,
 }
 
-/// How long the service may take over an answer; a job that is stopped waits for a checkpoint.
+/// How long the service may take to answer; stopping a job waits for a checkpoint.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where the package puts it.
+/// The socket of a packaged service.
 const SYSTEM_SOCKET: &str = "/run/settee/settee.sock";
 
 /// The variable that sets `[server] socket`.
@@ -46,8 +46,8 @@ impl SocketArgs {
     }
 }
 
-/// Returns this user's own socket, unless there is none but one of the machine, which may be in a directory that this user
-/// cannot enter.
+/// Returns this user's own socket, or the machine's if only that exists. The latter may be in a directory that this
+/// user cannot enter.
 fn first_there(own: PathBuf, of_machine: &Path) -> PathBuf {
     if !own.exists() && of_machine.try_exists().unwrap_or(true) {
         return of_machine.to_owned();
@@ -55,10 +55,10 @@ fn first_there(own: PathBuf, of_machine: &Path) -> PathBuf {
     own
 }
 
-/// Runs a subcommand that talks to the service.
+/// Runs a subcommand that uses the service.
 ///
 /// # Errors
-/// Its own, or the system has no event loop for it.
+/// Those of `work`; or the system has no event loop for it.
 pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -67,20 +67,20 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
     runtime.block_on(work)
 }
 
-/// What a subcommand makes of an error that the service at this socket answers with, if it knows better
-/// than [`service_error`].
+/// Turns an error from the service at this socket into the subcommand's own, if it knows better than
+/// [`service_error`].
 type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
 
-/// The running service, to be managed.
+/// The running service, for management.
 pub struct Service {
     operator: Operator,
-    /// Where it is.
+    /// Its address.
     pub socket: PathBuf,
     explain: Explain,
 }
 
 impl Service {
-    /// Makes what asks the service at a socket.
+    /// Makes a client of the service at a socket.
     pub fn at(socket: &SocketArgs, explain: Explain) -> Self {
         let socket = socket.path();
         Self {
@@ -90,43 +90,43 @@ impl Service {
         }
     }
 
-    /// Asks for what is at a path, for at most [`ANSWER_TIMEOUT`].
+    /// Gets the value at a path, within [`ANSWER_TIMEOUT`].
     ///
     /// # Errors
-    /// No service answers, or not this user; what the subcommand makes of what the service said, if anything; otherwise
+    /// No service answers, or not this user; the subcommand's own version of the service's error, if any; otherwise
     /// see [`service_error`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
         self.answer(self.operator.get(path)).await
     }
 
-    /// As [`Service::get`], of lines.
+    /// Like [`Service::get`], for text.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub async fn text(&self, path: &str) -> Result<String, CliError> {
         self.answer(self.operator.text(path)).await
     }
 
-    /// As [`Service::get`], of what may be long: it is read with [`Service::next`].
+    /// Like [`Service::get`], for a long answer: it is read with [`Service::next`].
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub(super) async fn open(&self, path: &str) -> Result<Pieces, CliError> {
         self.answer(self.operator.open(path)).await
     }
 
-    /// Returns the next piece of a long answer, which takes at most [`ANSWER_TIMEOUT`]; none at the end.
+    /// Returns the next piece of a long answer, within [`ANSWER_TIMEOUT`]; `None` at the end.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub(super) async fn next(&self, pieces: &mut Pieces) -> Result<Option<Bytes>, CliError> {
         self.answer(pieces.next()).await
     }
 
-    /// Sends something to a path.
+    /// Posts a value to a path.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -135,10 +135,10 @@ impl Service {
         self.answer(self.operator.post(path, body)).await
     }
 
-    /// As [`Service::post`], for what may take longer.
+    /// Like [`Service::post`], with a longer timeout.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub(super) async fn post_within<T: DeserializeOwned>(
         &self,
         timeout: Duration,
@@ -149,10 +149,10 @@ impl Service {
             .await
     }
 
-    /// Puts something at a path.
+    /// Puts a value at a path.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -161,10 +161,10 @@ impl Service {
         self.answer(self.operator.put(path, body)).await
     }
 
-    /// Deletes what is at a path.
+    /// Deletes the value at a path.
     ///
     /// # Errors
-    /// As [`Service::get`].
+    /// See [`Service::get`].
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
         self.answer(self.operator.delete(path)).await
     }
@@ -200,10 +200,10 @@ impl Service {
         })
     }
 
-    /// Reads an answer that came as JSON text.
+    /// Parses an answer that is JSON text.
     ///
     /// # Errors
-    /// It is not `what` was asked for.
+    /// It is not the `what` that was requested.
     pub fn read<T: DeserializeOwned>(&self, what: &str, text: &RawValue) -> Result<T, CliError> {
         serde_json::from_str(text.get()).map_err(|error| {
             let error = ClientError::Protocol(format!("{what}: {error}"));

@@ -1,57 +1,57 @@
-//! Tables for people: rows below their titles, and the words for numbers and times in them.
+//! Text tables: rows below their titles, with formatted numbers and times.
 //!
-//! SUMMARY   [`columns`] lays cells out. Where there is less room than they need, long texts are cut and columns that
-//!           say least are left out.
+//! SUMMARY   [`columns`] lays out cells. If there is too little room, long texts are cut and the least important
+//!           columns are dropped.
 
 use std::fmt::Display;
 
 use json::shown::is_unprintable;
 
-/// Down to this many characters texts are cut before a column is left out.
+/// Minimum length of cut texts before a column is dropped, in characters.
 const CUT_CHARS: usize = 16;
 
-/// Down to this many characters texts are cut when no further column can be left out.
+/// Minimum length of cut texts once no further column can be dropped, in characters.
 const CUT_CHARS_MIN: usize = 4;
 
-/// What ends a text that is cut.
+/// The end of a cut text.
 const CUT_MARK: &str = "..";
 
 /// A value with the title of its column.
 pub(super) struct Cell {
     title: &'static str,
     value: String,
-    /// A number is aligned to the right, and is never cut.
+    /// Numbers are aligned to the right and never cut.
     is_number: bool,
     is_state: bool,
-    /// A name that is typed again is never cut.
+    /// Names that users retype are never cut.
     is_whole: bool,
-    /// The higher, the sooner its column is left out; 0: never.
+    /// Columns with higher ranks are dropped first; 0: never.
     rank: u8,
 }
 
 impl Cell {
-    /// Has the column left out where there is no room for it, the sooner the higher the rank.
+    /// Allows the column to be dropped if there is no room; higher ranks first.
     pub(super) fn rank(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
 
-    /// Has the text never cut.
+    /// Keeps the text from being cut.
     pub(super) fn whole(self) -> Self {
         let is_whole = true;
         Self { is_whole, ..self }
     }
 }
 
-/// How a table is laid out.
+/// The layout of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// How wide it may be, in characters; `None`: as wide as it is.
+    /// Maximum width in characters; `None`: unlimited.
     pub(super) width: Option<usize>,
     /// Whether states have a colour.
     pub(super) is_coloured: bool,
 }
 
-/// Returns a cell; without a value it is a dash.
+/// Returns a text cell; without a value it is a dash.
 pub(super) fn text(title: &'static str, value: Option<impl Display>) -> Cell {
     let value = value.map_or_else(|| "-".to_owned(), |value| printable(&value.to_string()));
     Cell {
@@ -64,7 +64,7 @@ pub(super) fn text(title: &'static str, value: Option<impl Display>) -> Cell {
     }
 }
 
-/// Returns a cell whose colour says how good the state is; without a value it is a dash.
+/// Returns a cell with a colour for the state; without a value it is a dash.
 pub(super) fn state(title: &'static str, value: Option<impl Display>) -> Cell {
     let is_state = true;
     Cell {
@@ -73,7 +73,7 @@ pub(super) fn state(title: &'static str, value: Option<impl Display>) -> Cell {
     }
 }
 
-/// Returns a cell of a column of numbers; without a value it is a dash.
+/// Returns a number cell; without a value it is a dash.
 pub(super) fn number(title: &'static str, value: Option<impl Display>) -> Cell {
     Cell {
         is_number: true,
@@ -81,7 +81,7 @@ pub(super) fn number(title: &'static str, value: Option<impl Display>) -> Cell {
     }
 }
 
-/// Returns rows below their titles, each column as wide as its widest cell; nothing without any row.
+/// Returns rows below their titles, each column as wide as its widest cell; empty without rows.
 pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> String {
     let rows: Vec<Vec<Cell>> = rows.collect();
     let count = rows.first().map_or(0, Vec::len);
@@ -110,7 +110,7 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
         .collect()
 }
 
-/// What separates two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
 /// A column of a table.
@@ -128,7 +128,7 @@ impl Column {
     fn of(rows: &[Vec<Cell>], index: usize) -> Self {
         let first = &rows[0][index];
         let lengths = rows.iter().map(|row| row[index].value.chars().count());
-        // Without any value it is the first that is left out.
+        // Without any value it is dropped first.
         let says_nothing = rows.iter().all(|row| row[index].value == "-");
         Self {
             index,
@@ -144,7 +144,7 @@ impl Column {
         }
     }
 
-    /// Returns a value as wide as the column.
+    /// Returns a value padded to the column's width.
     fn line(&self, value: &str, colour: &str) -> String {
         let length = value.chars().count();
         let value = shortened(value, self.width);
@@ -161,7 +161,7 @@ impl Column {
     }
 }
 
-/// Returns a text of at most that many characters, which has [`CUT_MARK`] at its end where it was longer.
+/// Returns a text of at most this many characters, ending in [`CUT_MARK`] if it was longer.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -170,8 +170,8 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     kept.collect::<String>() + CUT_MARK
 }
 
-/// Leaves columns out and cuts texts until a table is no wider than `room`. Names that are typed again and numbers
-/// stay whole, whatever room there is.
+/// Drops columns and cuts texts until a table is no wider than `room`. Names that users retype and numbers stay
+/// whole, whatever the room.
 fn fit(mut columns: Vec<Column>, room: usize) -> Vec<Column> {
     loop {
         if let Some(fitting) = cut(columns.clone(), room, CUT_CHARS) {
@@ -189,7 +189,7 @@ fn fit(mut columns: Vec<Column>, room: usize) -> Vec<Column> {
     cut(columns.clone(), room, CUT_CHARS_MIN).unwrap_or(columns)
 }
 
-/// Cuts texts, the longest first, down to this many characters or their titles; none if that is not enough.
+/// Cuts texts, longest first, to this many characters or their titles' length; `None` if that is not enough.
 fn cut(mut columns: Vec<Column>, room: usize, least: usize) -> Option<Vec<Column>> {
     let width = |columns: &[Column]| {
         let widths: usize = columns.iter().map(|column| column.width).sum();
@@ -210,7 +210,7 @@ const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
 const NO_COLOUR: &str = "\x1b[0m";
 
-/// States in which something is wrong, by how they begin.
+/// Prefixes of bad states.
 const BAD: &[&str] = &[
     "cannot",
     "closed",
@@ -223,13 +223,13 @@ const BAD: &[&str] = &[
     "throttled",
 ];
 
-/// States in which everything is as it should be.
+/// Good states.
 const GOOD: &[&str] = &["alive", "completed", "listening", "running"];
 
-/// States in which there is nothing to see.
+/// Neutral states.
 const PLAIN: &[&str] = &["-", "idle"];
 
-/// Returns the colour of a state: of several, that of the worst.
+/// Returns the colour of a state, the worst one if there are several.
 fn colour(state: &str) -> &'static str {
     let is_one_of = |words: &[&str]| {
         let mut states = state.split(", ");
@@ -244,7 +244,7 @@ fn colour(state: &str) -> &'static str {
     }
 }
 
-/// Returns the text without what would disturb the terminal: names come from outside.
+/// Returns the text without terminal control: names come from outside.
 pub(super) fn printable(text: &str) -> String {
     text.replace(is_unprintable, "?")
 }
@@ -254,7 +254,7 @@ pub(super) fn count(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
-/// Returns a time in microseconds as far as it says something.
+/// Returns a time in microseconds with sensible precision.
 pub(super) fn microseconds(microseconds: u64) -> String {
     match microseconds {
         0..1_000 => format!("{microseconds}us"),
@@ -263,7 +263,7 @@ pub(super) fn microseconds(microseconds: u64) -> String {
     }
 }
 
-/// Returns a time in the two largest units that say something.
+/// Returns a time in its two largest significant units.
 pub(super) fn duration(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match (milliseconds, seconds) {
@@ -333,7 +333,7 @@ b               7  closed,..
             let table = shown(Some(width), false);
             assert!(table.lines().all(|line| line.len() <= width), "{table}");
         }
-        // Names are typed again.
+        // Names that users retype.
         assert!(shown(Some(5), false).contains("a-long-name"));
     }
 

@@ -1,7 +1,7 @@
-//! Output for terminals: a progress line that is redrawn, a table that fits the screen.
+//! Terminal output: a redrawn progress line, and tables that fit the screen.
 //!
-//! SUMMARY   [`TableArgs::layout`] returns a table's width, and whether it has colours; [`draw_line`] draws a progress
-//!           line, [`clear_line`] clears it before anything else is printed, [`ClearingDrain`] before each log record;
+//! SUMMARY   [`TableArgs::layout`] returns a table's width, and whether it has colours; [`draw_line`] draws a
+//!           progress line, [`clear_line`] clears it before other output, [`ClearingDrain`] before each log record;
 //!           [`frame`] cuts a text to the screen.
 
 use std::io::{self, IsTerminal, Write};
@@ -10,13 +10,13 @@ use slog::{Drain, OwnedKVList, Record};
 
 use super::table::Layout;
 
-/// Goes to the beginning of the line and clears it.
+/// Moves to the beginning of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Moves to the upper left corner and clears the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Make the terminal cut long lines, and wrap them again.
+/// Makes the terminal cut long lines, and wrap them again.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
@@ -54,7 +54,7 @@ impl TableArgs {
     }
 }
 
-/// Draws the progress line anew.
+/// Redraws the progress line.
 pub(super) fn draw_line(line: &str) {
     // Without standard error, there is nowhere to report the failure.
     let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
@@ -76,7 +76,7 @@ pub(super) fn rows() -> usize {
     })
 }
 
-/// Returns a text as one screen: its top, and the number of lines left out.
+/// Returns a text as one screen: its top, and the number of omitted lines.
 pub(super) fn frame(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     // The last row is the cursor's.

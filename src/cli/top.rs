@@ -1,6 +1,6 @@
-//! `settee top`: which functions cost most lately, or what databases have cost.
+//! `settee top`: the functions with the highest recent cost, or the cost of databases.
 //!
-//! SUMMARY   Asks the service and prints a table, or the value; with `--watch` again and again until interrupted.
+//! SUMMARY   Queries the service and prints a table, or the value; with `--watch` repeatedly until interrupted.
 
 mod by_db;
 

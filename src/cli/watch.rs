@@ -9,7 +9,7 @@ use super::output::Output;
 use super::table::Layout;
 use super::terminal::{self, TableArgs};
 
-/// How often is asked.
+/// The poll interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of commands that show something.
@@ -26,15 +26,15 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// Returns how tables are laid out, on a terminal as wide as it is now.
+    /// Returns the layout of tables, for the current width of a terminal.
     pub(super) fn layout(&self) -> Layout {
         self.table.layout()
     }
 
-    /// Prints what `ask` returns, until nobody wants more.
+    /// Prints the result of `ask`, until nobody reads it.
     ///
     /// # Errors
-    /// Those of `ask`; standard output fails.
+    /// Those of `ask`, and a failure of standard output.
     pub(super) async fn show(
         &self,
         mut ask: impl AsyncFnMut() -> Result<String, CliError>,

@@ -1,12 +1,12 @@
-//! Getting a process that is ready for a call, and giving it back.
+//! Borrows a process that is ready for a call, and returns it.
 //!
-//! PROMISES  A process is reset before anything else is asked of it; reset and first prompt are sent
-//!           together. A process that cannot be reset is replaced, a bounded number of times. A call ends with a
-//!           `reset`, the fence: without an answer of `true` to that its value is not handed out. The next call
-//!           finds the process reset, and sends none of its own.
+//! PROMISES  A process is reset before anything else is sent to it; reset and first prompt are sent together. A
+//!           process that cannot be reset is replaced, a bounded number of times. A call ends with a `reset`, the
+//!           fence: unless its answer is `true`, the call's value is not handed out. The next call finds the process
+//!           reset, and sends no `reset`.
 //! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
-//! DIFFERS   An error answer of a function does not end the process. A fatal error, a timeout and a
-//!           broken protocol do.
+//! DIFFERS   An error answer of a function does not end the process; a fatal error, a timeout or a broken protocol
+//!           does.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::prompt::Command;
 use policy::pool::ReturnStatus;
 
-/// What a process answered, or why it did not.
+/// A process's answer, or the error.
 pub(super) type Answer = Result<Bytes, PromptError>;
 
 impl InDdoc {
-    /// Returns the request to the pool.
+    /// Returns the request for the pool.
     pub(super) fn want(&self) -> Want {
         Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone())
     }
 }
 
 impl InLanguage {
-    /// Returns the request to the pool.
+    /// Returns the request for the pool.
     pub(super) fn want(&self) -> Want {
         Want::language(self.language.clone())
             .from(self.from.clone())
@@ -43,7 +43,7 @@ impl InLanguage {
 }
 
 impl QueryServers {
-    /// Gives functions the language of their pool or group if their call names none.
+    /// Fills in the language of the pool or group, if the call names none.
     pub(super) async fn settle_language(&self, at: &mut InLanguage) -> Result<(), FunctionError> {
         if at.language.as_str().is_empty() {
             let language = self.caller.language_of(at.from.clone()).await;
@@ -52,7 +52,7 @@ impl QueryServers {
         Ok(())
     }
 
-    /// Takes a process, has it reset, and sends it a first command, if `is_fenced` with the fence behind it. Returns the
+    /// Borrows a process, resets it, and sends it a first command, followed by the fence if `is_fenced`. Returns the
     /// process and the answer. The process may be gone by then.
     pub(super) async fn prompt_clean(
         &self,
@@ -67,14 +67,14 @@ impl QueryServers {
             if std::mem::take(&mut together) {
                 return lease.prompt_first(&line, timeout, (is_fenced, true)).await;
             }
-            // A query server may hold its answer to `reset` back while it works on the next command.
-            // Sent one after the other, they show which of them fails.
+            // A query server may hold its answer to `reset` back while it works on the next command. Sent one after
+            // the other, they show which of them fails.
             lease.prompt_first(&line, timeout, (is_fenced, false)).await
         };
         Ok(get_clean_proc(get, reset).await?)
     }
 
-    /// Takes a process for a single command, has its answer read by `read`, and gives it back.
+    /// Borrows a process for a single command, parses its answer with `read`, and returns it.
     pub(super) async fn prompt_once<T>(
         &self,
         want: &Want,
@@ -82,7 +82,7 @@ impl QueryServers {
         timeout: Option<Duration>,
         read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
     ) -> Result<T, FunctionError> {
-        // A list that it begins is open behind it, and takes no `reset`.
+        // A command that begins a list leaves it open, and a `reset` must not follow.
         let is_fenced = Command::of(&line) != Some(Command::OpenList);
         let (lease, answer) = self.prompt_clean(want, line, timeout, is_fenced).await?;
         let result = answer.map_err(FunctionError::from).and_then(read);
@@ -90,8 +90,7 @@ impl QueryServers {
         result
     }
 
-    /// Requires that the query servers of a language have an ability. The pool checks what design
-    /// documents need.
+    /// Requires an ability of a language's query servers. For design documents the pool checks this.
     pub(super) async fn require(
         &self,
         language: &LanguageName,
@@ -102,7 +101,7 @@ impl QueryServers {
     }
 }
 
-/// Gives a process back; an error tells whether it can be used again.
+/// Returns a process; an error says whether it is still usable.
 pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>) {
     let status = result
         .as_ref()

@@ -1,9 +1,8 @@
 //! Caller: a client of the pool inside this program.
 //!
-//! SUMMARY   [`Caller`] holds processes as a connection does for a client outside this program. Dropping it
-//!           returns them.
+//! SUMMARY   [`Caller`] holds processes, as a connection does for an external client. Dropping it returns them.
 //! SOURCE    couch_query_servers: get_os_process/1.
-//! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15).
+//! DIFFERS   A failed reset is retried a bounded number of times, with a delay (D15).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,10 +28,10 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ReturnStatus;
 
-/// How often a compound call takes another process when the one it got is not reset.
+/// How many processes a compound call tries until one can be reset.
 const RESET_TRIES: u32 = 3;
 
-/// The delay before the second try; it doubles.
+/// The delay before the first retry; it doubles.
 const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// The ProcManager under its registered name.
@@ -40,7 +39,7 @@ const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
 
 impl Manager {
-    /// `address` returns the current manager. It is called at first and whenever a manager is gone.
+    /// `address` returns the current manager. It is called once, and again whenever a manager is gone.
     pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
         Self(Rc::new(address))
     }
@@ -49,19 +48,19 @@ impl Manager {
 /// A client of the pool inside this program. Dropping it returns its processes.
 pub struct Caller {
     shared: Rc<Shared>,
-    /// The call that its processes serve.
+    /// The call that its processes work for.
     call: Option<Arc<Call>>,
 }
 
-/// What all calls of a client have in common.
+/// Shared by all calls of a client.
 struct Shared {
     manager: Manager,
     /// The manager's address as last looked up: a lookup costs more than a call.
     address: RefCell<ManagerAddress>,
     client: Pid,
-    /// Which pools it may use; `None` is any.
+    /// The pools that it may use; `None`: any.
     limits: RefCell<Option<CallerLimits>>,
-    /// Who is shown as the holder of its processes.
+    /// Shown as the holder of its processes.
     who: RefCell<Option<Arc<Holder>>>,
     /// `None` if the client lives elsewhere.
     _pid_guard: Option<PidGuard>,
@@ -74,8 +73,8 @@ impl Caller {
         Self::of(pid_guard.pid(), manager.into(), Some(pid_guard))
     }
 
-    /// Makes a caller for a client that lives elsewhere, for example a connection. The processes that it
-    /// takes come back when that client ends.
+    /// Makes a caller for a client that lives elsewhere, for example a connection. Its processes are returned when
+    /// that client ends.
     pub(crate) fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
         Self::of(client, manager.into(), None)
     }
@@ -96,7 +95,7 @@ impl Caller {
         }
     }
 
-    /// The same client, for a call.
+    /// Returns the same client, for a call.
     pub(crate) fn for_call(&self, call: Arc<Call>) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -104,11 +103,12 @@ impl Caller {
         }
     }
 
-    /// Returns what makes the same client on another thread, for its call. What it takes is this one's.
+    /// Returns a constructor of the same client, with its call, for another thread. This one owns the processes that
+    /// it takes.
     pub(crate) fn elsewhere(&self) -> impl FnOnce() -> Self + Send + use<> {
         let shared = &self.shared;
         let (limits, who) = (shared.limits.borrow().clone(), self.who());
-        // The manager may have been restarted since the last lookup, and its name is known on this thread only.
+        // The manager may have been restarted since the last lookup. Its name is known on this thread only.
         let (address, client) = ((shared.manager.0)(), shared.client.clone());
         let call = self.call.clone();
         move || {
@@ -123,27 +123,27 @@ impl Caller {
         }
     }
 
-    /// Returns the call that its processes serve.
+    /// Returns the call that its processes work for.
     pub(crate) fn call(&self) -> Option<&Arc<Call>> {
         self.call.as_ref()
     }
 
-    /// Returns who is shown as the holder of its processes.
+    /// Returns the shown holder of its processes.
     pub(crate) fn who(&self) -> Option<Arc<Holder>> {
         self.shared.who.borrow().clone()
     }
 
-    /// Limits it to some pools from now on; `None` is any.
+    /// Limits it to some pools from now on; `None`: any.
     pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
         self.shared.limits.replace(limits);
     }
 
-    /// Sets who is shown as the holder of its processes.
+    /// Sets the shown holder of its processes.
     pub(crate) fn speak_for(&self, who: Option<Arc<Holder>>) {
         self.shared.who.replace(who);
     }
 
-    /// Returns the client that it asks for.
+    /// Returns the client that it requests processes for.
     pub fn client(&self) -> &Pid {
         &self.shared.client
     }
@@ -201,18 +201,18 @@ impl Caller {
         call.await.map_err(|_| self.manager_is_gone())
     }
 
-    /// The next call goes to the manager's successor, if there is one.
+    /// Forgets the manager, so that the next call finds its successor if there is one.
     fn manager_is_gone(&self) -> GetProcError {
         let shared = &self.shared;
         shared.address.replace((shared.manager.0)());
         GetProcError::ShuttingDown
     }
 
-    /// Requires that the query servers of a language have an ability. They are probed if that is not
-    /// known yet. Requests for design documents include this check.
+    /// Requires an ability of a language's query servers. If it is not known yet, they are probed. Requests for
+    /// design documents include this check.
     ///
     /// # Errors
-    /// [`GetProcError::Unable`], or that there is no such language or no manager.
+    /// [`GetProcError::Unable`]; or there is no such language, or no manager.
     pub async fn require(
         &self,
         language: &LanguageName,
@@ -253,8 +253,8 @@ impl Caller {
     }
 }
 
-/// Takes a process with `get` and resets it with `reset`. A process that cannot be reset goes back, and
-/// another one is taken after a delay. Also returns what `reset` returned.
+/// Takes a process with `get` and resets it with `reset`. If the reset fails, returns the process and takes another
+/// after a delay. Also returns the result of `reset`.
 ///
 /// # Errors
 /// Those of `get`; [`CallError::Reset`] after the last try.
@@ -281,9 +281,9 @@ pub(crate) async fn get_clean_proc<T>(
 }
 
 impl Lease {
-    /// Sends a command and waits for its answer. `None` as timeout is the process's own.
+    /// Sends a command and waits for its answer. `None` as timeout is that of the process.
     ///
-    /// Several may be sent before the first is answered; the answers come in the same order.
+    /// Several may be sent before the first is answered; answers arrive in the same order.
     ///
     /// # Errors
     /// See [`PromptError`].
@@ -303,10 +303,9 @@ impl Lease {
         answer
     }
 
-    /// Sends several commands, with a line feed after each; their answers go to `answers`, as
-    /// [`AnswerTo`] says.
+    /// Sends several commands, each ended by a line feed; their answers go to `answers`, see [`AnswerTo`].
     pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
-        // A lost message drops `answers`, which tells the end of the process.
+        // A lost message drops `answers`, which signals the end of the process.
         self.process.prompts.tell(Prompt {
             token: self.token,
             lines,
@@ -327,7 +326,7 @@ impl Lease {
         done.map(drop)
     }
 
-    /// As [`Self::reset`], and sends nothing where the call before has left the process reset in this way.
+    /// Like [`Self::reset`], but sends nothing if the previous call has already reset the process in this way.
     ///
     /// # Errors
     /// Those of [`Self::reset`].
@@ -339,7 +338,7 @@ impl Lease {
         }
     }
 
-    /// Returns whether the call before has left the process reset as this one wants it.
+    /// Returns whether the previous call has reset the process as this one needs it.
     fn is_ready(&self) -> bool {
         let shared = &self.process.shared;
         let is_ready = shared.is_left_reset(self.reset_line());
@@ -349,12 +348,12 @@ impl Lease {
         is_ready
     }
 
-    /// Sends the first command of a call, and before it `reset` if that is needed, `together` or one after the other;
-    /// if `is_fenced`, the fence as well, as [`Self::fence`] does. Together they wake the query server once. Returns the
+    /// Sends the first command of a call, after a `reset` if one is needed: `together` or one after the other. If
+    /// `is_fenced`, also sends the fence, see [`Self::fence`]. Together they wake the query server once. Returns the
     /// answer to the command.
     ///
     /// # Errors
-    /// Those of [`Self::reset`], and those of a process that had ended before.
+    /// Those of [`Self::reset`], and those of a process that had already ended.
     pub(crate) async fn prompt_first(
         &self,
         line: &Bytes,
@@ -370,11 +369,11 @@ impl Lease {
             .await
     }
 
-    /// Sends the fence of a call whose commands are sent, and waits for its answer: with it, no line came that was not
-    /// asked for, and the process is left as the next call wants it. Behind the fence nothing may be asked.
+    /// Sends the fence of a call whose commands are sent, and waits for its answer. It proves that no unsolicited
+    /// line arrived, and leaves the process as the next call needs it. Nothing may be sent after the fence.
     ///
     /// # Errors
-    /// See [`PromptError`]; an answer too many counts as a broken protocol.
+    /// See [`PromptError`]; an extra answer counts as a broken protocol.
     pub(crate) async fn fence(&self) -> Result<(), PromptError> {
         let fence = self.fence_line();
         let answer = self.prompt_framed((None, None, Some(fence)), None).await?;
@@ -402,13 +401,12 @@ impl Lease {
         &self.lender.resets[usize::from(reports)]
     }
 
-    /// The `reset` that the next call needs, unless that wants a report.
+    /// The `reset` that the next call needs, unless that call wants a report.
     fn fence_line(&self) -> &Bytes {
         &self.lender.resets[0]
     }
 
-    /// Sets the timeout of prompts without one of their own. Returns false if the process is no longer
-    /// held.
+    /// Sets the timeout of prompts that have none. Returns false if the process is no longer held.
     pub async fn set_timeout(&self, timeout: Duration) -> bool {
         let order = SetTimeout {
             token: self.token,

@@ -16,8 +16,8 @@ impl QueryServers {
     /// Finds out whether a function compiles (`try_compile`).
     ///
     /// # Errors
-    /// `compilation_error` with the reference's text if it does not compile or the query server ends
-    /// over it; see [`FunctionError`] for the rest.
+    /// `compilation_error` with the reference's text if it does not compile, or if compiling it ends the query
+    /// server; see [`FunctionError`] for the rest.
     pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
         let want = call.at.want();
         let line = prompt::line(&("add_fun", &call.fun));

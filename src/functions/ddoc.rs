@@ -1,4 +1,4 @@
-//! Functions of design documents, by their paths.
+//! Functions of design documents, addressed by path.
 //!
 //! SOURCE    couch_query_servers: ddoc_prompt/4.
 
@@ -15,7 +15,7 @@ use crate::messages::function::{DdocPrompt, InDdoc};
 use crate::query_server::prompt;
 
 impl InDdoc {
-    /// Names the function at a path of this design document in errors.
+    /// Names a function of this design document for errors.
     pub(super) fn place(&self, path: &[&str]) -> Place {
         Place {
             db: Some(self.db.clone()),
@@ -25,15 +25,15 @@ impl InDdoc {
         }
     }
 
-    /// Returns the command that calls the function at a path: `["ddoc", ID, PATH, ARGS]`.
+    /// Returns the command that calls a function: `["ddoc", ID, PATH, ARGS]`.
     pub(super) fn command(&self, path: &[&str], args: impl Serialize) -> Bytes {
         prompt::line(&("ddoc", &*self.ddoc.key.id, path, args))
     }
 }
 
 impl QueryServers {
-    /// Prompts a function of a design document and returns its answer as it came (`ddoc_prompt`).
-    /// Credentials are taken out of the request among its arguments.
+    /// Prompts a function of a design document and returns its answer unchanged (`ddoc_prompt`). Removes credentials
+    /// from the request among its arguments.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -47,8 +47,7 @@ impl QueryServers {
         self.call_ddoc(&call.at, &path, &args, Ok).await
     }
 
-    /// Calls the function at a path of a design document and has its answer read by `read`. An error
-    /// names the function.
+    /// Calls a function of a design document and parses its answer with `read`. Errors name the function.
     pub(super) async fn call_ddoc<T>(
         &self,
         at: &InDdoc,
@@ -62,7 +61,7 @@ impl QueryServers {
     }
 }
 
-/// Tells which argument of a kind of function is a request.
+/// Returns which argument of a kind of function is a request.
 fn request_among(kind: &str) -> Option<usize> {
     match kind {
         "rewrites" => Some(0),

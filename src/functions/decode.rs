@@ -1,8 +1,8 @@
-//! Reading what a query server answered.
+//! Parses a query server's answers.
 //!
 //! SUMMARY   [`decode`] reads a value, [`elements`] takes an answer apart, [`excerpt`] quotes one.
 //! SOURCE    couch_query_servers, raw_to_ejson/1.
-//! DIFFERS   What is only passed on is not decoded, and so stays as it came.
+//! DIFFERS   Values that are only passed on are not decoded, and so stay unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use json::string::replace_halves;
 /// How much of an answer an error quotes, in characters.
 const EXCERPT_CHARACTERS: usize = 200;
 
-/// Reads a JSON text. Halves of surrogate pairs, which are no text, become U+FFFD.
+/// Parses a JSON text. Halves of surrogate pairs become U+FFFD.
 pub(super) fn decode<T: DeserializeOwned>(json: &str) -> Option<T> {
     match serde_json::from_str(json) {
         Ok(value) => Some(value),
@@ -32,21 +32,21 @@ pub(super) fn decode<T: DeserializeOwned>(json: &str) -> Option<T> {
 
 /// Returns an answer's text.
 pub(super) fn text(answer: &Bytes) -> &str {
-    // Lines that are not UTF-8 end their process before they become answers.
+    // A line that is not UTF-8 ends its process and is no answer.
     std::str::from_utf8(answer).unwrap_or_default().trim()
 }
 
-/// Takes an answer that is an array apart; the elements stay text.
+/// Splits an answer that is an array; the elements stay text.
 pub(super) fn elements(answer: &Bytes) -> Option<Vec<&RawValue>> {
     serde_json::from_str(text(answer)).ok()
 }
 
-/// Returns an element of a [`json::JsonList`] as what can be written into a command.
+/// Returns an element of a [`json::JsonList`] in a form that a command can hold.
 pub(super) fn element(json: &str) -> &RawValue {
     serde_json::from_str(json).expect("JSON: an element of a list is JSON")
 }
 
-/// Returns whether a JSON text is this word as a string.
+/// Returns whether a JSON text is this string.
 pub(super) fn is_word(json: &RawValue, word: &str) -> bool {
     decode::<String>(json.get()).is_some_and(|text| text == word)
 }
@@ -64,7 +64,7 @@ pub(super) fn document_place(doc: &str) -> Place {
     }
 }
 
-/// Returns the member of an object that has exactly one.
+/// Returns the member of an object with exactly one.
 pub(super) fn single_member(json: &str) -> Option<(String, Box<RawValue>)> {
     let mut members: BTreeMap<String, Box<RawValue>> = decode(json)?;
     let first = members.pop_first()?;
@@ -89,7 +89,7 @@ pub(super) fn broken(answer: &Bytes, expected: &str) -> FunctionError {
     ))
 }
 
-/// Reads `[true, VALUES]`, with as many values as are expected.
+/// Parses `[true, VALUES]` with this number of values.
 pub(super) fn done_with<T: DeserializeOwned>(answer: &Bytes, count: usize) -> Option<Vec<T>> {
     let (done, values): (bool, Vec<T>) = serde_json::from_slice(answer).ok()?;
     (done && values.len() == count).then_some(values)

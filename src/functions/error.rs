@@ -10,25 +10,25 @@ use crate::messages::proc_manager::CallError;
 use crate::messages::process::{Fault, PromptError};
 use policy::pool::ReturnStatus;
 
-/// A call has no value: what happened, and to what.
+/// A call failed: how, and in which function.
 #[derive(Clone, Debug)]
 pub struct FunctionError {
     /// What happened.
     pub kind: FunctionErrorKind,
-    /// The function that it happened to, and what that was called with.
+    /// The failed function, and its arguments.
     pub place: Box<Place>,
 }
 
-/// What happened to a call.
+/// How a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionErrorKind {
     /// The call is wrong. The caller's fault.
     #[error("{0}")]
     BadCall(String),
-    /// There was no process for it, or none that could be reset, or it gave no answer.
+    /// There was no process for it, or none could be reset, or there was no answer.
     #[error(transparent)]
     Call(CallError),
-    /// A function does not compile, or its process ended over it.
+    /// A function does not compile, or compiling it ended its process.
     #[error("{reason}")]
     Compilation {
         /// The reference's text.
@@ -36,25 +36,25 @@ pub enum FunctionErrorKind {
         /// The error of the prompt.
         error: PromptError,
     },
-    /// The answer is not one that such a function may give.
+    /// The answer is not valid for such a function.
     #[error("{reason}")]
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.
         name: &'static str,
-        /// What came and what was expected.
+        /// What arrived, and what was expected.
         reason: String,
-        /// The reason as JSON text, where it is the function's own.
+        /// The reason as JSON text, if the function chose it.
         raw_reason: Option<String>,
-        /// The function author's ([`Fault::Client`]), or the query server's.
+        /// The function author's fault ([`Fault::Client`]), or the query server's.
         fault: Fault,
     },
 }
 
-/// The name of an error for answers that no such function can have caused.
+/// The name of an error for answers that no function can cause.
 const PROTOCOL_ERROR: &str = "query_protocol_error";
 
 impl FunctionError {
-    /// The error of an answer that the function's author is to blame for.
+    /// The error of an answer that is the function author's fault.
     pub(super) fn refused(name: &'static str, reason: String) -> Self {
         FunctionErrorKind::Answer {
             name,
@@ -65,7 +65,7 @@ impl FunctionError {
         .into()
     }
 
-    /// The error of a function that threw one, with its own reason: JSON text.
+    /// The error that a function threw, with the function's reason as JSON text.
     pub(super) fn thrown(name: &'static str, raw_reason: &str) -> Self {
         FunctionErrorKind::Answer {
             name,
@@ -76,7 +76,7 @@ impl FunctionError {
         .into()
     }
 
-    /// The error of an answer that breaks the protocol: the query server's doing.
+    /// The error of an answer that breaks the protocol, which is the query server's fault.
     pub(super) fn protocol(reason: String) -> Self {
         FunctionErrorKind::Answer {
             name: PROTOCOL_ERROR,
@@ -87,7 +87,7 @@ impl FunctionError {
         .into()
     }
 
-    /// Adds what it is about, as far as that is not known yet.
+    /// Adds the place, as far as it is missing.
     pub(super) fn at(mut self, place: Place) -> Self {
         let known = *self.place;
         *self.place = Place {
@@ -100,7 +100,7 @@ impl FunctionError {
         self
     }
 
-    /// Returns how the process goes back: as failed if it is no longer usable.
+    /// Returns the status to return the process with: failed if it is no longer usable.
     pub(super) fn return_status(&self) -> ReturnStatus {
         let is_broken = match &self.kind {
             FunctionErrorKind::Call(CallError::Prompt(error) | CallError::Reset(error))

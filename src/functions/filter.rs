@@ -1,7 +1,7 @@
-//! Filters: which of these documents pass?
+//! Filters: which documents pass.
 //!
 //! SOURCE    couch_query_servers: filter_docs/5, filter_view/3.
-//! DIFFERS   An answer of another length than the documents is an error here.
+//! DIFFERS   An answer whose length differs from the number of documents is an error here.
 
 use bytes::Bytes;
 
@@ -13,14 +13,13 @@ use crate::messages::proc_manager::CallError;
 use crate::messages::process::PromptError;
 use json::JsonList;
 
-/// How a query server ends that has run out of memory.
+/// The exit status of a query server that ran out of memory.
 const OUT_OF_MEMORY_STATUS: i32 = 1;
 
 impl QueryServers {
-    /// Asks a filter function about documents (`filter_docs`).
+    /// Runs a filter function on documents (`filter_docs`).
     ///
-    /// When the query server ends over all of them with exit status 1, it is asked about each
-    /// alone.
+    /// If the query server ends with exit status 1, each document is retried individually.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -44,7 +43,7 @@ impl QueryServers {
         }
     }
 
-    /// Asks whether a view's map function emits anything for documents (`filter_view`).
+    /// Filters documents by whether a view's map function emits anything (`filter_view`).
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -1,4 +1,4 @@
-//! `index_docs`: documents become entries of a text index.
+//! `index_docs`: makes entries of a text index from documents.
 //!
 //! SOURCE    dreyfus_index_updater and nouveau_index_updater: their prompts.
 //! DIFFERS   Documents are pipelined over one process.
@@ -16,7 +16,7 @@ use crate::query_server::prompt;
 use json::{JsonList, JsonListBuilder};
 
 impl QueryServers {
-    /// Makes index entries of documents (`index_docs`): a list of entries for each document.
+    /// Makes index entries from documents (`index_docs`): a list for each document.
     ///
     /// # Errors
     /// See [`FunctionError`].

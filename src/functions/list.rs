@@ -1,9 +1,9 @@
-//! Lists: rows become a response, in chunks.
+//! List functions: rows become a response, in chunks.
 //!
-//! SUMMARY   [`QueryServers::list`] takes the rows from one channel and puts what the function made
-//!           of them into another; [`QueryServers::list_all`] does it for rows that are all there.
-//! PROMISES  One row is sent at a time, because the function may need no more. A list that is dropped
-//!           half way ends its process.
+//! SUMMARY   [`QueryServers::list`] takes rows from one channel and puts the function's output into another;
+//!           [`QueryServers::list_all`] takes all rows at once.
+//! PROMISES  One row is sent at a time, because the function may need no more. Dropping an unfinished list ends its
+//!           process.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 //! DIFFERS   An error in a row is an error of the call, not a chunk.
 
@@ -24,16 +24,16 @@ use crate::messages::proc_manager::Lease;
 use crate::query_server::prompt;
 use json::{JsonList, JsonListBuilder};
 
-/// What a list function makes, piece by piece: the response once, then its chunks.
+/// The output of a list function, in parts: the response once, then its chunks.
 #[derive(Clone, Debug)]
 pub enum ListPart {
-    /// The response: status and headers. Comes once, before the first chunk or at the end.
+    /// Status and headers. Sent once, before the first chunk or at the end.
     Response(Response),
-    /// A piece of the body; a string as a rule, since only the last one may be anything else.
+    /// A piece of the body; a string, except that the last may be any value.
     Chunk(Box<RawValue>),
 }
 
-/// What a list function made.
+/// The output of a list function.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
     /// The response.
@@ -42,14 +42,14 @@ pub struct Listed {
     pub chunks: JsonList,
 }
 
-/// Rows on their way to a list function; an error ends the call.
+/// Rows for a list function; an error ends the call.
 pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
 
-/// How many rows, or parts, wait between the two ends of a list whose rows are all there.
+/// How many rows, or parts, are buffered if all rows are given at once.
 const AHEAD: usize = 16;
 
 impl QueryServers {
-    /// Renders rows that are all there (`list`).
+    /// Runs a list function on rows that are all given (`list`).
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -59,7 +59,7 @@ impl QueryServers {
         let feed = async move {
             for row in call.rows.iter() {
                 let row = ListRow::parse(row).expect("CL-4: a call's rows were checked to be rows");
-                // The function needs no more.
+                // The function needs no more rows.
                 if rows.send(Ok(row)).await.is_err() {
                     break;
                 }
@@ -82,10 +82,10 @@ impl QueryServers {
         Ok(Listed { response, chunks })
     }
 
-    /// Renders rows as they come. It ends early if `parts` is closed.
+    /// Runs a list function on rows as they arrive. It ends early if `parts` is closed.
     ///
     /// # Errors
-    /// See [`FunctionError`]; the parts before it have been sent.
+    /// See [`FunctionError`]; earlier parts have been sent.
     pub async fn list(
         &self,
         start: &ListStart,
@@ -109,10 +109,10 @@ impl QueryServers {
             Ok(lease.fence().await.map_err(FunctionError::from)?)
         }
         .await;
-        // Ends a sender that waits for room for a row.
+        // Ends a sender that waits for capacity.
         drop(rows);
         let result = match result {
-            // Nobody takes the rest: the list is left where it is, and the process is replaced.
+            // Nobody reads the rest: the list is abandoned, and the process is replaced.
             Err(Stopped::Unwanted) => return Ok(()),
             Err(Stopped::Failed(error)) => Err(error),
             Ok(()) => Ok(()),
@@ -136,13 +136,13 @@ impl From<FunctionError> for Stopped {
 
 /// The response and the chunks on their way to the caller.
 struct Body {
-    /// The response until it is sent: a later one may take its place as long as there was no chunk.
+    /// The response, until it is sent: a later one may replace it before the first chunk.
     response: Option<Response>,
     parts: mpsc::Sender<ListPart>,
 }
 
 impl Body {
-    /// Prompts with rows until there are no more or the function needs no more.
+    /// Prompts with rows until they end or the function needs no more.
     async fn take_rows(
         &mut self,
         lease: &Lease,
@@ -204,13 +204,12 @@ fn read_start(answer: &Bytes) -> Result<(Vec<Json>, Response), FunctionError> {
 struct Step {
     is_end: bool,
     chunks: Vec<Json>,
-    /// A response that the function started late.
+    /// A response that the function started after its first rows.
     response: Option<Response>,
 }
 
 impl Step {
-    /// Reads `["chunks", [..]]`, which only a row may have, or `["end", [..]]`, either perhaps with
-    /// a response.
+    /// Parses `["chunks", [..]]`, valid only for a row, or `["end", [..]]`; either may include a response.
     fn read(answer: &Bytes, to_row: bool) -> Result<Self, FunctionError> {
         let expected = if to_row {
             "[\"chunks\", [..]] or [\"end\", [..]]"

@@ -1,8 +1,7 @@
-//! Calls with long arguments, on an arbiter of their own: nobody else waits while their commands are written, and their
-//! answers read.
+//! Calls with long arguments run on their own arbiter, so that writing their commands and reading their answers
+//! delays no other call.
 //!
-//! PROMISES  Ends with the call that it is for. Where the system has no room for a thread, the call is performed where
-//!           it is.
+//! PROMISES  Ends with its call. If the system has no room for a thread, the call runs on the pool's arbiter.
 
 use std::cell::OnceCell;
 use std::io;
@@ -16,11 +15,11 @@ use super::{FunctionError, QueryServers};
 use crate::messages::function::FunctionCall;
 
 thread_local! {
-    /// That of the pool that lives on this thread.
+    /// The arbiter for the pool on this thread.
     static ARBITER: OnceCell<ArbiterHandle> = const { OnceCell::new() };
 }
 
-/// Returns the arbiter of long calls, which begins with the first of them.
+/// Returns the arbiter of long calls, started for the first one.
 fn arbiter() -> io::Result<ArbiterHandle> {
     ARBITER.with(|arbiter| match arbiter.get() {
         Some(arbiter) => Ok(arbiter.clone()),
@@ -32,7 +31,7 @@ fn arbiter() -> io::Result<ArbiterHandle> {
 }
 
 impl QueryServers {
-    /// As [`Self::perform`], of a call with long arguments.
+    /// As [`Self::perform`], for a call with long arguments.
     ///
     /// # Errors
     /// Those of [`Self::perform`].
@@ -128,7 +127,7 @@ mod tests {
             turns
         };
         assert_eq!(serve(1).await, 0);
-        // This thread may be kept from running while the other one works.
+        // This thread may be preempted while the other one works.
         for _ in 0..100 {
             if serve(1 << 20).await > 0 {
                 return;

@@ -1,9 +1,8 @@
-//! Mapping documents: the engine of views, with the errors of the client layer.
+//! Maps documents: the engine of views, with the errors of the client layer.
 //!
-//! SUMMARY   [`QueryServers::map_docs`] maps documents that are all there, [`QueryServers::map`] those
-//!           that come by and by.
-//! PROMISES  Answers are in the order of the documents and stay the text they came as. What is in
-//!           flight or held back is bounded.
+//! SUMMARY   [`QueryServers::map_docs`] maps documents that are all given, [`QueryServers::map`] a stream of them.
+//! PROMISES  Answers keep the order of the documents, and their text is unchanged. Documents in flight and answers
+//!           held back are bounded.
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2.
 
 use std::cell::RefCell;
@@ -26,10 +25,10 @@ use crate::messages::client_error::Place;
 use crate::messages::function::{MapDocs, MapStart};
 use crate::query_server::call::Call;
 
-/// For how many documents a further process is taken.
+/// One more process is borrowed for each this many documents.
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
-/// How many processors there are: the system reads files to tell.
+/// The number of processors: to find it the system reads files.
 static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
 
 impl QueryServers {
@@ -40,7 +39,7 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn map_docs(&self, call: &MapDocs) -> Result<Bytes, FunctionError> {
         let mut documents = Documents::of(call.docs.iter());
-        // Few documents are all checked before anything is done.
+        // A small number of documents is checked completely before the first is mapped.
         let first = documents.next_batch().map_err(|error| bad_input(&error))?;
         let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(*CORES);
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
@@ -56,11 +55,11 @@ impl QueryServers {
         Ok(Bytes::from(value))
     }
 
-    /// Maps documents as they come, in as many processes as `width`, if available. `sink` gets
-    /// what the query server answers to each document, in their order.
+    /// Maps documents as they arrive, in up to `width` processes, as available. `sink` gets the query server's answer
+    /// to each document, in order.
     ///
     /// # Errors
-    /// See [`ViewError`]; the answers before it have been handed on.
+    /// See [`ViewError`]; earlier answers have been passed on.
     pub async fn map(
         &self,
         start: &MapStart,
@@ -88,7 +87,7 @@ impl QueryServers {
 /// Answers in one array.
 struct Collected<'a> {
     text: RefCell<Vec<u8>>,
-    /// Takes what was reported on the way.
+    /// Collects reports.
     call: Option<&'a Arc<Call>>,
 }
 

@@ -1,13 +1,13 @@
-//! Running functions: the client layer on top of the pool.
+//! Runs functions: the client layer above the pool.
 //!
-//! SUMMARY   [`QueryServers`] takes processes, gives them the prompts of one call, reads their
-//!           answers and gives them back. [`QueryServers::perform`] does it for a call as data.
-//! PROMISES  Dropping a call gives everything back. Answers are passed on as the text they came as,
-//!           after a look at their shape.
+//! SUMMARY   [`QueryServers`] borrows processes, sends the prompts of one call, reads the answers and returns the
+//!           processes. [`QueryServers::perform`] does so for a call given as data.
+//! PROMISES  Dropping a call returns everything. The text of an answer is passed on unchanged, once its shape is
+//!           checked.
 //! CALLED    On the pool's arbiter: by connections of the socket, by HTTP, by programs.
 //! SOURCE    couch_query_servers.
-//! DIFFERS   An error answer of a function does not cost the process. Resets are tried again a few
-//!           times, with a delay, and not for ever.
+//! DIFFERS   An error that a function answers with does not cost the process. A reset is retried a few times with a
+//!           delay, not for ever.
 
 mod acquire;
 pub mod caller;
@@ -55,9 +55,9 @@ use crate::query_server::reduce::OverflowLog;
 /// Runs functions on the query servers of the pool.
 pub struct QueryServers {
     caller: Rc<Caller>,
-    /// Where calls that are over are kept.
+    /// Records finished calls.
     records: Option<Rc<CallRecords>>,
-    /// Where built-in sums that are too long are logged.
+    /// Logs built-in sums that are too long.
     sums: Option<Arc<OverflowLog>>,
 }
 
@@ -71,7 +71,7 @@ impl QueryServers {
         }
     }
 
-    /// Keeps calls that are over in `records`.
+    /// Records finished calls in `records`.
     #[must_use]
     pub(crate) fn recording(mut self, records: Rc<CallRecords>) -> Self {
         self.sums = Some(Arc::clone(&records.sums));
@@ -79,12 +79,12 @@ impl QueryServers {
         self
     }
 
-    /// Returns where calls that are over are kept.
+    /// Returns the records of finished calls.
     pub(crate) fn records(&self) -> Option<&CallRecords> {
         self.records.as_deref()
     }
 
-    /// Returns the client that functions are run for.
+    /// Returns the client that functions run for.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -116,7 +116,7 @@ impl QueryServers {
     }
 }
 
-/// Writes a value as JSON text.
+/// Serializes a value as JSON text.
 fn json(value: Result<impl Serialize, FunctionError>) -> Result<Bytes, FunctionError> {
     let text = serde_json::to_vec(&value?).expect("PM-10: strings and JSON texts can be written");
     Ok(Bytes::from(text))

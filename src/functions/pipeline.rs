@@ -1,8 +1,8 @@
 //! Pipelines many commands to one process.
 //!
-//! PROMISES  Unanswered commands are bounded in number and bytes. Answers come in the order of the
-//!           commands; an extra line among them fails the call. However it ends, no command of it stays unanswered
-//!           while the process lives.
+//! PROMISES  Unanswered commands are bounded in number and bytes. Answers keep the order of the commands; an extra
+//!           line among them fails the call. However the call ends, none of its commands stays unanswered while the
+//!           process lives.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::proc_manager::Want;
 
-/// How many commands of a call may be unanswered.
+/// The most unanswered commands of a call.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// How many bytes of several commands may be unanswered.
+/// The most bytes of several unanswered commands.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 impl QueryServers {
-    /// Borrows a process, sends it commands, passes each answer and its number, from 0, to `take`, and returns
-    /// the process. Further commands are sent once the first is answered.
+    /// Borrows a process, sends it commands, passes each answer and its number, from 0, to `take`, and returns the
+    /// process. Further commands follow once the first is answered.
     ///
     /// # Errors
-    /// The first error, of a prompt or of `take`; `place` tells what the command was about. Then nothing
-    /// more is sent, and answers to earlier commands are awaited.
+    /// The first error, of a prompt or of `take`; `place` names the subject of the command. Then no more is sent, and
+    /// answers to earlier commands are awaited.
     pub(super) async fn prompt_all(
         &self,
         want: &Want,

@@ -1,9 +1,10 @@
-//! What is kept of calls that are over: what functions cost, slow calls in the log, every call in the access log.
+//! Records of finished calls: costs of functions, slow calls in the log, every call in the access log.
 //!
-//! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] returns what
-//!           functions cost, [`CallRecords::tenants`] what databases have cost, [`CallRecords::take_tally`] how many
-//!           calls there were lately.
-//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. What the log cannot take is dropped and counted.
+//! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] returns the
+//!           costs of functions, [`CallRecords::tenants`] those of databases, [`CallRecords::take_tally`] the number
+//!           of recent calls.
+//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. Records that the log cannot take are dropped and
+//!           counted.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,14 +26,14 @@ use crate::query_server::reduce::OverflowLog;
 use crate::query_server::tenant_logs::TenantLogs;
 use policy::time::Timestamp;
 
-/// How many slow calls are logged in a second.
+/// Maximum slow calls logged a second.
 const SLOW_MAX: u32 = 10;
 
-/// What is kept of calls, for all that run on the pool's arbiter.
+/// Records of all calls that run on the pool's arbiter.
 pub(crate) struct CallRecords {
-    /// Where built-in sums that are too long are logged.
+    /// Logs built-in sums that overflow.
     pub(crate) sums: Arc<OverflowLog>,
-    /// What functions of each database log.
+    /// Logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
     tenants: RefCell<TenantCosts>,
@@ -41,11 +42,11 @@ pub(crate) struct CallRecords {
     clock: Clock,
     config: watch::Receiver<Arc<Config>>,
     log: Logger,
-    /// Where every call is logged, if anywhere.
+    /// Logs every call, if enabled.
     access: Option<Logger>,
 }
 
-/// The slow calls of a second.
+/// Slow calls within a second.
 struct SlowCalls {
     since: Timestamp,
     told: u32,
@@ -78,11 +79,11 @@ impl CallRecords {
         }
     }
 
-    /// Takes a call that is over.
+    /// Records a finished call.
     pub(crate) fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
         let (call, cost) = (&finished.call, &finished.cost);
         let now = self.clock.now();
-        // What a call was at whose connection was closed is nobody's doing.
+        // A call ended by its closed connection was not necessarily at fault.
         let has_killed = error.is_some_and(|error| {
             !error.is_disconnected() && (finished.has_ended_process || error.ended_its_process())
         });
@@ -115,29 +116,29 @@ impl CallRecords {
         }
     }
 
-    /// Returns how many calls there were since this was asked last.
+    /// Returns the number of calls since the previous query.
     pub(crate) fn take_tally(&self) -> CallTally {
         self.tally.take()
     }
 
-    /// Returns the functions that cost most in a period until now.
+    /// Returns the most expensive functions of a recent period.
     pub(crate) fn costs(&self, query: CostsQuery) -> CostsPage {
         self.costs.borrow_mut().page(query, self.clock.now())
     }
 
-    /// Returns what databases have cost, as it is asked for.
+    /// Returns the costs of databases that a query selects.
     pub(crate) fn tenants(&self, query: &TenantCostsQuery) -> TenantCostsPage {
         self.tenants.borrow().page(query)
     }
 
-    /// Returns what all databases have cost, to be kept.
+    /// Returns the costs of all databases, for saving.
     pub(crate) fn tenant_costs(&self) -> TenantCosts {
         self.tenants.borrow().clone()
     }
 }
 
 impl SlowCalls {
-    /// Returns how many were left out before one that may be logged.
+    /// Returns how many were left out before this one; `None` if it may not be logged.
     fn admit(&mut self, now: Timestamp) -> Option<u32> {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);

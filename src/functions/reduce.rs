@@ -1,10 +1,9 @@
 //! Reducing: sources in the query server, built-in reducers here, results in the order of both.
 //!
 //! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
-//! DIFFERS   Results are reduced again in the order of the rows for every function; the reference
-//!           reverses them for the first, third, .. one. An answer with another number of results is an
-//!           error; the reference passes it on.
-//! LIMITS    A built-in reducer works on the caller's thread, from beginning to end.
+//! DIFFERS   Results are rereduced in row order for every function; the reference reverses them for the first, third
+//!           and so on. An answer with a wrong number of results is an error; the reference passes it on.
+//! LIMITS    Built-in reducers run on the caller's thread without interruption.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -23,14 +22,13 @@ use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit
 use crate::query_server::told::{FunctionName, ReportedError};
 use json::JsonList;
 
-/// The error of a result that does not shrink enough, and the member that it becomes.
+/// The error of a result that does not shrink enough, and its member in the object.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
-/// The most that the results of a call have together, in bytes: each function has one, and that may be as
-/// long as all rows.
+/// Maximum length of a call's results together, in bytes: each function has one, which may be as long as all rows.
 const RESULTS_BYTES_MAX: usize = 32 << 20;
 
-/// The results of a call, in the order of its functions.
+/// A call's results, in the order of its functions.
 struct Results<'a> {
     with: &'a Reducers,
     all: Vec<Json>,
@@ -46,7 +44,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Takes the result of the next function, which is finalized if that is asked for.
+    /// Adds the next function's result, finalized if requested.
     fn push(
         &mut self,
         function: Function<'_>,
@@ -93,7 +91,7 @@ impl From<InvalidValue> for FunctionError {
 }
 
 impl QueryServers {
-    /// Reduces rows (`reduce`): a result for each function.
+    /// Reduces rows (`reduce`): one result for each function.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -129,7 +127,7 @@ impl QueryServers {
         Ok(results.all)
     }
 
-    /// Reduces earlier results (`rereduce`): a result for each function.
+    /// Reduces earlier results (`rereduce`): one result for each function.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -157,14 +155,14 @@ impl QueryServers {
         Ok(results.all)
     }
 
-    /// Says which functions of the call processes run next.
+    /// Records which functions of the call processes run next.
     fn run_functions(&self, places: Vec<usize>) {
         if let Some(call) = self.caller.call() {
             call.run_functions(places);
         }
     }
 
-    /// Tells the error that the result of a built-in reducer is, if it is one.
+    /// Reports a built-in reducer's result if it is an error.
     fn told(
         &self,
         index: usize,
@@ -203,7 +201,7 @@ impl QueryServers {
         let results = self.prompt_reducer(with, line, sources.len()).await;
         results.map_err(|error| match with.funs.as_slice() {
             [_] => error.at(place(0, &with.funs)),
-            // The query server does not tell which of them it was.
+            // The query server does not say which of them failed.
             _ => error,
         })
     }
@@ -226,7 +224,7 @@ impl QueryServers {
             .expect("CL-2: there is a result for each source"))
     }
 
-    /// Writes a command, with its context unless the query servers cannot take one.
+    /// Writes a command, with its context if the query server supports one.
     async fn command(
         &self,
         with: &Reducers,
@@ -263,8 +261,7 @@ impl QueryServers {
         }
     }
 
-    /// Returns what built-in reducers work under: the limit of sums as it is configured now, where it
-    /// matters.
+    /// Returns the limits of built-in reducers: for sums as configured now, where it matters.
     async fn context<'a>(
         &'a self,
         functions: &[Function<'_>],
@@ -286,10 +283,10 @@ impl QueryServers {
     }
 }
 
-/// Turns results into what a client of the view gets (`finalize`), without a process.
+/// Converts results to what a view's client gets (`finalize`), without a process.
 ///
 /// # Errors
-/// [`FunctionErrorKind::Answer`] for what is no result of its function.
+/// [`FunctionErrorKind::Answer`] for an invalid result of a function.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
     let functions = functions(&call.funs)?.into_iter();
     let pairs = functions.zip(&call.values).enumerate();
@@ -300,7 +297,7 @@ pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
     results.collect()
 }
 
-/// Finds the functions: names that begin with `_` are built in.
+/// Finds the functions: names starting with `_` are built in.
 fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
     let function = |(index, fun)| -> Result<Function<'_>, FunctionError> {
         let fun: &String = fun;
@@ -341,7 +338,7 @@ fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError
     })
 }
 
-/// Turns the error of a result that does not shrink enough into a result.
+/// Converts the error of a result that does not shrink enough to a result.
 fn overflow_of(error: &FunctionError) -> Option<Json> {
     match &error.kind {
         FunctionErrorKind::Call(CallError::Prompt(PromptError::Function {
@@ -356,7 +353,7 @@ fn overflow_of(error: &FunctionError) -> Option<Json> {
     }
 }
 
-/// Returns whether a result is the error for one that does not shrink enough.
+/// Returns whether a result is that error.
 pub(super) fn is_overflow(value: &str) -> bool {
     #[derive(Deserialize)]
     struct Overflow {
@@ -366,7 +363,7 @@ pub(super) fn is_overflow(value: &str) -> bool {
     value.starts_with('{') && decode::<Overflow>(value).is_some()
 }
 
-/// Reads the limit from the arguments of `reset`. Without a threshold and a ratio there is none.
+/// Reads the limit from the arguments of `reset`; none without both threshold and ratio.
 fn sum_limit_of(reset_config: &str) -> SumLimit {
     #[derive(Deserialize)]
     struct Config {
@@ -407,7 +404,7 @@ mod tests {
         };
         let results: Result<Vec<String>, FunctionError> = read("[true, [ 1.0 ,null]]", 2);
         assert_eq!(results.unwrap(), ["1.0", "null"]);
-        // What couchpy answers to two functions.
+        // couchpy's answer to two functions.
         assert!(wrong("[true, [6]]", 2).contains("each of 2 functions"));
         assert!(wrong("[false,[1]]", 1).contains("instead of [true, [RESULT]]"));
         assert!(wrong("{}", 1).contains("answered {}"));

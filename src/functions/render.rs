@@ -1,8 +1,8 @@
-//! Shows and updates: a document and a request become a response.
+//! Shows and updates: make a response from a document and a request.
 //!
 //! SOURCE    couch_mrview_show: handle_doc_show/5, send_doc_update_response/6.
-//! DIFFERS   An answer of another kind is an error that quotes it. The caller, who has the database, writes
-//!           the document of an update.
+//! DIFFERS   An answer of another kind is an error that quotes it. The document of an update is written by the
+//!           caller, who has the database.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -20,7 +20,7 @@ const CREATED: u16 = 201;
 /// The status of a response to an update without one.
 const OK: u16 = 200;
 
-/// What an update function answers; serialized as `[DOC or null, RESPONSE]`.
+/// An update function's answer; serialized as `[DOC or null, RESPONSE]`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Updated(
     /// The document to write, if there is one.
@@ -38,7 +38,7 @@ impl QueryServers {
         self.render(call, "shows", read_response).await
     }
 
-    /// Makes or changes a document (`update`). The caller writes it.
+    /// Creates or changes a document (`update`). The caller writes it.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -74,7 +74,7 @@ fn read_response(answer: Bytes) -> Result<Response, FunctionError> {
 fn read_updated(answer: Bytes) -> Result<Updated, FunctionError> {
     match elements(&answer).as_deref() {
         Some([word, doc, response]) if is_word(word, "up") => {
-            // Anything but an object is nothing to write, as in the reference.
+            // Anything but an object is not written, as in the reference.
             let doc = Some(*doc).filter(|doc| doc.get().starts_with('{'));
             let code = if doc.is_some() { CREATED } else { OK };
             let response = Response::check(response)?.or_code(code);

@@ -1,7 +1,7 @@
 //! Response objects of shows, lists and updates.
 //!
 //! SOURCE    chttpd_external, parse_external_response/1.
-//! DIFFERS   Values of a wrong type are the same error as unknown members; they crash the reference.
+//! DIFFERS   Values with a wrong type are the same error as unknown members; they crash the reference.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use serde_json::value::RawValue;
 use super::FunctionError;
 use super::decode::{decode, excerpt};
 
-/// The reference's name of the error.
+/// The reference's error name.
 const BAD_RESPONSE: &str = "external_response_error";
 
-/// A checked response object: it has known members only, with values of the right types.
+/// A validated response object: only known members, with values of the right types.
 ///
-/// `code` is from 100 to 599, `headers` an object of strings, `body` and `base64` are strings,
-/// `json` is anything, `stop` is passed on.
+/// `code` is from 100 to 599, `headers` an object of strings, `body` and `base64` are strings, `json` is any value,
+/// `stop` is passed on.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Response {
-    /// The response as the function gave it.
+    /// The function's original response.
     pub json: Box<RawValue>,
     /// Whether it has a `code`.
     #[serde(skip)]
     has_code: bool,
 }
 
-/// The members that matter; of several of one name the last counts.
+/// The relevant members; the last one counts among those with the same name.
 type Members = BTreeMap<String, Box<RawValue>>;
 
 impl Response {
-    /// Checks a response object.
+    /// Validates a response object.
     pub(super) fn check(json: &RawValue) -> Result<Self, FunctionError> {
         let Some(members) = decode::<Members>(json.get()) else {
             let came = excerpt(json.get());

@@ -1,4 +1,4 @@
-//! `rewrites`: where does this request go?
+//! `rewrites`: rewrites a request.
 //!
 //! SOURCE    couch_query_servers: rewrite/3.
 
@@ -12,14 +12,14 @@ use super::scrub::{scrub, without};
 use super::{FunctionError, QueryServers};
 use crate::messages::function::{Json, Rewrite};
 
-/// Members of a request that a rewrite function does not get.
+/// Members of a request that are not sent to a rewrite function.
 const NOT_GIVEN: [&str; 4] = ["info", "form", "uuid", "id"];
 
 impl QueryServers {
     /// Rewrites a request (`rewrite`). `None`: no rule fits.
     ///
-    /// The result is checked: `method`, `path` and `body` are strings, `headers` and `query` objects of
-    /// strings, `code` is from 200 to 599. All may be missing.
+    /// The result is checked: `method`, `path` and `body` are strings, `headers` and `query` are objects of strings,
+    /// `code` is from 200 to 599. Each may be missing.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -31,7 +31,7 @@ impl QueryServers {
     }
 }
 
-/// Reads `["ok", REWRITTEN]`, `["no_dispatch_rule"]`, or an object that says no.
+/// Parses `["ok", REWRITTEN]`, `["no_dispatch_rule"]`, or an object that refuses.
 fn read_rewritten(answer: &Bytes) -> Result<Option<Json>, FunctionError> {
     match elements(answer).as_deref() {
         Some([word, rewritten]) if is_word(word, "ok") => check(rewritten).map(Some),
@@ -40,7 +40,7 @@ fn read_rewritten(answer: &Bytes) -> Result<Option<Json>, FunctionError> {
     }
 }
 
-/// The error of an answer that refuses, or of an unknown one.
+/// The error of an answer that refuses, or is unknown.
 fn refusal(json: &str) -> FunctionError {
     let refused = single_member(json).and_then(|(name, reason)| {
         let mut names = ["forbidden", "unauthorized"].into_iter();
@@ -65,7 +65,7 @@ fn check(rewritten: &RawValue) -> Result<Json, FunctionError> {
             "method" | "path" | "body" => decode::<String>(json).is_some(),
             "headers" | "query" => decode::<BTreeMap<String, String>>(json).is_some(),
             "code" => decode(json).is_some_and(|code| (200..600_u64).contains(&code)),
-            // The caller skips what it does not know, as the reference does.
+            // The caller ignores unknown members, as the reference does.
             _ => true,
         };
         if !is_right {

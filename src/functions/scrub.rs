@@ -1,8 +1,8 @@
-//! Removing credentials from requests before a function sees them.
+//! Removes credentials from requests before a function sees them.
 //!
 //! SUMMARY   [`scrub`] removes headers with credentials from a request object and empties its `cookie`;
 //!           [`without`] removes members.
-//! PROMISES  Everything else stays byte for byte; a request without credentials is not copied.
+//! PROMISES  Everything else is unchanged byte for byte; a request without credentials is not copied.
 //! SOURCE    chttpd_external: json_req_obj/3 with `scrub_json_request`, always on.
 
 use std::borrow::Cow;
@@ -15,10 +15,10 @@ use json::string::unescape;
 /// Headers that carry credentials, in lower case.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
-/// Prefix of the headers of proxy authentication.
+/// Prefix of proxy authentication headers.
 const SECRET_PREFIX: &str = "x-auth-couchdb-";
 
-/// Every request with credentials contains one of these words, unless it escapes characters.
+/// Every request with credentials contains one of these words, unless it has escapes.
 const HINTS: [&str; 3] = ["authorization", "cookie", "x-auth-couchdb"];
 
 /// Returns a request without credentials.
@@ -47,10 +47,10 @@ fn is_secret(header: &str) -> bool {
     SECRET_HEADERS.contains(&header.as_str()) || header.starts_with(SECRET_PREFIX)
 }
 
-/// A quick check: may there be anything for [`scrub`] to remove?
+/// A quick check whether [`scrub`] may have anything to remove.
 fn may_have_secrets(json: &str) -> bool {
     let bytes = json.as_bytes();
-    // A name may be written with escapes.
+    // A name may have escapes.
     memchr::memmem::find(bytes, b"\\u").is_some()
         || HINTS
             .iter()
@@ -78,8 +78,7 @@ fn rebuilt<'a>(
     }
 }
 
-/// Passes the members of an object through `keep`. Anything but an object is returned unchanged, as is an
-/// object that loses nothing.
+/// Passes the members of an object through `keep`. Returns anything else unchanged, and an object that loses nothing.
 fn members_kept<'a>(
     object: &'a str,
     keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,

@@ -1,9 +1,9 @@
-//! A function call from its beginning to its end.
+//! A function call from start to end.
 //!
-//! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and a client whose processes serve it; [`BegunCall::end`]
-//!           ends it. [`QueryServers::serve`] does both around a call as data.
-//! PROMISES  Every call of the socket and of HTTP is recorded once at its end. One that is dropped on its way, as its
-//!           connection is closed or its client cancels it, ends as `disconnected`.
+//! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and the client whose processes serve it;
+//!           [`BegunCall::end`] ends it. [`QueryServers::serve`] does both for a call as data.
+//! PROMISES  Every call of the socket and of HTTP is recorded once, at its end. A call dropped before, because its
+//!           connection closed or its client cancelled it, ends as `disconnected`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::query_server::call::{Call, FinishedCall, Subject};
 use crate::query_server::request_id::RequestId;
 use crate::query_server::told::{FunctionName, ReportedError};
 
-/// A call that is over, and its value.
+/// A finished call and its value.
 pub(crate) struct Served {
     pub(crate) value: Result<Bytes, ErrorReply>,
     pub(crate) finished: FinishedCall,
-    /// Whether the caller named its request.
+    /// Whether the client sent a request id.
     is_named: bool,
 }
 
 impl Served {
-    /// Returns what the reply has beside its value or its error: members of an object, a comma before each.
+    /// Returns the reply's members besides value or error: a comma precedes each.
     pub(crate) fn members(&self) -> Bytes {
         match self.finished.report() {
             Some(report) => members(&report),
@@ -43,7 +43,7 @@ impl Served {
     }
 }
 
-/// Writes the members of an object, a comma before each.
+/// Writes an object's members, each after a comma.
 pub(crate) fn members(object: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(object).expect("JSON: texts can always be written");
     text.pop();
@@ -53,18 +53,18 @@ pub(crate) fn members(object: &impl Serialize) -> Bytes {
     text.into()
 }
 
-/// A call on its way.
+/// A call in progress.
 pub(crate) struct BegunCall {
     call: Arc<Call>,
     client: Pid,
-    /// Where it is recorded; `None` once that is done.
+    /// Records it at its end; `None` afterwards.
     records: Option<Rc<CallRecords>>,
 }
 
 impl BegunCall {
     /// Ends the call.
     pub(crate) fn end(mut self, error: Option<&ErrorReply>) -> FinishedCall {
-        // What fails after its client has gone fails because of that.
+        // Failures after its client has gone are caused by that.
         let disconnected = || (!self.client.is_alive()).then(ErrorReply::disconnected);
         let instead = error.and_then(|_| disconnected());
         self.finish(instead.as_ref().or(error))
@@ -96,7 +96,7 @@ impl Drop for BegunCall {
 }
 
 impl QueryServers {
-    /// Begins a call. What the returned client does is done for it.
+    /// Begins a call, served through the returned client.
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, BegunCall) {
         let request_id = options.request_id.clone().unwrap_or_else(RequestId::made);
         let call = Call::new(
@@ -122,7 +122,7 @@ impl QueryServers {
         (servers, begun)
     }
 
-    /// Performs a call from its beginning to its end.
+    /// Performs a call from start to end.
     pub(crate) async fn serve(&self, request: FunctionRequest) -> Served {
         let FunctionRequest { call, options } = request;
         let (servers, begun) = self.begin(call.subject(), &options);
@@ -141,7 +141,7 @@ impl QueryServers {
     }
 }
 
-/// What is reported of an error of which no process has told more.
+/// Returns the report of an error without a process's own report.
 fn reported(error: &ErrorReply) -> ReportedError {
     let place = error.place.as_deref().cloned().unwrap_or_default();
     let index = place.index.map(FunctionName::Index);

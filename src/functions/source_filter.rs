@@ -1,8 +1,8 @@
-//! Filter functions of replications' sources, run by the pool.
+//! Filter functions from replication sources, run by the pool.
 //!
-//! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it tells which documents pass.
-//!           [`filter_pool`] runs filters on the thread of the replication.
-//! CALLED    By the service on its pool, and by `settee replicate` with a pool of its own.
+//! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it decides which documents pass.
+//!           [`filter_pool`] runs filters on the replication's thread.
+//! CALLED    By the service with its pool, and by `settee replicate` with a pool of its own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
 use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::{BadDdoc, Ddoc};
 
-/// Makes query servers on the replication's own thread run filters.
+/// Runs filters with query servers on the replication's own thread.
 pub fn filter_pool(
     servers: impl Fn() -> QueryServers + Clone + Send + Sync + 'static,
 ) -> FilterPool {
@@ -38,7 +38,7 @@ pub(crate) struct SourceFilter {
 }
 
 impl SourceFilter {
-    /// Parses the design document. A process that knows it serves only this source.
+    /// Parses the design document. A process that has it serves only this source.
     ///
     /// # Errors
     /// [`BadDdoc`].

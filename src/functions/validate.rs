@@ -1,8 +1,8 @@
-//! `validate_doc_update`: may these documents be written?
+//! `validate_doc_update`: whether documents may be written.
 //!
 //! SOURCE    couch_query_servers: validate_doc_update/5.
-//! DIFFERS   One call validates many documents, pipelined over one process that is taught once. Answers
-//!           that crash the reference (two members, a number, an array) are errors that quote them.
+//! DIFFERS   One call validates many documents, pipelined over one process that is taught once. Answers that crash
+//!           the reference (two members, a number, an array) are errors that quote them.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,17 +17,17 @@ use json::{JsonList, JsonListBuilder};
 /// The path of the function.
 const PATH: [&str; 1] = ["validate_doc_update"];
 
-/// The reference's name for what it cannot make sense of.
+/// The reference's error name for unintelligible answers.
 const UNKNOWN: &str = "unknown_error";
 
-/// What a validation function says of a document.
+/// A validation function's verdict on a document.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// It may be written.
     Accepted,
-    /// No user may write it (403): why, as JSON.
+    /// No user may write it (403); the reason as JSON.
     Forbidden(Box<RawValue>),
-    /// It may not by this user (401): why, as JSON.
+    /// This user may not write it (401); the reason as JSON.
     Unauthorized(Box<RawValue>),
 }
 
@@ -46,7 +46,7 @@ impl Serialize for Verdict {
 }
 
 impl QueryServers {
-    /// Asks about documents (`validate_docs`); the verdicts, each a [`Verdict`], are in their order.
+    /// Validates documents (`validate_docs`); returns a [`Verdict`] for each, in order.
     ///
     /// # Errors
     /// See [`FunctionError`]; it names the first document whose answer is not a verdict.
@@ -75,7 +75,7 @@ impl QueryServers {
     }
 }
 
-/// Reads one answer. The process counts rejections.
+/// Parses one answer; rejections are counted by the process.
 fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {

@@ -1,10 +1,10 @@
 //! The problems of a daemon, in words for its operator.
 //!
-//! SUMMARY   [`Kind`] is the table of troubles. [`of_status`] looks at pools and services, [`of_jobs`] at replications,
-//!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`]
-//!           and [`of_differences`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_files`] at the files
-//!           of the configuration, [`of_increases`] at what was counted lately, [`of_losses`] at what is lost.
-//! PROMISES  Each problem says what to do: a command, a key, or the page that tells more.
+//! SUMMARY   [`Kind`] is the table of problems. [`of_status`] checks pools and services, [`of_jobs`] replications,
+//!           [`of_store`] their store, [`of_growth`] its size, [`of_runs`] running jobs, [`of_daemons`] and
+//!           [`of_differences`] the fleet, [`of_drain`] an operator's drain, [`of_files`] the configuration files,
+//!           [`of_increases`] recent counts, [`of_losses`] losses.
+//! PROMISES  Each problem has a remedy: a command, a key, or a page with more.
 
 mod losses;
 
@@ -29,38 +29,38 @@ use replication::endpoint::SlowServer;
 
 pub(crate) use losses::of_losses;
 
-/// For how long a call waits before it is a trouble, in milliseconds.
+/// Maximum wait of a call without a problem, in milliseconds.
 const LONG_WAIT_MS: u64 = 5_000;
 
-/// How long the store takes to answer before that is a trouble.
+/// Maximum response time of the store without a problem.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
-/// How many processes of a pool end by themselves within [`WITHIN`] before that is a trouble.
+/// Processes of a pool ending by themselves within [`WITHIN`] that make a problem.
 const DEATHS_MAX: u64 = 5;
 
-/// How many calls get no process of a pool in time within [`WITHIN`] before that is a trouble: none of them may have
-/// waited for [`LONG_WAIT_MS`].
+/// Calls without a process of a pool in time within [`WITHIN`] that make a problem, even if none of them waited for
+/// [`LONG_WAIT_MS`].
 const UNSERVED_MAX: u64 = 5;
 
-/// How often an actor is started again within [`WITHIN`] before that is a trouble.
+/// Restarts of an actor within [`WITHIN`] that make a problem.
 const RESTARTS_MAX: u64 = 3;
 
-/// Which part of all replications fails for one reason before that is critical: one of so many.
+/// One failing replication in this many, for one reason, makes a problem critical.
 const CRITICAL_PART: u64 = 10;
 
-/// How many daemons a problem names.
+/// Maximum daemons named in a problem.
 const NAMES_MAX: usize = 5;
 
 /// The states of jobs and documents that have failed.
 const FAILED: [&str; 3] = ["crashing", "error", "failed"];
 
-/// How bad a problem is: something does not do what it is for.
+/// Severity of something that does not do its work.
 pub(crate) const CRITICAL: &str = "critical";
 
-/// How bad a problem is: something is out of the ordinary, and somebody should look at it.
+/// Severity of something unusual, worth checking.
 pub(crate) const WARNING: &str = "warning";
 
-/// What kind of trouble.
+/// The kind of a problem.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray,
 )]
@@ -117,37 +117,37 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns how bad a trouble of this kind is unless a look says otherwise, and for how many seconds it lasts before
-    /// it is a problem.
+    /// Returns the default severity of this kind, and for how many seconds the condition lasts before it is a
+    /// problem.
     const fn row(self) -> (&'static str, u64) {
         match self {
             Self::NoPoolWorks | Self::CellBroken | Self::StoreAway | Self::StoreRefusing => {
                 (CRITICAL, 0)
             }
             Self::ServiceClosed | Self::PoolCrowded => (WARNING, 5),
-            // One answer that is late is none.
+            // A single late answer is no problem.
             Self::StoreSlow => (WARNING, 10),
-            // It may have had a burst to do.
+            // It may have had a burst of work.
             Self::ServerSlow => (WARNING, 30),
-            // New databases start processes for a while, and a daemon that was restarted is back by then.
+            // New databases start processes for a while, and a restarted daemon is back by then.
             Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
-            // Somebody edits them, or upgrades daemon by daemon.
+            // Files may be in the middle of an edit, or the fleet in a rolling upgrade.
             Self::SettingsDiffer | Self::DaemonsDiffer => (WARNING, 10 * 60),
             _ => (WARNING, 0),
         }
     }
 
-    /// Whether it reports what is lost for good, until somebody acknowledges that.
+    /// Whether it reports a permanent loss, until acknowledged.
     pub const fn is_loss(self) -> bool {
         matches!(self, Self::DocumentsRefused | Self::RecordsDropped)
     }
 
-    /// How long a trouble of this kind lasts before it is a problem.
+    /// How long a condition of this kind lasts before it is a problem.
     pub const fn delay(self) -> Duration {
         Duration::from_secs(self.row().1)
     }
 
-    /// Returns one that a look has found, which concerns so many of those that the kind speaks of.
+    /// Returns a problem of this kind, which concerns this many objects.
     pub fn found(
         self,
         subject: &str,
@@ -167,7 +167,7 @@ impl Kind {
     }
 }
 
-/// Makes a problem critical if this is so.
+/// Makes a problem critical on a condition.
 fn critical_if(is_critical: bool, mut problem: Problem) -> Problem {
     if is_critical {
         CRITICAL.clone_into(&mut problem.severity);
@@ -175,7 +175,7 @@ fn critical_if(is_critical: bool, mut problem: Problem) -> Problem {
     problem
 }
 
-/// Looks at pools and services.
+/// Checks pools and services.
 pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     let pools = status.pools.iter().flat_map(of_pool);
     let services = status.services.iter().filter_map(of_service);
@@ -183,7 +183,7 @@ pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     none.into_iter().chain(pools).chain(services).collect()
 }
 
-/// A native language starts no process, so that it works where nothing else does.
+/// A native language starts no process, so it always works.
 fn of_all_pools(pools: &[PoolStatus]) -> Option<Problem> {
     let pools: Vec<&PoolStatus> = pools.iter().filter(|pool| pool.command != NATIVE).collect();
     let is_dead = |pool: &&PoolStatus| {
@@ -231,7 +231,7 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
     found
 }
 
-/// What to do about a pool that has too few processes.
+/// The remedy for a pool with too few processes.
 fn crowded(pool: &str, max: u32) -> String {
     format!(
         "find slow functions with `settee top`, holders with `settee ps`; or add processes: {}",
@@ -239,7 +239,7 @@ fn crowded(pool: &str, max: u32) -> String {
     )
 }
 
-/// How a pool gets twice as many processes.
+/// How to double a pool's processes.
 fn more(pool: &str, max: u32) -> String {
     format!(
         "`settee pool set {pool} max={}` until a restart, max of [pools.{pool}] permanently",
@@ -247,7 +247,7 @@ fn more(pool: &str, max: u32) -> String {
     )
 }
 
-/// Returns a name as a shell reads it.
+/// Quotes a name for a shell.
 fn quoted(name: &str) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@+,".contains(char);
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
@@ -288,7 +288,7 @@ fn of_service(service: &ServiceStatus) -> Option<Problem> {
     Some(critical_if(closed != "at_limit", found))
 }
 
-/// Looks at replications, of which there are so many, by the reasons for which they do not run.
+/// Checks replications by the reasons why they do not run; `total` is their number.
 pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
     let failing = |group: &JobGroup| -> u64 {
         let states = group.states.iter();
@@ -314,7 +314,7 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
         .collect()
 }
 
-/// Looks at the store: whether it fails, how long it took to answer, whether replications are still read from it.
+/// Checks the store: whether it fails, its response time, and whether replications are still being loaded.
 pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) -> Vec<Problem> {
     let of = |kind: Kind, cause: String, remedy: &str| kind.found("store", 1, cause, remedy);
     let away = error.map(|error| {
@@ -335,8 +335,7 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     away.into_iter().chain(slow).chain(loading).collect()
 }
 
-/// Looks at the size of the documents in the store, in bytes: what they take, and what they took when they were smallest
-/// lately.
+/// Checks the size of the documents in the store, in bytes: now, and the recent minimum.
 pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     let mebibytes = |bytes: u64| bytes >> 20;
     let minutes = GROWN_WITHIN.as_secs() / 60;
@@ -349,7 +348,7 @@ pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     Kind::StoreGrowing.found("store", 1, cause, remedy)
 }
 
-/// Looks at the daemons of a fleet, as `/_fleet` has them.
+/// Checks the daemons of a fleet, as listed by `/_fleet`.
 pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let rows: Vec<&Value> = fleet["daemons"].as_array().into_iter().flatten().collect();
     let address = |row: &Value| row["address"].as_str().unwrap_or_default().to_owned();
@@ -357,7 +356,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let gone = rows
         .iter()
         .filter(|row| !lives(row) && row["leaving"] != true);
-    // One that was started again has another row.
+    // A restarted one has another row.
     let gone = gone
         .filter(|row| {
             let same = rows.iter().filter(|other| address(other) == address(row));
@@ -382,8 +381,8 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     gone.chain(nobody).collect()
 }
 
-/// Compares this daemon of a fleet with the others. Settings are compared with daemons of the same version: another one may
-/// have other keys.
+/// Compares this daemon of a fleet with the others. Settings are compared only with daemons of the same version:
+/// another one may have other keys.
 pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     let version = &own.health.version;
     let of_version = |report: &&Report| report.health.version == *version;
@@ -423,7 +422,7 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     found
 }
 
-/// Returns what is said of the first daemons, and how many more there are.
+/// Returns a phrase about each of the first daemons, and the number of others.
 fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
     let shown: Vec<String> = reports
         .iter()
@@ -449,7 +448,7 @@ pub(crate) fn of_drain() -> Problem {
     Kind::Drained.found("daemon", 1, cause, "`settee drain --off` resumes it")
 }
 
-/// Looks at running replications: stalled ones, and servers that keep them waiting.
+/// Checks running replications: stalled ones, and servers that delay them.
 pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Problem> {
     let slow = troubles.slow.iter();
     let slow = slow.map(|(slow, jobs)| of_slow(slow, *jobs));
@@ -482,8 +481,8 @@ fn of_stalled(stalled: &Stalled) -> Option<Problem> {
     (*count > 0).then(|| Kind::ReplicationsStalled.found("replications", *count, cause, remedy))
 }
 
-/// Looks at what a reload would change, or why there can be none. What was set while the daemon runs is meant to differ.
-/// A mistake in the files is not quoted, for more people read this than may read them.
+/// Checks what a reload would change, or why it would fail. Run-time settings are supposed to differ. A mistake in
+/// the files is not quoted, since not all readers may read the files.
 pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Problem> {
     let of = |count, cause: String, remedy: &str| {
         Kind::SettingsDiffer.found("configuration", count, cause, remedy)
@@ -507,23 +506,23 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Pro
     Some(of(differing.len() as u64, cause, remedy))
 }
 
-/// What was counted of the whole daemon, since it was started.
+/// Counts of the whole daemon since its start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
-    /// Writes that the store refused.
+    /// Writes refused by the store.
     pub unwritten: u64,
-    /// Why the last one, and what to do about that; none once the store took one.
+    /// Cause and remedy of the last refusal; `None` once the store accepted a write.
     pub unwritten_last: Option<(String, &'static str)>,
-    /// How often each actor was started again.
+    /// Restarts of each actor.
     pub restarts: BTreeMap<&'static str, u64>,
-    /// How many requests of each kind the database of the store answered, and how long that took, in milliseconds.
+    /// Requests of each kind answered by the store's database, and their total time in milliseconds.
     pub requests: BTreeMap<&'static str, (u64, u64)>,
 }
 
-/// What to do about a store that takes long.
+/// The remedy for a slow store.
 const SLOW_STORE: &str = "check the store's disk or database, and the load of this machine";
 
-/// Requests of a kind took so long on average lately.
+/// Recent requests of a kind took this long on average.
 fn of_requests(kind: &str, average: Duration) -> Option<Problem> {
     let cause = format!(
         "its {kind} requests took {:.1} s on average within {} s",
@@ -533,7 +532,7 @@ fn of_requests(kind: &str, average: Duration) -> Option<Problem> {
     (average >= SLOW_ANSWER).then(|| Kind::StoreSlow.found("store", 1, cause, SLOW_STORE))
 }
 
-/// Looks at what was counted lately, of each pool and of the daemon.
+/// Checks recent increases, of each pool and of the daemon.
 pub(crate) fn of_increases(
     increases: &mut Increases,
     now: Timestamp,
@@ -561,7 +560,7 @@ pub(crate) fn of_increases(
     found
 }
 
-/// `note` takes what a counter says, and returns by how much it has grown lately.
+/// `note` records a counter, and returns its recent increase.
 fn of_pool_lately(
     pool: &PoolStatus,
     mut note: impl FnMut(&'static str, u64) -> u64,
@@ -614,7 +613,7 @@ fn of_restarts(actor: &str, restarts: u64) -> Problem {
     Kind::ActorFailing.found(actor, restarts, cause, remedy)
 }
 
-/// `unwritten` writes were refused lately; `last` says why the last one, and what to do, if none was taken since.
+/// `unwritten` writes were refused recently; `last` is cause and remedy of the last one, if none was accepted since.
 fn of_unwritten(unwritten: u64, last: Option<(String, &'static str)>) -> Option<Problem> {
     let (why, remedy) = last.filter(|_| unwritten > 0)?;
     let seconds = WITHIN.as_secs();

@@ -1,8 +1,8 @@
-//! Losses that nobody has acknowledged, kept over restarts.
+//! Unacknowledged losses, kept over restarts.
 //!
-//! SUMMARY   A `_local/` document of the store holds them; where daemons share a database, one for each daemon.
-//! CALLED    By the HealthWatcher, which reads the document once and writes it when they change.
-//! LIMITS    A service that is killed forgets what changed since its last look.
+//! SUMMARY   Stored in a `_local/` document; if daemons share a database, each has its own.
+//! CALLED    By the HealthWatcher, which reads the document once and writes it on changes.
+//! LIMITS    A killed service loses changes since its last check.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use store::{Store, StoreError};
 /// The document's id without `_local/`.
 const NAME: &str = "settee-losses";
 
-/// How much of each loss nobody has acknowledged, by its kind and subject.
+/// The unacknowledged part of each loss, by kind and subject.
 pub(crate) type OpenLosses = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Returns what these problems report as lost.
+/// Returns the losses reported by these problems.
 pub(crate) fn of(problems: Vec<Problem>) -> OpenLosses {
     let mut losses = OpenLosses::new();
     for problem in problems.into_iter().filter(|problem| problem.count > 0) {
@@ -32,14 +32,14 @@ fn name(store: &Store, daemon: &str) -> String {
     }
 }
 
-/// Reads the losses of a daemon; a text that is something else has none.
+/// Reads a daemon's losses; an invalid text has none.
 pub(crate) async fn read(store: &Store, daemon: &str) -> Result<OpenLosses, StoreError> {
     let found = store.local(&name(store, daemon)).await?;
     let losses = found.and_then(|found| serde_json::from_str(&found.body).ok());
     Ok(losses.unwrap_or_default())
 }
 
-/// Writes the losses of a daemon. Returns whether nobody else wrote the document meanwhile.
+/// Writes a daemon's losses. Returns false if the document was changed by another writer.
 pub(crate) async fn write(
     store: &Store,
     daemon: &str,
@@ -47,7 +47,7 @@ pub(crate) async fn write(
 ) -> Result<bool, StoreError> {
     let name = name(store, daemon);
     let known = store.local(&name).await?.map(|known| known.number);
-    // Texts and numbers: there is nothing that JSON has no form for.
+    // Texts and numbers always have a JSON form.
     let body = serde_json::to_string(losses).unwrap_or_default();
     let written = store.edit_local(&name, known, Some(body)).await?;
     Ok(written.is_ok())

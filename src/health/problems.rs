@@ -1,10 +1,10 @@
-//! What is wrong: which of the troubles that somebody sees at a look are problems, and since when.
+//! Problems: which of the troubles found have lasted, and since when.
 //!
-//! SUMMARY   Every look brings what it found. [`Problems`] reports those that have lasted.
+//! SUMMARY   Each check adds what it found. [`Problems`] reports what has lasted.
 //! PROMISES  A trouble is reported once it has lasted the delay of its [`Kind`], with the time at which it was first
-//!           found, and until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses are over once they are
+//!           found, until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses end when they are
 //!           acknowledged. The worst come first.
-//! LIMITS    At most [`PROBLEMS_MAX`]: of more, the least are left out.
+//! LIMITS    At most [`PROBLEMS_MAX`]: beyond that the least severe are omitted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use policy::time::Timestamp;
 /// How long a trouble must not be found before it is over.
 const OVER_AFTER: Duration = Duration::from_secs(6);
 
-/// How many problems are reported.
+/// The most problems reported.
 const PROBLEMS_MAX: usize = 1000;
 
-/// All that was found lately.
+/// Everything found recently.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
     seen: BTreeMap<(Kind, String), Seen>,
@@ -35,7 +35,7 @@ struct Seen {
 }
 
 impl Problems {
-    /// Takes what a look has found: of two of one kind about the same the later one.
+    /// Adds the findings of a check: of two of the same kind and subject, the later counts.
     pub fn look(&mut self, now: Timestamp, problems: Vec<Problem>) {
         for found in problems {
             let Ok(kind) = found.kind.parse() else {
@@ -46,14 +46,14 @@ impl Problems {
             let last = now;
             self.seen.insert(key, Seen { found, first, last });
         }
-        // A loss that was acknowledged is over at once.
+        // An acknowledged loss is over at once.
         self.seen.retain(|(kind, _), seen| {
             seen.last == now || !kind.is_loss() && now.since(seen.last) < OVER_AFTER
         });
     }
 
-    /// Returns the problems with when each was found first, the worst first: critical ones, of these those that concern
-    /// most, of these those that have lasted the longest.
+    /// Returns the problems with the time at which each was first found, worst first: critical ones, then those that
+    /// concern most, then those that have lasted longest.
     pub fn list(&self) -> Vec<(Problem, Timestamp)> {
         let lasted = |((kind, _), seen): &(&(Kind, String), &Seen)| {
             seen.last.since(seen.first) >= kind.delay()

@@ -1,9 +1,8 @@
-//! What a daemon of a fleet reports to the others about its problems.
+//! A daemon's report of its problems to the other daemons of a fleet.
 //!
-//! SUMMARY   [`Report`] is what it writes and the others read; [`of_fleet`] merges the reports of all.
-//! PROMISES  A report stays the same while the problems do: it has start times, from which the reader computes
-//!           durations.
-//! LIMITS    [`REPORT_BYTES_MAX`]: beyond it, the least severe problems are left out, and counted.
+//! SUMMARY   [`Report`] is written by one daemon and read by the others; [`of_fleet`] merges all reports.
+//! PROMISES  A report is unchanged while the problems are: it has start times, and readers compute durations.
+//! LIMITS    [`REPORT_BYTES_MAX`]: beyond it, the least severe problems are dropped and counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +13,19 @@ use settee_client::{FleetHealth, Health};
 use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
-/// The longest text of a report, in bytes.
+/// Maximum length of a report's text, in bytes.
 const REPORT_BYTES_MAX: usize = 64 * 1024;
 
 /// The status of a daemon without a report so far.
 const UNKNOWN: &str = "unknown";
 
-/// What a daemon reports of itself.
+/// A daemon's report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {
     /// Its problems, as in `/_health`.
     pub health: Health,
-    /// The settings that should be the same at all daemons: section, or family of sections -> digest.
+    /// The settings that should agree on all daemons: section, or family of sections -> digest.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -56,7 +55,7 @@ impl Report {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns the reported problems; `age`: since the report was written.
+    /// Returns the reported problems; `age` is the report's age.
     pub fn health(&self, age: Duration) -> Health {
         let mut health = lasting(self.health.clone());
         health.age_s = Some(age.as_secs());

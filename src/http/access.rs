@@ -1,11 +1,10 @@
 //! Who sent a request, and what they may do.
 //!
-//! SUMMARY   [`admit`] checks where a request comes from and its credentials, and returns a [`Visitor`] with
-//!           its rights.
-//! PROMISES  Requests of foreign web pages are refused: see [`super::origin`].
+//! SUMMARY   [`admit`] checks a request's origin and credentials, and returns a [`Visitor`] with its rights.
+//! PROMISES  Requests from foreign web pages are refused: see [`super::origin`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
-//! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
+//! DIFFERS   CouchDB with CORS accepts web pages of other origins; this server never does.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -33,28 +32,27 @@ use crate::query_server::status::Holder;
 /// The sender of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
-    /// The user who has logged in.
+    /// The authenticated user.
     pub(super) name: Option<String>,
     /// How: `default` (Basic), `cookie` or `certificate`.
     pub(super) by: Option<&'static str>,
-    /// The session, if that is how.
+    /// The session, for `cookie`.
     pub(super) session: Option<Session>,
-    /// What they may do.
     pub(super) rights: Rights,
-    /// The address at the other end.
+    /// The peer's address.
     address: Option<SocketAddr>,
-    /// The user of this machine at the other end of the Unix socket.
+    /// The local user at the other end of the Unix socket.
     local: Option<Arc<Holder>>,
 }
 
-/// The sender of a request, as handlers get it.
+/// The sender of a request, for handlers.
 pub(super) type User = ReqData<Rc<Visitor>>;
 
-/// The order of a request that changes something, as handlers get it.
+/// The order of a request that changes something, for handlers.
 pub(super) type Order = ReqData<Rc<PendingOrder>>;
 
 impl Visitor {
-    /// Returns who is at the other end.
+    /// Returns who is connected.
     pub(super) fn holder(&self) -> Holder {
         let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {
@@ -64,7 +62,7 @@ impl Visitor {
         }
     }
 
-    /// Returns in whose name functions run.
+    /// Returns the principal that functions run as.
     pub(super) fn principal(&self) -> Principal {
         Principal {
             limits: self.rights.limits(),
@@ -72,12 +70,12 @@ impl Visitor {
         }
     }
 
-    /// Returns the address at the other end.
+    /// Returns the peer's address.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.address.map(|address| address.ip())
     }
 
-    /// Returns the user of this machine at the other end of the Unix socket.
+    /// Returns the number of the local user at the other end of the Unix socket.
     pub(super) fn uid(&self) -> Option<u32> {
         self.local.as_ref()?.uid
     }
@@ -105,7 +103,7 @@ impl Visitor {
         }
     }
 
-    /// Refuses a visitor who may not.
+    /// Refuses a visitor who lacks permission.
     pub(super) fn check(&self, who: Who) -> Result<(), Refusal> {
         match who {
             Who::Anybody => Ok(()),
@@ -120,12 +118,12 @@ impl Visitor {
         }
     }
 
-    /// Returns whether this visitor has logged in, or does not have to.
+    /// Returns whether this visitor is logged in, or need not be.
     pub(super) fn is_known(&self) -> bool {
         self.name.is_some() || self.is_admin() || self.local.is_some()
     }
 
-    /// Refuses a visitor who has not logged in, whether or not the path exists.
+    /// Refuses a visitor who is not logged in, whether or not the path exists.
     pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
         if self.is_known() {
             Ok(())
@@ -135,10 +133,10 @@ impl Visitor {
     }
 }
 
-/// Finds out who sent a request, by its head and the connection that it came by.
+/// Identifies the sender of a request by its head and connection.
 ///
 /// # Errors
-/// The request comes from a web page elsewhere, or its credentials are wrong.
+/// The request comes from a foreign web page, or its credentials are wrong.
 pub(super) async fn admit(
     head: &RequestHead,
     connection: Option<&Connection>,
@@ -191,7 +189,7 @@ pub(super) async fn admit(
     Ok(visitor)
 }
 
-/// Returns the session of the first cookie of that name.
+/// Returns the session of the first session cookie.
 fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
     let headers = head.headers.get_all(header::COOKIE);
     let texts = headers.filter_map(|value| value.to_str().ok());
@@ -202,7 +200,7 @@ fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
     shared.authority.session(cookie.value())
 }
 
-/// Refuses a request that a proxy has forwarded: it may come from anywhere, whatever its address is.
+/// Refuses a request forwarded by a proxy: whatever its address, it may come from anywhere.
 fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = head.headers.keys().map(|name| name.as_str());
@@ -215,7 +213,7 @@ fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the cookie that begins a session.
+/// Returns the cookie of a new session.
 pub(super) fn new_session(
     request: &HttpRequest,
     shared: &HttpContext,
@@ -225,7 +223,7 @@ pub(super) fn new_session(
     Some(session_cookie(request, shared, value))
 }
 
-/// Returns the cookie that renews the session of a visitor, if it is time for that.
+/// Returns the cookie that renews a visitor's session, if due.
 pub(super) fn renewed_session(
     request: &HttpRequest,
     shared: &HttpContext,
@@ -239,7 +237,7 @@ pub(super) fn renewed_session(
     Some(session_cookie(request, shared, value))
 }
 
-/// Ends every session that a request bears a cookie of.
+/// Ends every session with a cookie in the request.
 pub(super) fn end_sessions(request: &HttpRequest, shared: &HttpContext) {
     let Ok(cookies) = request.cookies() else {
         return;
@@ -262,7 +260,7 @@ pub(super) fn no_session_cookie(request: &HttpRequest) -> Cookie<'static> {
     cookie(request, String::new(), 0)
 }
 
-/// A cookie that was given by an encrypted connection is never sent by another.
+/// A cookie set over an encrypted connection is never sent over another.
 fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static> {
     Cookie::build(COOKIE, value)
         .path("/")

@@ -1,8 +1,7 @@
 //! Answers: JSON with a line feed, and errors with CouchDB's codes.
 //!
 //! SOURCE    chttpd: send_json/2, error_info/1.
-//! DIFFERS   An error of the pool has its phase, whose fault it is and whether to try again beside
-//!           `error` and `reason`.
+//! DIFFERS   An error of the pool has its phase, who is at fault and whether to retry besides `error` and `reason`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,10 +20,10 @@ use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
 use crate::otp::registered_name::NoProc;
 
-/// An answer, or why the request is refused.
+/// An answer, or why the request was refused.
 pub(super) type Answer = Result<HttpResponse, Refusal>;
 
-/// Why a request is refused.
+/// Why a request was refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -80,7 +79,7 @@ impl Refusal {
             .with_header(header::ALLOW, allowed)
     }
 
-    /// Says that `what` is longer than `limit` bytes, and which key of `[server]` raises that, if one does.
+    /// Returns that `what` is longer than `limit` bytes, and the key of `[server]` that raises it, if any.
     pub(super) fn too_large(what: &str, limit: usize, key: Option<&str>) -> Self {
         let raise = key.map_or_else(String::new, |key| format!(", or raise [server] {key}"));
         let reason = format!("{what} is longer than {limit} bytes: send less at a time{raise}");
@@ -97,8 +96,7 @@ impl Refusal {
         self
     }
 
-    /// Leaves out the header that makes a browser ask for a name and a password: a page with a login form
-    /// does not want that.
+    /// Omits the header that makes a browser prompt for a password: the page has its own login form.
     pub(super) fn for_a_form(mut self) -> Self {
         let asks = |header: &(HeaderName, String)| header.0 == header::WWW_AUTHENTICATE;
         self.header = self.header.filter(|header| !asks(header));
@@ -110,7 +108,7 @@ impl Refusal {
         self
     }
 
-    /// Adds the members of an object.
+    /// Adds an object's members.
     pub(super) fn with_members(mut self, object: &impl Serialize) -> Self {
         if let Ok(Value::Object(members)) = serde_json::to_value(object) {
             self.members.extend(members);
@@ -118,18 +116,18 @@ impl Refusal {
         self
     }
 
-    /// Gives it another name and code.
+    /// Sets another name and code.
     pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
         self.status = status;
         self.with_member("error", error)
     }
 
-    /// Returns whether this is its error's name.
+    /// Returns whether its error has this name.
     pub(super) fn is_named(&self, error: &str) -> bool {
         self.name() == Some(error)
     }
 
-    /// Gives it another reason.
+    /// Sets another reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)
     }
@@ -177,7 +175,7 @@ impl ResponseError for Refusal {
     }
 }
 
-/// CouchDB's codes for the errors of functions and of the pool; what it does not know is 500 there.
+/// CouchDB's codes for errors of functions and of the pool; those that it does not know are 500 there.
 impl From<NoProc> for Refusal {
     fn from(_: NoProc) -> Self {
         super::routes::shutting_down()
@@ -243,7 +241,7 @@ impl From<LoginError> for Refusal {
     }
 }
 
-/// The content type of everything that is JSON.
+/// The content type of JSON.
 const JSON: &str = "application/json";
 
 /// Answers with JSON.
@@ -255,12 +253,12 @@ pub(super) fn with_status(status: StatusCode, value: &impl Serialize) -> HttpRes
     raw(status, line(value))
 }
 
-/// Answers with JSON text as it is.
+/// Answers with JSON text unchanged.
 pub(super) fn raw(status: StatusCode, text: Bytes) -> HttpResponse {
     json_builder(status).body(text)
 }
 
-/// Begins an answer that is JSON.
+/// Begins a JSON answer.
 pub(super) fn json_response() -> HttpResponseBuilder {
     json_builder(StatusCode::OK)
 }
@@ -285,14 +283,14 @@ pub(super) fn line(value: &impl Serialize) -> Bytes {
     text.into()
 }
 
-/// What is answered piece by piece.
+/// A streamed answer.
 pub(super) trait Pieces {
-    /// Returns the next piece; none at the end.
+    /// Returns the next piece; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal>;
 }
 
-/// Answers with pieces as they come. An error before the first one is sent with its code, a later one as the
-/// last line.
+/// Answers with pieces as they become available. An error before the first one is sent with its code, a later one as
+/// the last line.
 pub(super) async fn streamed(content_type: &str, mut pieces: impl Pieces + 'static) -> Answer {
     let first = pieces.next().await?;
     let rest = stream::unfold(Some(pieces), async |pieces| {

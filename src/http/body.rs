@@ -1,11 +1,10 @@
-//! Bodies: read within bounds of length, time and memory.
+//! Reads bodies with limits on length, time and memory.
 //!
-//! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. What is read
-//!           counts in the request's [`Account`], its share of the memory of all requests in flight.
-//! PROMISES  A body that is too long is refused as soon as that is known, one for which there is no memory
-//!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read of a sender who is not known. A client
-//!           that sends nothing, or too slowly, is disconnected. A long body keeps no thread busy that serves
-//!           others.
+//! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data counts in the
+//!           request's [`Account`], its share of the memory of all requests in flight.
+//! PROMISES  A body that is too long is refused as soon as that is known, one without memory for it before it is
+//!           read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that sends
+//!           nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
 
 use std::cell::RefCell;
 use std::io;
@@ -32,32 +31,31 @@ use crate::aside::aside;
 use crate::in_flight::{NoRoom, Share};
 use crate::pace::Pace;
 
-/// How long a client of a stream may let pass without sending or taking anything.
+/// Maximum time without progress in a stream.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// The longest body of a sender who is not known, and of a login, in bytes.
+/// Maximum length of a login or of an unauthenticated sender's body, in bytes.
 pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
-/// The longest body of a request with settings, in bytes.
+/// Maximum length of a body with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
 
-/// The error of a body whose connection was closed before its end. Nobody is there to read it.
+/// The error of a body whose connection closed early. It has no reader.
 const CUT: &str = "disconnected";
 
-/// What a request holds of the memory of all requests in flight.
+/// A request's part of the memory of all requests in flight.
 #[derive(Clone)]
 pub(super) struct Account(Rc<RefCell<Share>>);
 
 impl Account {
-    /// Begins with nothing.
     pub(super) fn new(share: Share) -> Self {
         Self(Rc::new(RefCell::new(share)))
     }
 
-    /// Sets what the request holds.
+    /// Sets the size of the request's part.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// There is not enough room.
     pub(super) fn set(&self, bytes: usize) -> Result<(), Refusal> {
         Ok(self.0.borrow_mut().set(bytes)?)
     }
@@ -66,7 +64,7 @@ impl Account {
         Ok(self.0.borrow_mut().grow(bytes)?)
     }
 
-    /// Returns the account of a request whose sender is known.
+    /// Returns the account of an authenticated request.
     fn of(request: &HttpRequest) -> Option<Self> {
         request.extensions().get::<Self>().cloned()
     }
@@ -78,15 +76,14 @@ impl From<NoRoom> for Refusal {
     }
 }
 
-/// A body that was read.
 pub(super) struct Body {
     bytes: Bytes,
     account: Option<Account>,
 }
 
 impl Body {
-    /// Returns what `parse` makes of the text. What the values in it take, that many bytes each, counts as held;
-    /// the bound is a quarter of the memory, so that this counts for a quarter.
+    /// Parses the text with `parse`. The parsed values count, with `value_bytes` each; the limit is a quarter of the
+    /// memory, so a quarter of it is charged.
     ///
     /// # Errors
     /// It is not UTF-8, or `parse` refuses it; or there is no room for it, or no thread.
@@ -96,7 +93,7 @@ impl Body {
         P: FnOnce(&str) -> Result<T, Refusal> + Send + 'static,
     {
         if let Some(account) = &self.account {
-            // An upper bound: strings may have these letters, too.
+            // An upper bound, since strings may contain these characters.
             let values = |bytes: &[u8]| memchr::memchr3_iter(b',', b'[', b'{', bytes).count();
             let values = aside(self.bytes.clone(), values).await.map_err(no_thread)?;
             account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
@@ -110,7 +107,7 @@ impl Body {
     /// # Errors
     /// As [`Self::parse`].
     pub(super) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T, Refusal> {
-        // A list or an object has room for up to twice as many as it holds.
+        // A list or an object allocates up to twice its length.
         let parse = |text: &str| {
             let value = serde_json::from_str(text);
             value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
@@ -158,7 +155,7 @@ impl<const MAX: usize> FromRequest for AtMost<MAX> {
 /// Reads a body of up to `[server] body_max`.
 ///
 /// # Errors
-/// It is too long, too slow or cut off; or there is no room for it.
+/// It is too long, too slow or truncated; or there is no room for it.
 pub(super) async fn read(
     request: &HttpRequest,
     payload: web::Payload,
@@ -167,7 +164,7 @@ pub(super) async fn read(
     read_at_most(bytes_max(shared), request, payload, shared).await
 }
 
-/// Returns the length of the longest body that [`read`] takes now.
+/// Returns the current maximum length of a body for [`read`].
 pub(super) fn bytes_max(shared: &HttpContext) -> usize {
     let limit = shared.config.borrow().server.body_max;
     limit.min(shared.in_flight.request_max())
@@ -226,9 +223,9 @@ pub(super) struct Incoming {
     payload: web::Payload,
     account: Option<Account>,
     timeout: Duration,
-    /// What came of the line that is not complete yet.
+    /// Progress of the incomplete line.
     line: Option<(Pace, usize)>,
-    /// Whether the connection was closed before the end.
+    /// Whether the connection closed early.
     pub(super) is_cut: Arc<AtomicBool>,
 }
 
@@ -251,11 +248,11 @@ impl FromRequest for Incoming {
 }
 
 impl Incoming {
-    /// Returns the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
-    /// of one it has to be as fast as with a whole body.
+    /// Returns the next piece; `None` at the end. Between lines a client has [`IDLE_MAX`]; within one it has to be as
+    /// fast as with a whole body.
     ///
     /// # Errors
-    /// It is too slow or cut off, or there is no room for so long a line.
+    /// It is too slow or truncated, or there is no room for the line.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let idle = Instant::now() + IDLE_MAX;
         let line = self.line.as_ref();
@@ -281,7 +278,7 @@ impl Incoming {
     }
 }
 
-/// Returns the next piece of a body; none at its end.
+/// Returns the next piece of a body; `None` at its end.
 async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     match timeout_at(deadline, payload.next()).await {
         Err(_) => {

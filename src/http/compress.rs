@@ -1,9 +1,9 @@
-//! Compressed answers, for those who accept them.
+//! Compressed answers, for clients that accept them.
 //!
-//! SUMMARY   A [`Text`] has a whole answer in both forms; [`Text::answer`] gives the one that the request accepts.
-//! PROMISES  Without gzip in `Accept-Encoding` the text is sent as it is. `Content-Length` is that of the form that is sent. Answers
-//!           that come piece by piece do not pass here, so no compressor holds a piece back.
-//! LIMITS    Texts below [`GZIP_MIN`] bytes are not compressed.
+//! SUMMARY   A [`Text`] has a whole answer in both forms; [`Text::answer`] selects the one that the request accepts.
+//! PROMISES  Without gzip in `Accept-Encoding` the text is sent uncompressed. `Content-Length` is that of the sent
+//!           form. Streamed answers are not compressed, so no compressor delays a piece.
+//! LIMITS    Texts shorter than [`GZIP_MIN`] are not compressed.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -14,10 +14,10 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// The shortest text that is compressed, in bytes: a shorter one fits one packet anyway.
+/// Minimum length of a compressed text, in bytes: shorter ones fit one packet anyway.
 const GZIP_MIN: usize = 1024;
 
-/// A text, which is compressed when somebody first accepts that.
+/// A text, compressed for the first client that accepts it.
 #[derive(Debug)]
 pub(super) struct Text {
     plain: Bytes,
@@ -26,7 +26,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// A text that stays: it is compressed as much as possible.
+    /// A permanent text: maximum compression.
     pub(super) const fn constant(text: &'static str) -> Self {
         Self {
             plain: Bytes::from_static(text.as_bytes()),
@@ -35,7 +35,7 @@ impl Text {
         }
     }
 
-    /// A text that is sent for a short time: it is compressed as fast as possible.
+    /// A short-lived text: fastest compression.
     pub(super) fn passing(plain: Bytes) -> Self {
         Self {
             plain,

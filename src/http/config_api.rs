@@ -1,12 +1,11 @@
-//! The configuration over HTTP: read, set, take back, read again from its files.
+//! The configuration over HTTP: read, set, unset, reload.
 //!
-//! SUMMARY   Values are texts, as in CouchDB. What is set overrides files, environment and
-//!           options until the service ends, also after a reload.
-//! PROMISES  A value is held to the same rules as one in a file, together with all others. What
-//!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
-//!           shown.
+//! SUMMARY   Values are texts, as in CouchDB. A value that is set overrides files, environment and options until the
+//!           service ends, even after a reload.
+//! PROMISES  A value obeys the same rules as one in a file, together with all others. Keys that
+//!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
-//! DIFFERS   CouchDB writes what is set into its last file, and takes any key.
+//! DIFFERS   CouchDB writes the value into its last file, and accepts any key.
 
 use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
@@ -27,13 +26,13 @@ pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
     for setting in shared.config().settings() {
         let name = setting.section.as_str();
         let section = sections.entry(name).or_insert_with(|| json!({}));
-        // As in a file, as CouchDB writes it.
+        // Written as in a file, as CouchDB does.
         section[&setting.key] = setting.plain().into();
     }
     Ok(answer::ok(&sections))
 }
 
-/// `GET /_node/_local/_config/SECTION`. CouchDB has an empty object for a section that it does not know.
+/// `GET /_node/_local/_config/SECTION`. For an unknown section CouchDB returns an empty object.
 pub(super) async fn section(name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let all = shared.config().settings();
     let ours = all.iter().filter(|setting| setting.section == *name);
@@ -75,7 +74,7 @@ pub(super) async fn reload(shared: Data<HttpContext>, order: Order) -> Answer {
     Ok(answer::ok(&json!({"ok": true, "changes": changes})))
 }
 
-/// `POST /_node/_local/_config/_plan`: what a reload would change.
+/// `POST /_node/_local/_config/_plan`: the changes that a reload would make.
 pub(super) async fn plan(shared: Data<HttpContext>) -> Answer {
     let changes = changed(shared.config_listener.call(PlanReload).await?)?;
     Ok(answer::ok(&changes))
@@ -102,7 +101,7 @@ fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Sets a value or takes it back, and answers with the one before.
+/// Sets or unsets a value, and answers with the previous one.
 async fn set(
     place: SettingPath,
     value: Option<String>,
@@ -112,7 +111,7 @@ async fn set(
     let (section, key) = place.into_inner();
     check_settable(&section, &key)?;
     let before = find(&shared.config(), &section, &key);
-    // A new pool may be given values that cannot change later.
+    // A new pool accepts values that cannot change later.
     let is_new = keys::family(&section).is_some() && before.is_none();
     if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
         return Err(Refusal::bad_request(format!(

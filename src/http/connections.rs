@@ -1,11 +1,11 @@
-//! How many connections there may be, and which one is closed for another.
+//! Limits the number of connections, and selects one to close for a new one.
 //!
-//! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it
-//!           waits for its client, who may be anybody. When there are as many as may be, one that waits
-//!           is closed for a new one: the oldest of the peer that has most.
-//! PROMISES  Slow clients and idle connections do not keep others out. A busy connection is not closed for others.
+//! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it waits for its client, who
+//!           may be unknown. At the maximum, a waiting connection is closed for a new one: the oldest one of the peer
+//!           with the most.
+//! PROMISES  Slow clients and idle connections keep no one out. A busy connection is not closed for others.
 //! CALLED    By [`super::guard`], on each worker's thread.
-//! LIMITS    Where all are busy, a new connection is closed.
+//! LIMITS    If all are busy, a new connection is closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use futures_util::task::AtomicWaker;
 
 use crate::in_flight::network_of;
 
-/// Busy connections of a peer that are skipped in the search for one that waits.
+/// Busy connections of a peer skipped while searching for a waiting one.
 const SEARCH_MAX: usize = 256;
 
-/// Who is at the other end of connections: a network, or a user of this machine.
+/// Who is connected: a network, or a user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Peer {
     Network(IpAddr),
@@ -32,7 +32,7 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// What others may see of a connection, and do to it.
+/// The state of a connection that others may read and change.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     busy: AtomicBool,
@@ -61,7 +61,7 @@ impl Conduct {
 struct Table {
     /// Peer -> its connections, oldest first.
     peers: HashMap<Peer, BTreeMap<u64, Arc<Conduct>>>,
-    /// How many connections each peer has.
+    /// The number of connections of each peer.
     counts: BTreeSet<(usize, Peer)>,
     total: usize,
     next: u64,
@@ -81,7 +81,7 @@ impl Table {
         self.total = self.total - before + after;
     }
 
-    /// Closes the oldest connection that waits, of the peer that has most of those that have any.
+    /// Closes the oldest waiting connection, of the peer with the most connections that has one.
     fn close_one(&mut self) -> bool {
         let mut found = None;
         for (_, peer) in self.counts.iter().rev() {
@@ -109,7 +109,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Allows at most that many.
+    /// Sets the maximum.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -117,7 +117,7 @@ impl Connections {
         })
     }
 
-    /// Returns how many there may be.
+    /// Returns the maximum.
     pub(super) fn max(&self) -> usize {
         self.max
     }
@@ -127,7 +127,7 @@ impl Connections {
         self.table().total > 0
     }
 
-    /// Lets a connection in; none if there are as many as may be and all are busy.
+    /// Admits a connection; `None` at the maximum with all busy.
     pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
         let conduct = Arc::new(Conduct::default());
         let mut table = self.table();
@@ -147,13 +147,13 @@ impl Connections {
         })
     }
 
-    // What is locked is changed in single steps: a panic elsewhere leaves it whole.
+    // The table changes in single steps: a panic elsewhere leaves it consistent.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The place of a connection, which is free once this is dropped.
+/// A connection's slot, freed when this is dropped.
 pub(super) struct ConnectionPlace {
     connections: Arc<Connections>,
     peer: Peer,

@@ -1,11 +1,11 @@
 //! `/_dashboard`: a live page of problems, pools, waiters, costs of functions, services and jobs.
 //!
-//! SUMMARY   The page and its files, modules without a build step, hold no data and are public;
-//!           [`state::state`] is the data of the views, made of the values that `status`, `_functions`
-//!           and `_active_tasks` show, how many jobs are in which state, and the daemons of a fleet.
-//! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
-//!           elsewhere, runs no script but its own, and shows what children and other servers say
-//!           as text. A browser that has a file gets 304; other files are sent compressed.
+//! SUMMARY   The page and its files, modules without a build step, have no data and are public; [`state::state`]
+//!           returns the data of the views: the values of `status`, `_functions` and `_active_tasks`, the number of
+//!           jobs in each state, and the daemons of a fleet.
+//! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from elsewhere,
+//!           runs only its own script, and shows texts from children and other servers as text. If the browser has a
+//!           file, the answer is 304; files are sent compressed.
 
 pub(super) mod state;
 
@@ -41,7 +41,7 @@ impl File {
             name,
             content_type,
             text: Text::constant(text),
-            // Weak: it is the same for both forms.
+            // Weak, because it is the same for both forms.
             tag: EntityTag::new_weak(format!("{:x}-{:08x}", text.len(), crc.sum())),
         }
     }
@@ -108,8 +108,7 @@ pub(super) async fn page(request: HttpRequest) -> Answer {
     Ok(PAGE.answer(&request))
 }
 
-/// `POST /_dashboard_link`: a URL that logs a browser in once. The token follows the `#`, which browsers do not
-/// send.
+/// `POST /_dashboard_link`: a URL that logs a browser in once. The token follows the `#`, which browsers do not send.
 pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
     let Some(address) = shared.address else {
         let reason = "this service has no HTTP address ([server] http)";

@@ -1,9 +1,9 @@
 //! The processing of every request before its handler, and of every answer after it.
 //!
-//! SUMMARY   [`serve`] is a middleware around all routes: who sent the request, its name, what memory it may hold, how
-//!           long it took. [`expected`] is asked before it about requests whose body waits for `100 Continue`.
-//! PROMISES  A visitor who has not logged in does not learn whether a path that is not public exists,
-//!           whatever the route says. What a request holds is held until its answer has been sent.
+//! SUMMARY   [`serve`] is a middleware around all routes: it handles the sender, the request id, the memory of the
+//!           request, and its duration. [`expected`] runs before it for requests whose body waits for `100 Continue`.
+//! PROMISES  Without a login, a visitor does not learn whether a path that is not public exists. The memory of a
+//!           request is held until its answer has been sent.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -28,7 +28,7 @@ use crate::in_flight::{Sender, network_of};
 use crate::operations::{Route, Who};
 use crate::query_server::request_id::RequestId;
 
-/// Names a request, in both directions.
+/// The id of a request, in both directions.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers a request, and counts it.
@@ -50,7 +50,7 @@ pub(super) async fn serve(
     let mut response = hold(&request, response, exchange);
     finish(request.head(), &request_id, &mut response, since, &shared);
     if *shared.stopping().borrow() {
-        // The client's next request belongs on a connection to the next service.
+        // The client should send its next request over a new connection, to the next service.
         response
             .head_mut()
             .set_connection_type(ConnectionType::Close);
@@ -58,8 +58,8 @@ pub(super) async fn serve(
     Ok(ServiceResponse::new(request, response))
 }
 
-/// Lets a body that waits for `100 Continue` come, if its sender may send anything. What was found out about
-/// the sender continues with the request.
+/// Lets the sender of a body that waits for `100 Continue` send it, if allowed. What was found out about the sender
+/// is kept for the request.
 ///
 /// # Errors
 /// The answer instead of `100 Continue`; the connection closes after it.
@@ -86,7 +86,7 @@ pub(super) async fn expected(
     }
 }
 
-/// Writes the request's name into its answer, and counts it.
+/// Writes the request's id into its answer, and counts it.
 fn finish(
     head: &RequestHead,
     request_id: &RequestId,
@@ -94,7 +94,7 @@ fn finish(
     since: Instant,
     shared: &HttpContext,
 ) {
-    // A name of printable characters can always be written.
+    // An id of printable characters is always valid.
     if let Ok(request_id) = HeaderValue::try_from(request_id.to_string()) {
         response.headers_mut().insert(REQUEST_ID, request_id);
     }
@@ -102,7 +102,7 @@ fn finish(
     shared.metrics.http_request(method, code, since.elapsed());
 }
 
-/// Finds out who sent the request, and opens the account of what it holds.
+/// Identifies the sender of a request, and opens an account of its memory.
 async fn let_in(
     request: &HttpRequest,
     shared: &HttpContext,
@@ -130,7 +130,7 @@ async fn let_in(
     Ok(())
 }
 
-/// Finds out who sent a request, and refuses who has not logged in where that is needed.
+/// Identifies the sender of a request, and refuses it if a login is needed and missing.
 async fn know(
     head: &RequestHead,
     connection: Option<&Connection>,
@@ -143,7 +143,7 @@ async fn know(
     Ok(Rc::new(visitor))
 }
 
-/// The paths that visitors may see who have not logged in.
+/// The paths that need no login.
 static PUBLIC: LazyLock<ResourceDef> = LazyLock::new(|| {
     let is_public = |who| matches!(who, Who::Anybody | Who::OnPage(_));
     let public = Route::VARIANTS
@@ -156,20 +156,19 @@ fn is_public(path: &str) -> bool {
     PUBLIC.is_match(&format!("/{}", trimmed(path)))
 }
 
-/// A session that was begun or ended just now is not the one that came with the request.
+/// Renews a session cookie, unless the request has just begun or ended a session.
 fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &HttpContext) {
     if response.headers().contains_key(header::SET_COOKIE) {
         return;
     }
     let visitor = request.extensions().get::<Rc<Visitor>>().cloned();
     if let Some(cookie) = visitor.and_then(|visitor| renewed_session(request, shared, &visitor)) {
-        // A cookie of these letters can always be written.
+        // A cookie of these letters is always valid.
         let _ = response.add_cookie(&cookie);
     }
 }
 
-/// Keeps what the request holds until its answer has been sent. An answer for which there is no memory is
-/// refused.
+/// Holds the memory of a request until its answer has been sent. Refuses an answer that there is no memory for.
 fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {

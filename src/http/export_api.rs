@@ -1,7 +1,7 @@
 //! `/_scheduler/_export` and `_import`: one file of replications, for `settee jobs`.
 //!
-//! PROMISES  Credentials leave the service only with `secrets=true`.
-//! LIMITS    Users of this machine alone may ask. At most [`EXPORTS_MAX`] exports run at a time.
+//! PROMISES  Credentials leave the service only if `secrets=true`.
+//! LIMITS    Only for users of this machine. At most [`EXPORTS_MAX`] exports run at a time.
 
 use actix_web::HttpRequest;
 use actix_web::web::{Bytes, Data, Payload};
@@ -20,7 +20,7 @@ use crate::replicator::Refused;
 use crate::replicator::document::DocumentError;
 use store::{ExportLines, ExportRow, Imported};
 
-/// Exports that run at a time: each holds a snapshot of the store.
+/// Maximum concurrent exports: each holds a snapshot of the store.
 const EXPORTS_MAX: usize = 4;
 
 static EXPORTS: Semaphore = Semaphore::const_new(EXPORTS_MAX);
@@ -37,7 +37,7 @@ impl Pieces for Export {
     }
 }
 
-/// `GET /_scheduler/_export`: all replications as lines.
+/// `GET /_scheduler/_export`: streams all replications as lines.
 pub(super) async fn export(params: Params, shared: Data<HttpContext>) -> Answer {
     let secrets = params.boolean("secrets", false)?;
     let turn = EXPORTS.acquire().await;
@@ -46,13 +46,12 @@ pub(super) async fn export(params: Params, shared: Data<HttpContext>) -> Answer 
     streamed(NDJSON, Export { lines, _turn }).await
 }
 
-/// What is imported.
 #[derive(Deserialize)]
 struct Import {
     rows: Vec<ExportRow>,
 }
 
-/// `POST /_scheduler/_import`: what became of each, in their order.
+/// `POST /_scheduler/_import`: answers with the result of each, in order.
 pub(super) async fn import(
     _: IsJson,
     request: HttpRequest,
@@ -71,7 +70,7 @@ pub(super) async fn import(
     Ok(answer::ok(&rows))
 }
 
-/// Returns what became of a document that was imported.
+/// Returns the result of an imported document.
 fn imported_row(result: &Result<(String, Imported), Refused>) -> Value {
     match result {
         Ok((id, Imported::Created)) => json!({"id": id, "ok": "created"}),

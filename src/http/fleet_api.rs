@@ -6,7 +6,7 @@ use serde_json::json;
 use super::HttpContext;
 use super::answer::{self, Answer};
 
-/// `GET /_fleet`; no daemons where one has the store to itself.
+/// `GET /_fleet`; no daemons if this one does not share its store.
 pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
     let daemons = shared.replications.daemons().await;
     let none = || json!({"daemons": [], "age_s": null});

@@ -1,13 +1,13 @@
-//! A connection's socket with deadlines, so that a slow client costs others nothing.
+//! A connection's socket with deadlines, so that slow clients do not affect others.
 //!
-//! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it when a request is
-//!           in hand. Both share the [`Connection`].
-//! PROMISES  The first head is there [`HEAD_WAIT`] after the connection is, every later one that long after its
-//!           first byte; what came while the service was busy is read before a head is called late, and a
-//!           late one is answered with 408. A client that reads nothing of an answer, or reads too slowly, is
-//!           disconnected. A connection that is closed for another one ends at once.
-//! DIFFERS   actix-web has a deadline for the first head only, which also counts time in which nobody read,
-//!           and none for a client that does not read.
+//! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it whether a request is open.
+//!           Both share the [`Connection`].
+//! PROMISES  The first head must arrive within [`HEAD_WAIT`] of the connection, each later one within that time of
+//!           its first byte; input that arrived while the service was busy is read before a head counts as late, and
+//!           a late head is answered with 408. A client that does not read its answer, or reads too slowly, is
+//!           disconnected. A connection closed for another one ends at once.
+//! DIFFERS   actix-web has a deadline for the first head only, including time when nobody read, and none for a client
+//!           that does not read.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -47,21 +47,21 @@ pub(super) enum Way {
     Local(Arc<Holder>),
 }
 
-/// What the socket and the requests of a connection share.
+/// State shared by a connection's socket and requests.
 pub(super) struct Connection {
     place: ConnectionPlace,
-    /// Open requests: from the end of a head to the end of an answer.
+    /// Open requests: from the end of a head to the end of its answer.
     in_hand: Cell<usize>,
     /// Since when the client has sent nothing of a head.
     idle_since: Cell<Instant>,
-    /// When the first byte of a head came; of the first head, when the connection was made.
+    /// When the first byte of a head arrived; for the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read during an open request: it may begin another one.
+    /// Whether something was read during an open request: another one may begin with it.
     has_more: Cell<bool>,
-    /// Whether the answer is a stream, which may be taken slowly.
+    /// Whether the answer is a stream, which may be read slowly.
     is_stream: Cell<bool>,
     way: Way,
-    /// The name in the certificate that the client has shown.
+    /// The name in the client's certificate.
     certified: OnceCell<String>,
     config: watch::Receiver<Arc<Config>>,
 }
@@ -85,17 +85,17 @@ impl Connection {
         })
     }
 
-    /// Notes, once, the name in the certificate that the client has shown.
+    /// Records, once, the name in the client's certificate.
     pub(super) fn set_certified(&self, name: String) {
         let _ = self.certified.set(name);
     }
 
-    /// Returns the name in the certificate that the client has shown.
+    /// Returns the name in the client's certificate.
     pub(super) fn certified(&self) -> Option<&str> {
         self.certified.get().map(String::as_str)
     }
 
-    /// Returns the user of this machine at the other end of the Unix socket.
+    /// Returns the local user at the other end of the Unix socket.
     pub(super) fn local(&self) -> Option<&Arc<Holder>> {
         match &self.way {
             Way::Local(holder) => Some(holder),
@@ -107,7 +107,7 @@ impl Connection {
         &self.place.conduct
     }
 
-    /// Returns the deadline of the next head; none while a request is open.
+    /// Returns the deadline of the next head; `None` while a request is open.
     fn head_deadline(&self) -> Option<Instant> {
         if self.in_hand.get() > 0 {
             return None;
@@ -122,17 +122,17 @@ impl Connection {
     }
 }
 
-/// Returns whether TLS protects the connection that a request came by.
+/// Returns whether a request arrived over TLS.
 pub(super) fn is_encrypted(request: &HttpRequest) -> bool {
     let connection = request.conn_data::<Rc<Connection>>();
     connection.is_some_and(|connection| matches!(connection.way, Way::Encrypted))
 }
 
-/// An open request. Its connection waits for the next one when the last of these is dropped.
+/// An open request. When the last of these is dropped, the connection waits for the next one.
 pub(super) struct Exchange(Option<Rc<Connection>>);
 
 impl Exchange {
-    /// Begins when the head is there.
+    /// Begins when the head is complete.
     pub(super) fn begin(request: &HttpRequest) -> Self {
         let connection = request.conn_data::<Rc<Connection>>().cloned();
         if let Some(connection) = &connection {
@@ -142,14 +142,14 @@ impl Exchange {
         Self(connection)
     }
 
-    /// Notes that its sender is known: it is not closed for others.
+    /// Records that its sender is known: it is not closed for others.
     pub(super) fn set_known(&self) {
         if let Some(connection) = &self.0 {
             connection.conduct().set_busy(true);
         }
     }
 
-    /// Notes that the answer is a stream.
+    /// Records that the answer is a stream.
     pub(super) fn set_stream(&self) {
         if let Some(connection) = &self.0 {
             connection.is_stream.set(true);
@@ -166,19 +166,19 @@ impl Drop for Exchange {
             connection.is_stream.set(false);
             connection.conduct().set_busy(false);
             if connection.has_more.take() {
-                // The deadline of what may have begun is not set yet.
+                // The deadline of the next head, which may have begun, is not set yet.
                 connection.conduct().waker.wake();
             }
         }
     }
 }
 
-/// A timer that is set when it is needed.
+/// A lazily set timer.
 #[derive(Default)]
 struct Timer(RefCell<Option<Pin<Box<Sleep>>>>);
 
 impl Timer {
-    /// Returns whether the time has come; the task is woken when it comes.
+    /// Returns whether the deadline has passed; otherwise wakes the task when it does.
     fn is_past(&self, deadline: Instant, cx: &mut Context<'_>) -> bool {
         let mut timer = self.0.borrow_mut();
         let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
@@ -195,7 +195,7 @@ pub(super) struct Guarded<S> {
     connection: Rc<Connection>,
     reading: Timer,
     writing: Timer,
-    /// What the client has read since it last stalled; `None` while it reads everything.
+    /// Bytes read by the client since it last stalled; `None` while it keeps up.
     blocked: Option<Pace>,
 }
 
@@ -210,7 +210,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Puts something around the socket.
+    /// Wraps the socket.
     pub(super) async fn map<T>(
         self,
         wrap: impl AsyncFnOnce(S) -> io::Result<T>,
@@ -235,7 +235,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Notes what was written, or not.
+    /// Records the result of a write.
     fn wrote(
         &mut self,
         result: Poll<io::Result<usize>>,
@@ -283,14 +283,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 _ => connection.has_more.set(true),
             }
         }
-        // What is there is read first, however late it is: the service may have been busy.
+        // Available input is read first, however late it is: the service may have been busy.
         if read.is_ready() {
             return read;
         }
         match connection.head_deadline() {
             Some(deadline) if self.reading.is_past(deadline, cx) => {
                 if connection.head_since.get().is_some() {
-                    // Nobody may be there to read it.
+                    // The client may not read it.
                     let _ = Pin::new(&mut self.stream).poll_write(cx, LATE);
                     let _ = Pin::new(&mut self.stream).poll_flush(cx);
                 }
@@ -314,7 +314,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked once everything was read.
+        // Called after everything was read.
         self.blocked = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }

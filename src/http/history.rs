@@ -1,9 +1,8 @@
-//! `/_dashboard/history`: the numbers of the last hour, and the task that takes them.
+//! `/_dashboard/history`: the metrics of the last hour, and the task that samples them.
 //!
-//! SUMMARY   [`sample`] reads, every [`SAMPLE_PERIOD`], what the metrics, the manager and the running replications
-//!           tell; [`history`] shows it.
-//! LIMITS    A reading for which the manager or the replicator does not answer is left out; its numbers count in the
-//!           next one.
+//! SUMMARY   [`sample`] reads the metrics, the manager and the running replications every [`SAMPLE_PERIOD`];
+//!           [`history`] returns the samples.
+//! LIMITS    A sample is skipped if the manager or the replicator does not answer; its numbers count in the next one.
 
 use std::sync::{Arc, PoisonError};
 
@@ -23,7 +22,7 @@ use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
 use crate::query_server::status::PoolStatus;
 use store::unix_now;
 
-/// `GET /_dashboard/history`, with `pool` of this pool alone.
+/// `GET /_dashboard/history`, with `pool` for that pool alone.
 pub(super) async fn history(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     let params = Params::of(&request)?;
     let history = shared.history.lock();
@@ -32,7 +31,7 @@ pub(super) async fn history(request: HttpRequest, shared: Data<HttpContext>) -> 
     Ok(Text::passing(series).answer(&request, answer::json_response()))
 }
 
-/// Takes samples, without an end.
+/// Samples forever.
 pub(super) async fn sample(shared: Arc<HttpContext>) {
     let mut ticks = interval(SAMPLE_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,7 +77,7 @@ fn reading_of(pool: &PoolStatus, shared: &HttpContext) -> PoolReading {
     }
 }
 
-/// Takes how many calls there were.
+/// Takes the number of recent calls.
 struct TakeTally;
 
 impl PoolWork for TakeTally {

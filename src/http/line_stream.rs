@@ -1,11 +1,11 @@
-//! Requests whose body and answer are streams of lines, both at the same time.
+//! Requests that stream lines in both directions at once.
 //!
-//! SUMMARY   The first line of the body holds the arguments. [`answer`] brings the further lines to
-//!           work on the pool's arbiter and what that work makes to the client.
-//! PROMISES  Memory is bounded: a client that sends faster than functions run, or reads slower, has to wait. An
-//!           error in the middle is a last line `{"error", "reason", ..}`; one before the first
-//!           answer has its code. However the request ends, the work and what it holds end with it.
-//! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
+//! SUMMARY   The first line of the body has the arguments. [`answer`] passes the other lines to work on the pool's
+//!           arbiter, and its results to the client.
+//! PROMISES  Memory is bounded: a client that sends faster than functions run, or reads slower, has to wait. A late
+//!           error is a last line `{"error", "reason", ..}`; one before the first answer has its status code. However
+//!           the request ends, the work and its resources end with it.
+//! LIMITS    A client has to read while it writes. The answer's head is sent with its first piece.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,23 +23,23 @@ use crate::actors::pool_executor::PoolWork;
 use crate::messages::client_error::ErrorReply;
 use child::line_buffer::{LineBuffer, LineTooLong};
 
-/// Pieces of the answer that wait for the client.
+/// Pieces of the answer queued for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;
 
-/// The lines of a body, as they come.
+/// The lines of a body, as they arrive.
 pub(super) struct Lines {
     pub(super) incoming: Incoming,
-    /// What came and is not taken yet.
+    /// Received but not yet consumed.
     pub(super) buffer: LineBuffer,
     is_over: bool,
 }
 
 impl Lines {
-    /// Takes the arguments out of the first line.
+    /// Reads the arguments from the first line.
     ///
     /// # Errors
-    /// The line is too long, the body is too slow or cut off; or what is wrong with the arguments,
-    /// with the line's number.
+    /// The line is too long, the body is too slow or truncated; or the mistake in the arguments, with the line's
+    /// number.
     pub(super) async fn begin<T, E: Into<Refusal>>(
         incoming: Incoming,
         shared: &HttpContext,
@@ -63,10 +63,10 @@ impl Lines {
         Ok((arguments, lines))
     }
 
-    /// Returns the next line, at the end what is left; none after it. An error says `what` line it is.
+    /// Returns the next line, at the end the rest, then `None`. Errors name the line by `what`.
     ///
     /// # Errors
-    /// It is too long, or the body is too slow or cut off.
+    /// It is too long, or the body is too slow or truncated.
     pub(super) async fn next_line(&mut self, what: &str) -> Result<Option<Bytes>, Refusal> {
         let too_long = |error: LineTooLong| Refusal::too_large(what, error.limit, Some("line_max"));
         while !self.is_over {
@@ -82,8 +82,7 @@ impl Lines {
     }
 }
 
-/// Answers with what comes out of `answers` until the work lets go of its end of it. Meanwhile `pump`
-/// brings the body to the work.
+/// Answers with the output of `answers` until the work drops its end. Meanwhile `pump` passes the body to the work.
 pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
@@ -99,12 +98,12 @@ pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     streamed(NDJSON, stream).await
 }
 
-/// A request in progress: what comes, what is done with it, what goes out.
+/// A request in progress: its input, work and output.
 struct LineStream {
-    /// None once everything has come.
+    /// `None` once everything has arrived.
     pump: Option<LocalBoxFuture<'static, ()>>,
     answers: mpsc::Receiver<Bytes>,
-    /// None once it is over.
+    /// `None` once it has ended.
     work: Option<LocalBoxFuture<'static, Result<(), Refusal>>>,
 }
 
@@ -117,7 +116,7 @@ impl Pieces for LineStream {
                 Some(()) = OptionFuture::from(self.pump.as_mut()) => self.pump = None,
             }
         };
-        // The work lets go of its end when it is over.
+        // The work drops its end when done.
         if answer.is_none()
             && let Some(work) = self.work.take()
         {
@@ -127,8 +126,8 @@ impl Pieces for LineStream {
     }
 }
 
-/// Returns the error of a stream as it is recorded: one that fails when its client has gone fails because of that.
-/// `is_cut`: its body was not complete.
+/// Returns a stream's error for the records: a failure after the client has gone is attributed to that. `is_cut`: its
+/// body was incomplete.
 pub(super) fn recorded(
     error: ErrorReply,
     answers: &mpsc::Sender<Bytes>,
@@ -141,7 +140,7 @@ pub(super) fn recorded(
     }
 }
 
-/// The client reads nothing of its answer.
+/// The client does not read its answer.
 pub(super) fn not_read() -> Refusal {
     let reason = format!("the answer was not read for {} s", IDLE_MAX.as_secs());
     Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)

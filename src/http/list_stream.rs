@@ -1,9 +1,9 @@
 //! `POST /_query/list` line by line: the rows of a view in, a rendered response out.
 //!
-//! SUMMARY   The first line holds the arguments without rows; each further line is a row. The answer
-//!           begins with a line `{"response": R}`; each piece of the body is a line `{"chunk": C}`.
-//! PROMISES  The function gets each row when it is done with the one before. A function that needs no more
-//!           rows ends the answer, however many are still to come.
+//! SUMMARY   The first line has the arguments without rows; each further line is a row. The answer begins with a line
+//!           `{"response": R}`; each piece of the body is a line `{"chunk": C}`.
+//! PROMISES  The function gets each row when it has finished the previous one. A function that needs no more rows
+//!           ends the answer, however many rows follow.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers,
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, ListRow, ListStart};
 
-/// Rows that wait for the function.
+/// The most rows waiting for the function.
 const ROWS_AHEAD: usize = 64;
 
-/// A row, or an error of the row's line.
+/// A row, or an error of its line.
 type Row = Result<ListRow, FunctionError>;
 
-/// `POST /_query/list`, where the body is lines.
+/// `POST /_query/list` with a body of lines.
 pub(super) async fn list(
     request: HttpRequest,
     incoming: Incoming,
@@ -68,7 +68,7 @@ async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
             FunctionErrorKind::BadCall(format!("line {number}: {problem}")).into()
         });
         let is_last = row.is_err();
-        // The receiver is gone when the function needs no more rows, or when the call failed.
+        // The receiver is gone if the function needs no more rows, or the call failed.
         if rows.send(row).await.is_err() || is_last {
             return;
         }
@@ -80,7 +80,7 @@ fn row_of(line: &[u8]) -> Result<ListRow, String> {
     ListRow::parse(line.trim_ascii()).map_err(|error| Refusal::from(error).reason())
 }
 
-/// Runs the function over rows as they come.
+/// Runs the function on rows as they arrive.
 struct List {
     start: ListStart,
     rows: Rows,
@@ -101,7 +101,7 @@ impl PoolWork for List {
         let forward = async move {
             while let Some(part) = parts.recv().await {
                 let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;
-                // Dropping the parts tells the list to stop.
+                // Dropping the parts stops the list.
                 sent.map_err(|_| not_read())?;
             }
             Ok::<_, Refusal>(())

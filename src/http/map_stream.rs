@@ -1,8 +1,8 @@
-//! `POST /_query/map` line by line: documents in, rows out, while more documents come.
+//! `POST /_query/map` line by line: rows are returned while documents still arrive.
 //!
-//! SUMMARY   The first line holds the arguments without documents; each further line is a document,
-//!           and has one line of rows as its answer, in the same order.
-//! PROMISES  Those of [`super::line_stream`]; an error about a line names it (`line`).
+//! SUMMARY   The first line has the arguments without documents; each further line is a document, answered by one
+//!           line of rows, in the same order.
+//! PROMISES  Those of [`super::line_stream`]; an error about a line has its number (`line`).
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2.
 
 use std::cell::RefCell;
@@ -36,10 +36,10 @@ use crate::messages::proc_manager::GetLanguage;
 use crate::messages::process::Fault;
 use crate::query_server::told::{LogLine, ReportedError, Told};
 
-/// Processes that work for one stream, if available.
+/// Processes working for one stream, if available.
 const PROCESSES: usize = 2;
 
-/// `POST /_query/map`, where the body is lines.
+/// `POST /_query/map` with a body of lines.
 pub(super) async fn map(
     request: HttpRequest,
     incoming: Incoming,
@@ -91,7 +91,7 @@ async fn pump(
             task.docs_read.fetch_add(count as u64, Ordering::Relaxed);
             task.touch();
             let is_last = batch.is_err();
-            // The receiver is gone when the call failed, with an error of its own.
+            // The receiver is gone if the call failed, with its own error.
             if batches.send(batch).await.is_err() || is_last {
                 return;
             }
@@ -116,7 +116,7 @@ async fn pump(
     }
 }
 
-/// Runs the functions over documents as they come.
+/// Runs the functions over documents as they arrive.
 struct Map {
     start: MapStart,
     input: Batches,
@@ -136,7 +136,7 @@ impl PoolWork for Map {
         if sink.reports && result.is_ok() {
             sink.last(&finished.rest());
         }
-        // Rows from before an error are sent first.
+        // Rows before an error are sent first.
         let is_read = sink.ready().await;
         match result {
             Err(ViewError::Unwanted) => Err(not_read()),
@@ -156,18 +156,18 @@ struct Sink {
     reports: bool,
     answers: mpsc::Sender<Bytes>,
     is_cut: Arc<AtomicBool>,
-    /// Answers to be sent together: those of documents that were in flight together.
+    /// Answers to be sent together: those of documents in flight together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
 }
 
 impl Sink {
-    /// Adds the last line.
+    /// Appends the last line.
     fn last(&self, summary: &impl Serialize) {
         self.ready.borrow_mut().extend_from_slice(&line(summary));
     }
 
-    /// Returns the error of the call as it is recorded.
+    /// Returns the call's error for the records.
     fn noted(&self, error: &ViewError) -> ErrorReply {
         let error = match error {
             ViewError::Unwanted => ErrorReply::unread(),
@@ -187,7 +187,7 @@ impl Sink {
     }
 }
 
-/// What was reported before an answer.
+/// The reports before an answer.
 #[derive(Default, Serialize)]
 struct Beside<'a> {
     logs: &'a [LogLine],

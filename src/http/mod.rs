@@ -1,17 +1,16 @@
-//! HTTP: CouchDB's paths that belong to the pool, and functions by POST.
+//! HTTP: CouchDB's paths that concern the pool, and functions by POST.
 //!
-//! SUMMARY   [`server::HttpServer`] runs an actix-web server on threads of its own. A request passes
-//!           [`entrance`], which authenticates it; then [`routes`], a table of actix-web resources: each
-//!           method of a path is declared with its required rights and its handler. A handler gets what
-//!           it needs by extractors: [`access::User`], [`params::Params`], [`request::IsJson`],
-//!           [`body::AtMost`]. Functions run on the pool's arbiter, as messages to the
-//!           [`PoolExecutor`](crate::actors::pool_executor); everything else is requested from the actor that
-//!           owns it.
-//! PROMISES  Every answer is JSON with a content type, errors are `{"error", "reason"}` with CouchDB's
-//!           codes. If a client disconnects, its work ends.
+//! SUMMARY   [`server::HttpServer`] runs an actix-web server on its own threads. A request passes [`entrance`], which
+//!           authenticates it; then [`routes`], a table of actix-web resources: each method of a path is declared
+//!           with its required rights and its handler. A handler gets its parameters from extractors:
+//!           [`access::User`], [`params::Params`], [`request::IsJson`], [`body::AtMost`]. Functions run on the pool's
+//!           arbiter, as messages to the [`PoolExecutor`](crate::actors::pool_executor); everything else is requested
+//!           from the responsible actor.
+//! PROMISES  Every answer is JSON with a content type, errors are `{"error", "reason"}` with CouchDB's codes. If a
+//!           client disconnects, its work ends.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
-//! LIMITS    HTTP/1.1 only. A request that is no HTTP gets a bare 400 from the server below.
+//! LIMITS    HTTP/1.1 only. A malformed request gets a bare 400 from the server below.
 
 mod access;
 mod answer;
@@ -70,19 +69,19 @@ use crate::query_server::tenant_logs::TenantLogs;
 use dashboard::state::StateMemo;
 use tasks::Tasks;
 
-/// What all requests share.
+/// State shared by all requests.
 pub struct HttpContext {
     pub(crate) pool: PoolHandle,
     pub(crate) manager: RegisteredName<ProcManager>,
     pub(crate) config_listener: RegisteredName<ConfigListener>,
-    /// The configuration in force.
+    /// The current configuration.
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) authority: Arc<Authority>,
     /// The users of this machine.
     pub(crate) user_names: Arc<UserNames>,
-    /// Where HTTP listens without TLS, if it does.
+    /// The address of HTTP without TLS, if any.
     pub(crate) address: Option<SocketAddr>,
-    /// Where orders and changes are recorded.
+    /// Records orders and changes.
     pub(crate) audit: AuditLog,
     pub(crate) drain: Drain,
     pub(crate) metrics: Metrics,
@@ -91,7 +90,7 @@ pub struct HttpContext {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) ddocs: Arc<KnownDdocs>,
     pub(crate) tasks: Tasks,
-    /// What functions of each database log.
+    /// Logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     pub(crate) dashboard: StateMemo,
     /// Metrics of the last hour.
@@ -101,7 +100,7 @@ pub struct HttpContext {
 }
 
 impl HttpContext {
-    /// Returns a receiver that learns when the service is about to end.
+    /// Returns a receiver that is notified when the service is about to end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
     }

@@ -1,12 +1,11 @@
-//! Which hosts and web pages a request may come from.
+//! The hosts and web pages that requests are accepted from.
 //!
-//! SUMMARY   [`check`] reads the headers that a browser sends by itself: `Host`, `Origin` and
-//!           `Sec-Fetch-Site`.
-//! PROMISES  A web page cannot act for the user who looks at it: neither under a name that it gives
-//!           to this address (DNS rebinding) nor by sending requests to it (CSRF). A header that is
-//!           not text, or occurs twice, is refused and not ignored.
+//! SUMMARY   [`check`] reads the headers that browsers set themselves: `Host`, `Origin` and `Sec-Fetch-Site`.
+//! PROMISES  A web page cannot act for the user viewing it, neither under a name that it points to this address (DNS
+//!           rebinding) nor by cross-site requests (CSRF). A header that is not text, or occurs twice, is refused
+//!           rather than ignored.
 //! SOURCE    Fetch Metadata Request Headers (W3C); RFC 9110, 7.2 (`Host`).
-//! DIFFERS   CouchDB looks at `Origin` only with CORS, and never at `Host`.
+//! DIFFERS   CouchDB checks `Origin` only with CORS, and never `Host`.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -18,11 +17,10 @@ use actix_web::http::{Method, Version};
 
 use super::answer::Refusal;
 
-/// The kind of page that a request comes from; browsers send it, pages cannot set it.
+/// Where a request comes from; set by browsers, and not by pages.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses a request that comes under a foreign name or from a foreign page; `hosts` are the names
-/// that the configuration adds.
+/// Refuses a request to a foreign name or from a foreign page; `hosts` are additional names from the configuration.
 pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal> {
     let host = host(head)?;
     if let Some(host) = &host
@@ -45,10 +43,10 @@ pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal>
     }
 }
 
-/// Returns the name that the request was sent to. HTTP/1.0, which no browser speaks, has none.
+/// Returns the host name of a request. HTTP/1.0, which browsers do not use, has none.
 fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
-    // The authority of a whole URL counts instead of the header, so both have to be right.
+    // A URL's authority overrides the header, so both have to be valid.
     let target = head.uri.authority().map(Authority::as_str);
     if let (Some(named), Some(target)) = (named, target)
         && !named.eq_ignore_ascii_case(target)
@@ -67,7 +65,7 @@ fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns a header that may occur once, as text.
+/// Returns the text of a header that must not occur twice.
 fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
     let mut values = head.headers.get_all(name);
     let first = values.next();
@@ -92,7 +90,7 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| same(known))
 }
 
-/// Returns the machine's own name, in full and without its domain.
+/// Returns the machine's own names, with and without its domain.
 fn machine_names() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -104,8 +102,8 @@ fn machine_names() -> &'static [String] {
     })
 }
 
-/// Returns whether a page's origin is where the request was sent to. A proxy in front may add TLS,
-/// so that the scheme says only which port goes without saying.
+/// Returns whether a page's origin is the request's host. A proxy in front may add TLS, so the scheme only determines
+/// the default port.
 fn is_same(origin: &str, host: Option<&Authority>) -> bool {
     let Ok(origin) = origin.parse::<Uri>() else {
         return false;

@@ -1,8 +1,8 @@
-//! Answers on their way to the client.
+//! Answers being sent to the client.
 //!
-//! SUMMARY   The body of every answer: a whole one is sent piece by piece, as the client reads it. What its
-//!           request holds is held until its end.
-//! DIFFERS   actix-web copies a whole answer into a buffer that is not counted.
+//! SUMMARY   The body of every answer: a whole one is sent in pieces as the client reads it. Resources of its request
+//!           are held until its end.
+//! DIFFERS   actix-web copies a whole answer into an uncounted buffer.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use bytes::Bytes;
 use super::body::Account;
 use super::guard::Exchange;
 
-/// How much of an answer is handed over at a time, in bytes.
+/// Bytes of a piece.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// What is sent.
+/// The body's content.
 enum Content {
     Whole(Bytes),
     Stream(BoxBody),
@@ -31,7 +31,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Wraps the body of an answer.
+    /// Wraps an answer's body.
     pub(super) fn new(body: BoxBody, exchange: Exchange, account: Option<Account>) -> Self {
         let is_whole = matches!(body.size(), BodySize::Sized(_));
         let content = if is_whole {

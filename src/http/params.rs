@@ -1,6 +1,6 @@
-//! Reads the parameters of a request's query.
+//! Parses the query parameters of a request.
 //!
-//! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
+//! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and its errors.
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::config::nearest::hint;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::prompt_error::shorten;
 
-/// The parameters of a query, in order; the last of a name counts.
+/// The parameters of a query, in order; of the same name, the last counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -25,10 +25,10 @@ pub(super) fn query_parse_error(reason: impl Into<Value>) -> Refusal {
 }
 
 impl Params {
-    /// Reads the query of a request.
+    /// Parses the query of a request.
     ///
     /// # Errors
-    /// The encoding is wrong, or a name or value is too long.
+    /// The encoding is invalid, or a name or value is too long.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
         let params = Self::read(request.query_string())?;
         for (name, value) in params.0.iter().filter(|(name, _)| !is_key(name)) {
@@ -45,7 +45,7 @@ impl Params {
         Ok(Self(parsed.into_inner()))
     }
 
-    /// Adds the members of a JSON object, which win over the query.
+    /// Adds the members of a JSON object, which override the query.
     pub(super) fn with_body(mut self, body: &Value) -> Self {
         let members = body.as_object().into_iter().flatten();
         self.0.extend(members.map(|(name, value)| {
@@ -94,7 +94,7 @@ impl Params {
         }
     }
 
-    /// Returns a whole number that is not negative.
+    /// Returns a non-negative integer.
     pub(super) fn count(&self, name: &str) -> Result<Option<usize>, Refusal> {
         let Some(text) = self.get(name) else {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Params {
             Ok(number) if number < 0 => Err(query_parse_error(format!(
                 "Invalid value for positive integer: {text:?}"
             ))),
-            // More than there can be of anything.
+            // Larger than any count.
             Ok(number) => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
             Err(_) => Err(query_parse_error(format!(
                 "Invalid value for integer: {text:?}"
@@ -111,7 +111,7 @@ impl Params {
         }
     }
 
-    /// Returns the first of several names' values, as JSON.
+    /// Returns the value of the first of several names that is present, as JSON.
     pub(super) fn json(&self, names: &[&str]) -> Result<Option<Value>, Refusal> {
         let Some(text) = names.iter().find_map(|name| self.get(name)) else {
             return Ok(None);

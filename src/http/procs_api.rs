@@ -1,4 +1,4 @@
-//! `/_procs`: lists processes and what they are doing, and ends one.
+//! `/_procs`: lists processes and their activity, and ends one.
 
 use actix_web::web::{Data, Path};
 use serde_json::json;

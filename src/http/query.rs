@@ -1,8 +1,8 @@
-//! `POST /_query/NAME`: functions by HTTP, one call a request.
+//! `POST /_query/NAME`: function calls over HTTP, one for each request.
 //!
-//! SUMMARY   The body holds the arguments of the call of the same kind on the client socket; the
-//!           answer is `{"ok": VALUE}`, with a report beside it if one is wanted.
-//! SOURCE    couch_query_servers; for the codes of a refusing validate function, chttpd.
+//! SUMMARY   The body has the arguments of the same call on the client socket; the answer is `{"ok": VALUE}`, with a
+//!           report if requested.
+//! SOURCE    couch_query_servers; chttpd for the codes of a validate function that refuses.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::messages::function::{CallOptions, FunctionCall, FunctionName, Functio
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::RunTime;
 
-/// The most that a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
-/// that the system gives out. What calls have many of, documents and rows, takes less.
+/// The largest overhead of a call's value besides its text: a pointer in a list that may be half empty, and the
+/// smallest allocation. Documents and rows, of which a call may have many, take less.
 const RAW_VALUE_BYTES: usize = 64;
 
-/// `POST /_query/NAME`, where the body is one JSON object.
+/// `POST /_query/NAME` with one JSON object as body.
 pub(super) fn route(name: &str) -> Route {
     let name: FunctionName = name
         .parse()
@@ -78,7 +78,7 @@ async fn call(
     Ok(answer::raw(StatusCode::OK, text.into()))
 }
 
-/// Adds to the options in a body what the rest of the request says.
+/// Adds the options in the rest of the request to those in a body.
 fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
     let params = Params::of(request)?;
     check_database(params.get("db"), in_body.db.as_deref())?;
@@ -89,7 +89,7 @@ fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, R
     })
 }
 
-/// Checks the database that a path repeats for a proxy, which chooses a daemon by it.
+/// Checks that the database in a path, by which a proxy chooses a daemon, is that of the body.
 fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Refusal> {
     match (in_path, in_body) {
         (Some(path), Some(body)) if path != body => Err(query_parse_error(format!(
@@ -102,7 +102,7 @@ fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Re
     }
 }
 
-/// As [`options`], of a stream.
+/// Like [`options`], for a stream.
 pub(super) fn stream_options(
     in_body: CallOptions,
     request: &HttpRequest,
@@ -117,9 +117,9 @@ fn is_validation(path: &str) -> bool {
     serde_json::from_str::<[&str; 1]>(path).is_ok_and(|path| path == ["validate_doc_update"])
 }
 
-/// Returns the refusal of a validate function.
+/// Returns the refusal of a validate function, if it refuses.
 fn refusal_of(answer: &Bytes) -> Option<Refusal> {
-    // Yes is 1 or true, which need not be parsed.
+    // Acceptance is 1 or true, which needs no parsing.
     if !answer.trim_ascii_start().starts_with(b"{") {
         return None;
     }

@@ -54,7 +54,7 @@ pub(super) async fn replicate(
     })
 }
 
-/// Returns what a body asks for, without credentials.
+/// Returns the request of a body, without credentials.
 fn asked(body: &Value) -> Value {
     let mut asked = Map::new();
     for side in ["source", "target"] {
@@ -68,7 +68,7 @@ fn asked(body: &Value) -> Value {
     asked.into()
 }
 
-/// Adds `ok` as the first member of an object. The other members keep their text, because of sequence numbers.
+/// Adds `ok` as the first member of an object. The other members keep their text, to preserve sequence numbers.
 fn done(object: &str) -> Bytes {
     let members = object.trim().trim_start_matches('{').trim_start();
     let text = if members.starts_with('}') {

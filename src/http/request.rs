@@ -13,13 +13,13 @@ use super::answer::Refusal;
 /// The content type of streams of lines, in both directions.
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
-/// Returns a path without the slashes around it; a slash at the end makes no difference.
+/// Returns a path without leading and trailing slashes, which make no difference.
 pub(super) fn trimmed(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// Returns the parts of the path, decoded.
+/// Returns the decoded parts of the path.
 pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     let path = trimmed(path);
     if path.is_empty() {
@@ -43,17 +43,17 @@ pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
     decoded.ok_or_else(|| Refusal::bad_request("the path is wrongly encoded"))
 }
 
-/// Returns a header that is text.
+/// Returns a header if it is text.
 pub(super) fn text(request: &HttpRequest, name: HeaderName) -> Option<&str> {
     text_of(request.head(), name)
 }
 
-/// Returns a header of a head that is text.
+/// Returns a header of a head if it is text.
 pub(super) fn text_of(head: &RequestHead, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }
 
-/// Returns the content type without its parameters, in lower case; empty without one.
+/// Returns the content type without parameters, in lower case; empty without one.
 pub(super) fn content_type(request: &HttpRequest) -> String {
     essence(text(request, header::CONTENT_TYPE).unwrap_or_default())
 }
@@ -63,12 +63,12 @@ fn essence(content_type: &str) -> String {
     essence.trim().to_ascii_lowercase()
 }
 
-/// Returns whether a body is lines of JSON.
+/// Returns whether a body consists of JSON lines.
 pub(super) fn is_lines(head: &RequestHead) -> bool {
     text_of(head, header::CONTENT_TYPE).is_some_and(|text| essence(text) == NDJSON)
 }
 
-/// Requires JSON or no content type: a form of a foreign web page always has another one.
+/// Requires JSON or no content type: a form of a foreign web page always has another.
 pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
     match content_type(request).as_str() {
         "" | "application/json" => Ok(()),

@@ -1,8 +1,9 @@
-//! The paths: which handler answers what.
+//! The paths and their handlers.
 //!
-//! SUMMARY   [`answered_by`] says it for each route of [`crate::operations`], whose row says who may ask.
-//! PROMISES  A refused method is answered with those that the path has. `HEAD` is allowed wherever
-//!           `GET` is, and a slash at the end makes no difference.
+//! SUMMARY   [`answered_by`] maps each route of [`crate::operations`] to its handler; the row there has the
+//!           permissions.
+//! PROMISES  The answer to a refused method lists the path's methods. `HEAD` is allowed wherever `GET` is, and a
+//!           trailing slash makes no difference.
 
 use std::future::ready;
 use std::rc::Rc;
@@ -45,7 +46,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         .default_service(to(|| ready(Answer::Err(Refusal::no_such_path()))));
 }
 
-/// Returns the paths in their order, each with its routes in theirs.
+/// Returns the paths in order, each with its routes in order.
 fn by_path() -> Vec<(&'static str, Vec<Route>)> {
     let mut paths: Vec<(&str, Vec<Route>)> = Vec::new();
     for route in Route::VARIANTS {
@@ -57,7 +58,7 @@ fn by_path() -> Vec<(&'static str, Vec<Route>)> {
     paths
 }
 
-/// Returns what answers a route.
+/// Returns a route's handler.
 #[expect(clippy::too_many_lines, reason = "one line for each route")]
 fn answered_by(route: Route) -> actix_web::Route {
     let lines = || fn_guard(|request| is_lines(request.head()));
@@ -133,12 +134,12 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::GetDoc | Route::GetReserved => to(replicator::get),
         Route::PutDoc | Route::PutReserved => to(replicator::put),
         Route::DeleteDoc | Route::DeleteReserved => to(replicator::delete),
-        // A function's route has its name.
+        // A function's route is named after it.
         function => query::route(function.into()),
     }
 }
 
-/// Returns what answers a route if its method is the request's, for those who may ask.
+/// Returns a route's handler for its method, with a permission check.
 fn guarded(route: Route) -> actix_web::Route {
     let (wanted, who) = (route.method(), route.who());
     let is_wanted = fn_guard(move |request| {
@@ -176,18 +177,18 @@ fn guarded(route: Route) -> actix_web::Route {
 fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     for (what, name) in request.match_info().iter() {
         let bytes_max = match what {
-            // Ids of documents, and rests of paths.
+            // Document ids, and rests of paths.
             "id" | "below" => LONG_NAME_BYTES_MAX,
             _ => NAME_BYTES_MAX,
         };
-        // What is wrongly encoded is reported by what reads it.
+        // Wrong encodings are reported by the handler.
         let decoded = decode(name).unwrap_or(name.into());
         check_name(what, &decoded, bytes_max).map_err(Refusal::bad_request)?;
     }
     Ok(())
 }
 
-/// Refuses a parameter of an order that nobody reads, or a member of its body. A handler that takes a body checks it.
+/// Refuses unknown parameters of an order, and unknown members of its body. A handler that reads a body checks it.
 async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<(), Error> {
     if route.method() == Method::GET || route.ignores_unknown() {
         return Ok(());
@@ -213,7 +214,7 @@ async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<()
     Ok(())
 }
 
-/// Begins the order of a request that changes something; its subject is in its path.
+/// Begins the order of a request that changes something; its target is in its path.
 fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder> {
     let request_id = request.extensions().get().map(RequestId::to_string);
     let sender = Sender::of("http", &user.holder(), request_id);
@@ -230,7 +231,7 @@ fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder
     order
 }
 
-/// Refuses an order where one that cannot be recorded is not to be carried out.
+/// Refuses an order that cannot be recorded, if records are required.
 fn can_be_recorded(order: &PendingOrder) -> Result<(), Refusal> {
     order.audit().refusal().map_or(Ok(()), |error| {
         let reason = format!(
@@ -240,7 +241,7 @@ fn can_be_recorded(order: &PendingOrder) -> Result<(), Refusal> {
     })
 }
 
-/// Makes the record of an order that is answered.
+/// Makes the record of an answered order.
 fn finish(order: &PendingOrder, response: &HttpResponse) {
     let refusal = response
         .error()
@@ -250,7 +251,7 @@ fn finish(order: &PendingOrder, response: &HttpResponse) {
     order.finish(refusal.and_then(Refusal::name).or(code));
 }
 
-/// Makes the resource of a path with its routes.
+/// Makes a path's resource with its routes.
 fn resource(path: &str, routes: &[Route]) -> Resource {
     let mut allowed: Vec<String> = Vec::new();
     for route in routes {
@@ -279,7 +280,7 @@ async fn no_such_node(request: HttpRequest) -> Answer {
     })
 }
 
-/// The manager is gone: the service ends, or it is being started again.
+/// The manager has ended: the service ends, or it is restarting.
 pub(super) fn shutting_down() -> Refusal {
     Refusal::unavailable("shutting_down", "the service is shutting down")
 }

@@ -25,10 +25,10 @@ use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{DocState, JobOrder, NAME};
 
-/// Jobs of a page, unless told.
+/// Jobs on a page by default.
 const LIMIT: usize = 100;
 
-/// Returns whose jobs a visitor may see, or order: with the right everybody's, and otherwise their own.
+/// Returns whose jobs a visitor may see, or order: with the right everybody's, otherwise their own.
 fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     user.check(who)?;
     Ok(match who.right() {
@@ -37,7 +37,7 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     })
 }
 
-/// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
+/// Returns the right needed to list everybody's jobs. Listing documents needs a higher right than listing jobs.
 fn right_to_list(states: &[DocState]) -> Right {
     if states.iter().all(|state| state.of_job().is_some()) {
         Right::Look
@@ -46,7 +46,7 @@ fn right_to_list(states: &[DocState]) -> Right {
     }
 }
 
-/// Returns the right that it takes to order jobs of everybody.
+/// Returns the right needed to order everybody's jobs.
 fn right_to_order(order: BulkOrderName) -> Right {
     match order {
         BulkOrderName::Cancel | BulkOrderName::Delete => Right::Administer,
@@ -126,7 +126,7 @@ fn bulk_order(body: &str) -> Result<BulkOrder, Refusal> {
     serde_json::from_str(body).map_err(|error| Refusal::bad_request(format!("the body: {error}")))
 }
 
-/// Returns how many there are, and some of them.
+/// Returns the total number, and a page.
 fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
     (all.len(), all.into_iter().skip(skip).take(limit).collect())
 }
@@ -164,14 +164,14 @@ async fn give(
     Ok(ordered.await?)
 }
 
-/// Reads the order to give a job a priority.
+/// Parses an order that sets a job's priority.
 pub(super) fn priority(body: &str) -> Result<JobOrder, Refusal> {
     let order = Arguments::of_order(body, &["priority"])?;
     let what = "a whole number from -128 to 127: the higher, the sooner its turn";
     Ok(JobOrder::Priority(order.require("priority", what)?))
 }
 
-/// CouchDB's own words for these two.
+/// Uses CouchDB's texts for these two errors.
 fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal> {
     let refuse = |reason: String| Err(Refusal::bad_request(reason));
     match params.get(name).map(str::parse::<i128>) {
@@ -182,7 +182,7 @@ fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal
     }
 }
 
-/// What a path below `docs` names. Names of databases may have slashes, also bare ones.
+/// The subject of a path below `docs`. Names of databases may have slashes, even unescaped.
 #[derive(Debug, PartialEq, Eq)]
 enum DocsPath {
     All,
@@ -190,10 +190,10 @@ enum DocsPath {
     Document(String, String),
 }
 
-/// Takes a path apart.
+/// Parses a path.
 ///
 /// # Errors
-/// No part of it is the name of a replicator database.
+/// No part of it names a replicator database.
 fn docs_path(path: &[&str]) -> Result<DocsPath, Refusal> {
     let marks = |part: &&str| *part == NAME || part.ends_with("/_replicator");
     match path {
@@ -208,7 +208,7 @@ fn docs_path(path: &[&str]) -> Result<DocsPath, Refusal> {
     Err(Refusal::bad_request("Invalid path"))
 }
 
-/// `GET /_scheduler/docs`, and what is below.
+/// `GET /_scheduler/docs`, and paths below it.
 pub(super) async fn docs(
     request: HttpRequest,
     params: Params,
@@ -232,7 +232,7 @@ pub(super) async fn docs(
     }
 }
 
-/// Returns whether a visitor may see the documents of everybody.
+/// Returns whether a visitor may see everybody's documents.
 fn sees_all(user: &Visitor) -> Result<bool, Refusal> {
     Ok(matches!(whose(user, Route::Docs.who())?, Whose::All))
 }
@@ -274,7 +274,7 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     Ok(answer::ok(&listing))
 }
 
-/// Reads names of states; `more` may be asked for as well.
+/// Parses names of states; `more` are also valid.
 fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusal> {
     let Some(text) = text else {
         return Ok(Vec::new());
@@ -325,7 +325,7 @@ impl From<ReplicatorError> for Refusal {
             ReplicatorError::BareName(_) => {
                 Self::new(StatusCode::BAD_REQUEST, "invalid_replication", reason)
             }
-            // CouchDB's name for what its filter_fetch_error becomes.
+            // CouchDB's name for the result of its filter_fetch_error.
             ReplicatorError::Filter(_) | ReplicatorError::Missing => Self::not_found(&reason),
             ReplicatorError::Selection(_) => Self::bad_request(reason),
             ReplicatorError::Unexpected { .. }
@@ -340,7 +340,7 @@ impl From<ReplicatorError> for Refusal {
     }
 }
 
-/// An error of a job is `kind: text`.
+/// A job's error is `kind: text`.
 fn crashed(text: &str) -> Refusal {
     let is_kind =
         |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');

@@ -1,11 +1,11 @@
-//! HttpServer: runs the HTTP server as a part of the service.
+//! HttpServer: runs the HTTP server within the service.
 //!
-//! SUMMARY   Starts actix-web on threads of its own, and ends with it: gracefully or now.
+//! SUMMARY   Starts actix-web on its own threads, and ends with it, gracefully or at once.
 //! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
-//!           [`LAST_REQUESTS_MAX`] after it is told to stop; open requests may finish.
+//!           [`LAST_REQUESTS_MAX`] after the order to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
-//! LIMITS    With connections open, a graceful stop takes up to a second longer than that and than the last
-//!           request: the server looks once a second whether they are gone.
+//! LIMITS    With open connections, a graceful stop takes up to a second longer than that and than the last request:
+//!           the server polls once a second whether they are closed.
 
 use std::future::ready;
 use std::io;
@@ -42,33 +42,33 @@ use crate::otp::supervisor::Stop;
 use crate::tls::{Certificate, client_name};
 use child::watches::{self, WATCHES_MIN};
 
-/// Threads that read requests and write answers. The work is done on the pool's arbiter, so that
-/// one keeps up with it; a second one keeps small requests going beside large bodies.
+/// Threads that read requests and write answers. The pool's arbiter does the work, so one suffices; a second one lets
+/// small requests proceed beside large bodies.
 const WORKERS: usize = 2;
 
-/// The least time between the end of accepting and the order to stop. The library's accepting thread learns of a stop
-/// later than the workers, and panics if it has accepted a connection when no worker is left. Where connections
-/// are open it is [`LAST_REQUESTS_MAX`]: workers that are told to stop drop what they have not begun to serve.
+/// Minimum time between the end of accepting and the order to stop. The library's accepting thread is notified of a
+/// stop later than the workers, and panics if it has accepted a connection when no worker is left. With open
+/// connections it is [`LAST_REQUESTS_MAX`]: stopping workers drop requests that they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
-/// How long a client may take to close a connection that is over.
+/// How long a client may take to close a finished connection.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// Threads of each worker for passwords; [`crate::auth`] has the stricter bound.
+/// Password threads of each worker; [`crate::auth`] has the stricter bound.
 const BLOCKING_THREADS: usize = 2;
 
-/// What an HTTP server needs.
+/// The parts of an HTTP server.
 #[derive(Clone)]
 pub(crate) struct HttpOptions {
-    /// Where users of this machine manage the service.
+    /// The Unix socket for users of this machine.
     pub(crate) local: Rc<Bound>,
-    /// Where it listens without TLS, if it does.
+    /// The address without TLS, if any.
     pub(crate) plain: Option<Rc<Bound>>,
-    /// Where it listens with TLS, if it does.
+    /// The address with TLS, if any.
     pub(crate) encrypted: Option<Rc<Bound>>,
     /// The certificate for that.
     pub(crate) certificate: Arc<Certificate>,
-    /// What requests are answered with.
+    /// Shared state of all request handlers.
     pub(crate) shared: Arc<HttpContext>,
 }
 
@@ -78,7 +78,6 @@ struct Running {
     connections: Arc<Connections>,
 }
 
-/// Runs the HTTP server.
 pub(crate) struct HttpServer {
     options: HttpOptions,
     running: Option<Running>,
@@ -87,7 +86,6 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Makes a server.
     pub(crate) fn new(options: HttpOptions) -> Self {
         Self {
             log: options.shared.log.new(o!("component" => "http")),
@@ -97,14 +95,14 @@ impl HttpServer {
         }
     }
 
-    /// Returns the name by which its life can be watched.
+    /// Returns the pid by which it can be monitored.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
 
-    /// Returns a server; none where everything is closed already.
+    /// Returns a server; `None` if everything is already closed.
     fn listen(&self) -> io::Result<Option<(Server, Arc<Connections>)>> {
-        // Where there is no room for its event loops, the start of the library's threads panics.
+        // Without enough watches, the library panics when it starts its threads.
         watches::require(WATCHES_MIN)?;
         let duplicate = |bound: &Option<Rc<Bound>>| {
             let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
@@ -121,7 +119,7 @@ impl HttpServer {
         Ok(Some((server, connections)))
     }
 
-    /// The addresses, with the schemes that are spoken there.
+    /// The addresses and their schemes.
     fn bound(&self) -> impl Iterator<Item = (&'static str, &Bound)> {
         let plain = self.options.plain.as_deref().map(|bound| ("http", bound));
         let encrypted = self.options.encrypted.as_deref();
@@ -193,18 +191,18 @@ impl Handler<Stop> for HttpServer {
             return self.end(ExitReason::Shutdown, ctx);
         };
         if msg.now {
-            // Dropping the server is what ends it at once, also in the middle of a graceful stop.
+            // Dropping the server ends it at once, even during a graceful stop.
             ctx.cancel_future(running.serving);
             info!(self.log, "stopped listening");
             return self.end(ExitReason::Shutdown, ctx);
         }
         info!(self.log, "stopped listening");
-        // Orders are sent at once; its own future shows when the server has ended.
+        // The order takes effect immediately; the server's own future shows when it has ended.
         let handle = running.handle.clone();
         drop(handle.pause());
         let connections = Arc::clone(&running.connections);
         ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
-            // An accepted client is about to send a request, and gets an answer.
+            // An accepted client is about to send a request, and should get an answer.
             let wait = if connections.are_open() {
                 LAST_REQUESTS_MAX
             } else {
@@ -215,11 +213,10 @@ impl Handler<Stop> for HttpServer {
     }
 }
 
-/// Connections that each worker may have beyond those that there may be: they are on their way in or
-/// out.
+/// Connections of each worker beyond the maximum, for those being accepted or closed.
 const IN_PASSING: usize = 8;
 
-/// What every thread of a server makes its services of.
+/// State from which each thread makes its services.
 #[derive(Clone)]
 struct Listening {
     shared: Arc<HttpContext>,
@@ -237,7 +234,7 @@ impl Listening {
         }
     }
 
-    /// Makes a server, which runs as long as it is polled. Starts its threads when it is polled first.
+    /// Makes a server, which runs while polled; its threads start at the first poll.
     ///
     /// # Errors
     /// The system refuses a listener.
@@ -260,7 +257,7 @@ impl Listening {
             .disable_signals()
             .max_concurrent_connections(per_worker)
             .worker_max_blocking_threads(BLOCKING_THREADS)
-            // The supervisor has the deadline; this one is the last resort.
+            // The supervisor has the deadline; this is the last resort.
             .shutdown_timeout(grace.as_secs().saturating_add(1));
         let (listening, in_time) = (self.clone(), ending.clone());
         builder = builder.listen_uds("local", local, move || {
@@ -286,7 +283,7 @@ impl Listening {
         Ok(builder.run())
     }
 
-    /// Makes what serves the connections of a listener.
+    /// Makes the service for a listener's connections.
     fn service<S, F, E>(
         &self,
         ending: F,
@@ -317,10 +314,10 @@ impl Listening {
             .graceful_shutdown_signal(ending)
             .expect(expected)
             .keep_alive(KEEP_ALIVE)
-            // Heads have their deadline in [`Guarded`].
+            // [`Guarded`] has the deadline for heads.
             .client_request_timeout(Duration::ZERO)
             .client_disconnect_timeout(CLOSE_WAIT)
-            // A client that closes its side is gone: its request ends, and what it held comes back.
+            // A client that closes its side is gone: its request ends, and its processes are returned.
             .h1_allow_half_closed(false)
             .on_connect_ext(|socket: &Guarded<S>, data| {
                 data.insert(Rc::clone(socket.connection()));
@@ -328,19 +325,19 @@ impl Listening {
             .h1(map_config(app, |()| AppConfig::default()))
     }
 
-    /// Takes a place for a connection.
+    /// Takes a slot for a connection.
     fn let_in(
         &self,
         stream: TcpStream,
         way: Way,
     ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
-        // Fails only where the client has gone.
+        // Fails only if the client has gone.
         let peer = stream.peer_addr()?;
-        // Answers are written whole, or as large as they are ready.
+        // Answers are written whole, or in large pieces.
         stream.set_nodelay(true)?;
         let Some(place) = self.connections.enter(peer.ip().into()) else {
             if matches!(way, Way::Plain) {
-                // As much as fits the empty buffer of a new connection; nobody may be there to read it.
+                // Fits into the empty buffer of a new connection; the client may not read it.
                 let _ = stream.try_write(BUSY);
             }
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
@@ -349,7 +346,7 @@ impl Listening {
         Ok((Guarded::new(stream, connection), Some(peer)))
     }
 
-    /// Takes a place for a connection of the Unix socket.
+    /// Takes a slot for a connection of the Unix socket.
     fn let_in_local(
         &self,
         stream: UnixStream,
@@ -365,7 +362,7 @@ impl Listening {
         Ok((Guarded::new(stream, connection), None))
     }
 
-    /// Takes a place for a connection and has TLS protect it.
+    /// Takes a slot for a connection and starts TLS.
     async fn encrypt(
         self,
         stream: TcpStream,
@@ -384,6 +381,6 @@ impl Listening {
     }
 }
 
-/// The answer to a client for which there is no place.
+/// The answer to a client without a slot.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";

@@ -1,4 +1,4 @@
-//! `/_session`: logging in and out by cookie.
+//! `/_session`: logging in and out with a cookie.
 //!
 //! SOURCE    couch_httpd_auth: handle_session_req/2.
 
@@ -31,7 +31,7 @@ struct WithToken {
     token: String,
 }
 
-/// `GET /_session`: who asks.
+/// `GET /_session`: shows the user.
 pub(super) async fn who(user: User) -> Answer {
     let mut info = json!({"authentication_handlers": ["cookie", "default"]});
     if let Some(by) = user.by {
@@ -44,7 +44,7 @@ pub(super) async fn who(user: User) -> Answer {
     })))
 }
 
-/// `DELETE /_session`: ends every session whose cookie the request has.
+/// `DELETE /_session`: ends every session with a cookie in the request.
 pub(super) async fn log_out(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     end_sessions(&request, &shared);
     with_cookie(answer::done(), &no_session_cookie(&request))
@@ -119,7 +119,7 @@ async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Resul
     }
 }
 
-/// Returns the name of the administrator as whom a link of `settee dashboard` logs in.
+/// Returns the name of the administrator that a link of `settee dashboard` logs in.
 fn with_token(shared: &HttpContext, token: &str) -> Result<String, Refusal> {
     let name = shared.authority.take_token(token);
     name.ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! `_active_tasks`: running streams.
 //!
 //! SOURCE    couch_task_status.
-//! DIFFERS   Nothing is kept of a task that is over.
+//! DIFFERS   Tasks that have ended are not kept.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,33 +20,33 @@ pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&tasks))
 }
 
-/// What is known of a running task.
+/// A running task.
 pub(super) struct Task {
     number: u64,
     language: String,
     started_on: u64,
     updated_on: AtomicU64,
-    /// Documents that came.
+    /// Documents received.
     pub(super) docs_read: AtomicU64,
-    /// Documents that were answered.
+    /// Documents answered.
     pub(super) docs_written: AtomicU64,
 }
 
 impl Task {
-    /// Notes that something went on.
+    /// Records activity.
     pub(super) fn touch(&self) {
         self.updated_on.store(unix_now(), Ordering::Relaxed);
     }
 }
 
-/// The tasks that run.
+/// The running tasks.
 #[derive(Clone, Default)]
 pub(crate) struct Tasks(Arc<Mutex<Vec<Weak<Task>>>>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Tasks {
-    /// Begins a task, which runs until the last handle of it is dropped.
+    /// Begins a task; it ends when the last handle to it is dropped.
     pub(super) fn begin(&self, language: &str) -> Arc<Task> {
         let task = Arc::new(Task {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -63,7 +63,7 @@ impl Tasks {
         task
     }
 
-    /// Returns all that run, oldest first.
+    /// Returns the running tasks, oldest first.
     pub(super) fn list(&self) -> Vec<Value> {
         let running: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
         let shown = running.iter().map(|task| {
@@ -81,7 +81,7 @@ impl Tasks {
         shown.collect()
     }
 
-    /// What is locked is changed in single steps: a panic elsewhere leaves it whole.
+    /// Each change under the lock is a single step, so that a panic elsewhere leaves the list intact.
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Task>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
-//! `GET /_tenants/DB/log`: what functions of a database log, and the errors that they end with.
+//! `GET /_tenants/DB/log`: log lines and final errors of a database's functions.
 //!
-//! SUMMARY   A feed gives the lines that are kept, and with `follow` continues with those that come.
-//! PROMISES  A feed holds one page of lines at a time: a slow reader learns how many lines were lost. It ends
-//!           when the service is told to stop, and with the client.
+//! SUMMARY   A feed returns the stored lines, and with `follow` continues with new ones.
+//! PROMISES  A feed holds one page of lines at a time: a slow reader gets the number of lost lines. It ends with the
+//!           service's stop, or with the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use super::params::Params;
 use super::request::{NDJSON, segments};
 use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX, TenantLogs};
 
-/// How long a feed is silent at most; then it gives an empty line, which shows whether the client is still there.
+/// Maximum silence of a feed; then it sends an empty line, to check whether the client still exists.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 struct Feed {
     logs: Arc<TenantLogs>,
     db: String,
     since: u64,
-    /// How many pages may still be given; `None`: those that come, too.
+    /// Remaining pages; `None`: also new ones.
     pages: Option<usize>,
-    /// Whether nothing was given yet.
+    /// Whether nothing was sent yet.
     is_first: bool,
     stopping: watch::Receiver<bool>,
 }
 
-/// The parameters `since` and `follow` choose.
+/// Selected by the parameters `since` and `follow`.
 pub(super) async fn log(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     let params = Params::of(&request)?;
     let follows = match params.get("follow") {
@@ -53,7 +53,7 @@ pub(super) async fn log(request: HttpRequest, shared: Data<HttpContext>) -> Answ
 }
 
 impl Feed {
-    /// Returns the next page; none where there is nothing new.
+    /// Returns the next page; `None` if there is nothing new.
     fn page(&mut self) -> Option<Bytes> {
         let page = self.logs.page(&self.db, self.since);
         self.since = page.last;
@@ -68,7 +68,7 @@ impl Pieces for Feed {
         let is_first = std::mem::take(&mut self.is_first);
         let logs = Arc::clone(&self.logs);
         while self.pages != Some(0) {
-            // Begun before the page is asked for, so that no line comes between.
+            // Registered before reading the page, so that no line is missed.
             let news = logs.news(&self.db).notified();
             if let Some(page) = self.page() {
                 self.pages = self.pages.map(|pages| pages - 1);
@@ -78,7 +78,7 @@ impl Pieces for Feed {
                 break;
             }
             let beat = match is_first {
-                // The head of the answer comes with its first piece.
+                // The answer's head is sent with its first piece.
                 true => Duration::ZERO,
                 false => HEARTBEAT,
             };

@@ -1,12 +1,11 @@
-//! A language that is a command: any program that speaks the line protocol.
+//! A language defined by a command: any program that speaks the line protocol.
 //!
-//! SUMMARY   Turns the command text of the configuration into a program and its arguments, for pools with
-//!           and without stress.
-//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment. Every child of the
-//!           configuration's commands, probes included, is in the cell that its pool's terms say.
+//! SUMMARY   Converts the configured command text to a program and its arguments, for pools with and without stress.
+//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment. Every child of a configured command,
+//!           including probes, is in the cell of its pool's terms.
 //! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
-//! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
-//!           at once and not an exit status 127, and no shell is started in between.
+//! DIFFERS   A command without shell syntax is started directly: a missing program is an immediate error rather than
+//!           exit status 127, and no shell is started in between.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,10 +26,10 @@ use child::cell::terms::CellTerms;
 use child::cell::trial::{CellTrial, check_program};
 use child::{CommandSpec, SpawnError};
 
-/// What runs commands that are written for a shell.
+/// Runs commands with shell syntax.
 const SHELL: &str = "/bin/sh";
 
-/// Characters that mean something to a shell.
+/// Characters with a meaning in a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 
 /// Tells a process that its pool is under stress.
@@ -41,25 +40,23 @@ const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 pub struct CommandLanguage {
     text: String,
     spec: CommandSpec,
-    /// The same under stress.
     stressed: CommandSpec,
     abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
     can_forget: bool,
     has_isolates: bool,
     confinement: Confinement,
-    /// The cell of the children that abilities are probed with.
+    /// The cell for children that probe abilities.
     probe_terms: CellTerms,
 }
 
-/// How processes come into their cells.
+/// How processes get their cells.
 #[derive(Clone)]
 enum Confinement {
-    /// They have none.
     None,
-    /// They put themselves into them.
+    /// They enter their own cells.
     Own,
-    /// This program, which has the subcommand `cell`, makes them.
+    /// This program makes them, with its subcommand `cell`.
     Launched(PathBuf),
 }
 
@@ -74,13 +71,13 @@ impl Confinement {
 }
 
 impl CommandLanguage {
-    /// Makes the language from a command as the configuration has it.
+    /// Makes the language from a configured command.
     pub fn new(text: &str) -> Self {
         let [spec, stressed] = [false, true].map(|stress| command_spec(&expand(text, stress)));
         Self::of(text.to_owned(), spec, stressed)
     }
 
-    /// Makes the language from a program and its arguments, without any shell syntax.
+    /// Makes the language from a program and its arguments, without shell syntax.
     pub fn from_spec(spec: CommandSpec) -> Self {
         let mut text = spec.program.display().to_string();
         for word in &spec.arguments {
@@ -90,8 +87,8 @@ impl CommandLanguage {
         Self::of(text, spec.clone(), spec)
     }
 
-    /// Returns why a command cannot be started, as far as is known without starting it. Blocks: a shell reads what is
-    /// written for one.
+    /// Returns why a command cannot be started, as far as known without starting it. Blocks: for shell syntax it runs
+    /// a shell.
     pub(crate) fn mistake(text: &str) -> Option<String> {
         let CommandSpec {
             program, arguments, ..
@@ -127,21 +124,21 @@ impl CommandLanguage {
         }
     }
 
-    /// Has `launcher` make the cells of its processes. Abilities are probed in those of its own pool.
+    /// Makes `launcher` create its cells. Abilities are probed in the cell of its own pool.
     fn launched_by(mut self, launcher: &Path, of_own_pool: CellTerms) -> Self {
         self.confinement = Confinement::Launched(launcher.to_owned());
         self.probe_terms = of_own_pool;
         self
     }
 
-    /// Declares that its processes put themselves into their cells: the built-in server.
+    /// Declares that its processes enter their own cells: the built-in server.
     #[must_use]
     pub(crate) fn in_own_cells(mut self) -> Self {
         self.confinement = Confinement::Own;
         self
     }
 
-    /// Declares what it can do, so that it is never probed: the rest is refused before a process is asked.
+    /// Declares its abilities, so that it is never probed: others are refused without asking a process.
     #[must_use]
     pub fn with_abilities(mut self, present: &[Ability]) -> Self {
         let present = present.to_vec();
@@ -149,14 +146,14 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that no function can see or change what another one of the same process does.
+    /// Declares that no function can see or change what another function of the same process does.
     #[must_use]
     pub fn isolating_functions(mut self) -> Self {
         self.isolates_functions = true;
         self
     }
 
-    /// Declares that its processes forget everything when they are told to: the built-in server.
+    /// Declares that its processes support `forget`: the built-in server.
     #[must_use]
     pub(crate) fn forgetting(mut self) -> Self {
         self.can_forget = true;
@@ -278,7 +275,7 @@ mod tests {
     #[test]
     fn a_plain_command_is_started_directly() {
         let spec = command_spec(" /usr/bin/couchpy  --log-file=- ");
-        // An equals sign may be an assignment to a shell.
+        // An equals sign may be a shell assignment.
         assert_eq!(spec.program.to_str(), Some("/bin/sh"));
         let spec = command_spec(" couchpy  --debug ");
         assert_eq!(spec.program.to_str(), Some("couchpy"));
@@ -295,7 +292,7 @@ mod tests {
         assert_eq!(stressed.arguments, ["--timeout", "10", "xyes"]);
         let variable = ("SETTEE_STRESS".to_owned(), "yes".to_owned());
         assert_eq!(stressed.environment, [variable]);
-        // The shell's own variable of that name is the shell's.
+        // A shell variable of that name is left to the shell.
         let language = CommandLanguage::new("server ${stress}");
         assert_eq!(language.spec.program.to_str(), Some("/bin/sh"));
     }
@@ -326,7 +323,7 @@ mod tests {
         let language = CommandLanguage::new("settee couchjs").in_own_cells();
         assert_eq!(confined(&language).cell, Cell::Own(SandboxMode::Standard));
         assert!(language.cell_trial(&terms).is_some());
-        // Of a program that embeds the service.
+        // For a program that embeds the service.
         let language = CommandLanguage::new("server");
         assert_eq!(confined(&language).cell, Cell::None);
         assert!(language.cell_trial(&terms).is_none());

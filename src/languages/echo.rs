@@ -1,7 +1,7 @@
 //! `echo`: a query server that answers every prompt with the prompt, inside this program.
 //!
-//! SUMMARY   The smallest native language: an example for authors, and a probe of the pool that
-//!           costs no child. Off unless `[native_query_servers] echo` is on.
+//! SUMMARY   The smallest native language: an example for authors, and a probe of the pool that costs no child. Off
+//!           unless `[native_query_servers] echo` is on.
 
 use strum::VariantArray;
 
@@ -21,7 +21,7 @@ pub(crate) fn echo() -> impl Language {
 struct EchoServer;
 
 impl NativeServer for EchoServer {
-    /// Answers resets and lessons `true`, as the protocol demands.
+    /// Answers `true` to resets and teaching, as the protocol requires.
     fn prompt(&mut self, command: &str) -> String {
         if let Some(Command::Reset | Command::Teach) = Command::of(command.as_bytes()) {
             return "true".into();

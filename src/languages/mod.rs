@@ -1,4 +1,4 @@
-//! The languages that Settee brings along.
+//! The languages built into Settee.
 
 pub mod command;
 pub mod echo;

@@ -1,4 +1,4 @@
-//! A language inside this program, from what makes one of its query servers.
+//! A language inside this program, made from a factory of query servers.
 
 use futures_util::future::LocalBoxFuture;
 
@@ -9,7 +9,7 @@ use crate::messages::process::ProcessRef;
 use crate::query_server::NATIVE;
 use crate::query_server::abilities::{Abilities, Ability};
 
-/// A language whose query servers run in this program, each on a thread of its own.
+/// A language whose query servers run in this program, each on its own thread.
 pub struct NativeLanguage<F> {
     make: F,
     /// `None`: nothing is refused.
@@ -22,7 +22,7 @@ where
     F: Fn(&StartContext) -> S + Send + Sync,
     S: NativeServer + 'static,
 {
-    /// `make` makes a query server: one for each process, which is used by one client at a time.
+    /// `make` makes a query server for each process; one client at a time uses it.
     pub fn new(make: F) -> Self {
         Self {
             make,
@@ -31,14 +31,14 @@ where
         }
     }
 
-    /// Declares what it can do: the rest is refused before a process is asked.
+    /// Declares its abilities: others are refused without asking a process.
     #[must_use]
     pub fn with_abilities(mut self, present: &[Ability]) -> Self {
         self.abilities = Some(present.to_vec());
         self
     }
 
-    /// Declares that no function can see or change what another one of the same process does.
+    /// Declares that no function can see or change what another function of the same process does.
     #[must_use]
     pub fn isolating_functions(mut self) -> Self {
         self.isolates_functions = true;

@@ -1,16 +1,16 @@
-//! Bounds the values of a record, which include foreign names, errors and texts.
+//! Bounds the values of a record, which include external names, errors and texts.
 //!
-//! SUMMARY   [`Bounded`] holds the values of a record; texts that do not fit are cut, and end with `…`.
-//! LIMITS    Values that a logger adds to all its records are not counted: they are names.
+//! SUMMARY   [`Bounded`] wraps the values of a record; texts that do not fit are cut, and end in `…`.
+//! LIMITS    Values that a logger adds to all its records do not count: they are names.
 
 use std::fmt::{self, Write as _};
 
 use slog::{BorrowedKV, KV, Key, Record, Serializer};
 
-/// Most bytes of all texts of a record.
+/// Maximum bytes of all texts of a record.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 10;
 
-/// The values of a record, within the bound.
+/// The values of a record, within the limit.
 pub(super) struct Bounded<'a>(pub(super) BorrowedKV<'a>);
 
 impl KV for Bounded<'_> {
@@ -20,13 +20,13 @@ impl KV for Bounded<'_> {
     }
 }
 
-/// Passes on what fits.
+/// Passes on as much as fits.
 struct Cutter<'a> {
     to: &'a mut dyn Serializer,
     left: usize,
 }
 
-/// A text that grows up to a length, in bytes.
+/// A text with a maximum length, in bytes.
 struct Within {
     text: String,
     left: usize,

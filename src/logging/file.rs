@@ -1,10 +1,10 @@
-//! A file of the log, which can be opened again while the service runs.
+//! A log file that can be reopened while the service runs.
 //!
-//! SUMMARY   [`Lines`] writes whole lines. [`LogFile`] appends them to a file. [`Reopener::reopen`] opens the file that
-//!           has its name now, and the thread that writes goes on there.
-//! PROMISES  No line is divided: the writer changes files between two lines, and a line of which a full disk took the
-//!           first part only is ended before the next one. Where the new file cannot be opened, the old one stays.
-//! CALLED    `reopen` on HUP, on a thread of its own: opening a file may take long.
+//! SUMMARY   [`Lines`] writes whole lines. [`LogFile`] appends them to a file. [`Reopener::reopen`] opens the file
+//!           that has the name now, and the writing thread switches to it.
+//! PROMISES  No line is split: the writer switches files between lines, and if a full disk took only part of a line,
+//!           a line feed ends it before the next. If the new file cannot be opened, the old one stays in use.
+//! CALLED    `reopen` on HUP, on a thread of its own, because it may take long.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The permission bits of a new file, less those of the umask: its group may read it.
+/// The mode of a new file before the umask: its group may read it.
 const MODE: u32 = 0o640;
 
-/// A file that was opened and has not been written to yet, if there is one.
+/// A reopened file that has not been written to yet, if any.
 type NextFile = Arc<Mutex<Option<File>>>;
 
 /// Where lines are written.
@@ -24,11 +24,11 @@ pub(super) struct LogFile {
     file: File,
     next: NextFile,
     is_between_lines: bool,
-    /// The rest of a line could not be written.
+    /// Whether the last line is incomplete.
     is_torn: bool,
 }
 
-/// Passes on a line at a time: the formats write a record in a dozen pieces. A line that cannot be written is dropped.
+/// Passes on whole lines: the formats write a record in a dozen pieces. A line that cannot be written is dropped.
 pub(super) struct Lines<W> {
     sink: W,
     line: Vec<u8>,
@@ -59,7 +59,7 @@ impl<W: Write> Write for Lines<W> {
     }
 }
 
-/// Opens a file of the log again.
+/// Reopens a file of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Reopener {
     path: PathBuf,
@@ -67,7 +67,7 @@ pub(crate) struct Reopener {
 }
 
 impl LogFile {
-    /// Opens a file, which is made if it is not there, to write to its end.
+    /// Opens a file for appending; creates it if it is missing.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Reopener)> {
         let next = NextFile::default();
         let reopener = Reopener {
@@ -85,10 +85,10 @@ impl LogFile {
 }
 
 impl Reopener {
-    /// Opens the file that has the name now, and makes it if there is none. Records go there from the next one on.
+    /// Opens the file that now has the name, or creates it. The next record goes to it.
     ///
     /// # Errors
-    /// The file cannot be opened. Records go on to the old one.
+    /// The file cannot be opened. Records still go to the old one.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let file = self.open()?;
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);

@@ -1,7 +1,7 @@
-//! What the library of the HTTP server logs: errors that it tells nobody else.
+//! Records of the HTTP server's library: errors reported only to its log.
 //!
-//! SUMMARY   [`take_over`] has them written to the log of the service.
-//! LIMITS    Of all of them one warning is given in 1000 s.
+//! SUMMARY   [`take_over`] redirects them to the service's log.
+//! LIMITS    One warning in 1000 s for all of them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use slog::{Logger, warn};
 use super::RepeatLimiter;
 use crate::otp::clock::Clock;
 
-/// Where the errors come from that are logged.
+/// The source of logged errors.
 const LIBRARY: &str = "actix_server";
 
 struct Libraries {
@@ -20,7 +20,7 @@ struct Libraries {
     log: Logger,
 }
 
-/// Writes errors of the library to the log from now on. The first log that is set stays for the whole program.
+/// Redirects the library's errors to the log. The first log that is set stays for the whole program.
 pub(crate) fn take_over(log: Logger) {
     let libraries = Libraries {
         told: Mutex::default(),
@@ -45,7 +45,7 @@ impl log::Log for Libraries {
         let Some(suppressed) = told.admit(self.clock.now()) else {
             return;
         };
-        // The library names no limit.
+        // The library does not name the exhausted limit.
         let lack = watches::require(1).err();
         let remedy = lack.as_ref().and_then(watches::remedy);
         let error = match lack.filter(|_| remedy.is_some()) {

@@ -1,8 +1,8 @@
-//! Lost log records, and the record that counts them.
+//! Lost log records, and the record with their count.
 //!
-//! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`] writes
-//!           records; once it can write again, the record before the next one says how many are missing.
-//! CALLED    By the thread that writes; read by health, metrics and the audit.
+//! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`]
+//!           writes records; when it can write again, it first writes a record with the number of missing ones.
+//! CALLED    By the writing thread; read by health, metrics and the audit.
 
 use std::cell::Cell;
 use std::io;
@@ -11,26 +11,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
 
-/// Records that were lost since the start.
+/// Lost records since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     lost: AtomicU64,
-    /// Why the last record could not be written; none once one could.
+    /// Why the last record could not be written; `None` after a success.
     failure: Mutex<Option<String>>,
 }
 
 impl Losses {
-    /// Returns how many records were lost.
+    /// Returns the number of lost records.
     pub fn count(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns why records cannot be written, if the last one could not.
+    /// Returns why records cannot be written, if the last one failed.
     pub fn failure(&self) -> Option<String> {
         self.lock().clone()
     }
 
-    /// Counts a record.
+    /// Counts a lost record.
     pub(crate) fn lose(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
@@ -40,11 +40,11 @@ impl Losses {
     }
 }
 
-/// Writes records by another drain, whose failures it counts.
+/// Writes records with another drain, whose failures it counts.
 pub(super) struct Gap<D> {
     drain: D,
     losses: Arc<Losses>,
-    /// Records that could not be written since the last one that could.
+    /// Unwritten records since the last written one.
     missing: Cell<u64>,
 }
 
@@ -57,7 +57,7 @@ impl<D: Drain<Err = io::Error>> Gap<D> {
         }
     }
 
-    /// Writes how many are missing, if any are.
+    /// Writes the number of missing records, if any.
     fn report(&self) -> io::Result<()> {
         let count = self.missing.get();
         if count == 0 {

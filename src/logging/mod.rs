@@ -1,13 +1,13 @@
 //! Logging: the slog set-up of the service.
 //!
-//! SUMMARY   Records go through a level that can change at run time and a bounded queue to a thread
-//!           that writes them to standard error or a file: for people on a terminal, as JSON lines otherwise.
-//! PROMISES  Logging never blocks its caller. What does not fit the queue, or cannot be written, is counted, and the
-//!           count is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
-//!           The texts of a record have a bound.
-//! CALLED    `settee serve` makes one and passes its `Logger` to all that need it; there is no
-//!           global logger, but for the [library](libraries) of the HTTP server.
-//! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
+//! SUMMARY   Records pass a level that can change at run time and a bounded queue to a thread that writes them to
+//!           standard error or a file: readable on a terminal, as JSON lines otherwise.
+//! PROMISES  Logging never blocks its caller. Records that do not fit the queue, or cannot be written, are counted,
+//!           and the count is logged. Dropping [`Logging`] writes queued records. Texts contain no terminal control.
+//!           The texts of a record are bounded.
+//! CALLED    `settee serve` makes one and passes its `Logger` to its users; there is no global logger, except for the
+//!           [library](libraries) of the HTTP server.
+//! LIMITS    Keys of records are those of [`KEYS`], and never a document's body or a credential.
 
 mod bounded;
 mod file;
@@ -41,11 +41,10 @@ use overflow::Overflow;
 use plain::{PlainTexts, PlainWriter};
 pub(crate) use repeat::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
 
-/// Records that may wait for the writing thread. The default of `slog-async`, 128, lost nearly all
-/// of a burst of 5,000.
+/// Maximum records queued for the writing thread. `slog-async`'s default, 128, lost nearly all of a burst of 5,000.
 const QUEUE_RECORDS_MAX: usize = 8192;
 
-/// Every key a record may have, with its meaning; `docs/logging.md` is compared with it.
+/// Every key of records, with its meaning; a test compares `docs/logging.md` with it.
 pub const KEYS: &[(&str, &str)] = &[
     ("ts", "time, UTC (RFC 3339)"),
     (
@@ -137,15 +136,15 @@ pub const KEYS: &[(&str, &str)] = &[
     ("who", "who gave an order, or changed something"),
 ];
 
-/// The logger and what keeps it going.
+/// The logger with its thread.
 pub struct Logging {
     /// Clone it, or make a child with `logger.new(o!(..))`, and pass it on.
     pub logger: Logger,
     level: Arc<AtomicUsize>,
     overflow: Arc<Overflow>,
-    /// Of a log in a file.
+    /// For a log file.
     reopener: Option<Reopener>,
-    /// Dropped last: it waits until the queue has been written.
+    /// Dropped last: waits until the queue is written.
     _guard: AsyncGuard,
 }
 
@@ -160,7 +159,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, without colours; `terminal` says whether it is one.
+    /// Starts logging to `sink`, without colours; `terminal` tells whether it is one.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,
@@ -179,7 +178,7 @@ impl Logging {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn to_file(config: &Log, path: &Path) -> io::Result<Self> {
-        // A service's standard error may be a socket, which cannot be opened by this name.
+        // A service's standard error may be a socket, which this name cannot open.
         if path == Path::new("/dev/stderr") {
             return Ok(Self::to_stderr(config));
         }
@@ -211,17 +210,17 @@ impl Logging {
         }
     }
 
-    /// Changes the level at once, for this logger and all its children.
+    /// Changes the level immediately, for this logger and all its children.
     pub fn set_level(&self, level: LogLevel) {
         self.level.store(level as usize, Ordering::Relaxed);
     }
 
-    /// Returns what reopens the file, if it logs to one.
+    /// Returns the reopener of its file, if it logs to one.
     pub(crate) fn reopener(&self) -> Option<Reopener> {
         self.reopener.clone()
     }
 
-    /// Returns the counters of lost records, which keep counting.
+    /// Returns the live counters of lost records.
     pub(crate) fn losses(&self) -> Arc<Losses> {
         Arc::clone(&self.overflow.losses)
     }
@@ -233,7 +232,7 @@ impl Drop for Logging {
     }
 }
 
-/// Passes on records at least as severe as a level that can change.
+/// Passes records at least as severe as a changeable level.
 struct LevelSwitch<D> {
     level: Arc<AtomicUsize>,
     drain: D,

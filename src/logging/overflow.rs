@@ -1,8 +1,7 @@
-//! The bounded queue in front of the writing thread, and the count of what did not fit.
+//! The bounded queue in front of the writing thread, and the count of dropped records.
 //!
-//! SUMMARY   A full queue drops the record and counts it; the next record that fits is preceded by
-//!           one with the count.
-//! DIFFERS   `slog_async::Async` does the same but hides the count, which an operator wants to see.
+//! SUMMARY   A full queue drops the record and counts it; before the next record that fits, a record has the count.
+//! DIFFERS   `slog_async::Async` does the same but hides the count, which operators need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use slog_async::{AsyncCore, AsyncError};
 
 use super::losses::Losses;
 
-/// How often the last report is tried at the end, and the pause between: half a second in all.
+/// Attempts of the last report, with pauses in between: half a second in total.
 const LAST_REPORT_TRIES: u32 = 100;
 const LAST_REPORT_PAUSE: Duration = Duration::from_millis(5);
 
@@ -23,7 +22,7 @@ pub(super) struct Overflow {
     core: AsyncCore,
     /// Dropped since the last report.
     unreported: AtomicU64,
-    /// What was lost since the start.
+    /// Losses since the start.
     pub(super) losses: Arc<Losses>,
 }
 
@@ -37,8 +36,7 @@ impl Overflow {
         }
     }
 
-    /// Reports what has not been reported yet, waiting a little for room: there may be no other
-    /// record to go before.
+    /// Reports the remaining count, waiting briefly for room: there may be no later record to report it with.
     pub(crate) fn report_last(&self) {
         for _ in 0..LAST_REPORT_TRIES {
             if self.report() {
@@ -48,7 +46,7 @@ impl Overflow {
         }
     }
 
-    /// Queues a record with the count, if there is one. Returns whether nothing is left to report.
+    /// Queues a record with the count, if not zero. Returns whether nothing is left to report.
     fn report(&self) -> bool {
         let count = self.unreported.swap(0, Ordering::Relaxed);
         if count == 0 {
@@ -89,7 +87,7 @@ impl Drain for Overflow {
             self.unreported.fetch_add(1, Ordering::Relaxed);
             self.losses.lose();
         }
-        // The other errors mean that the writing thread has ended: the service is stopping.
+        // Other errors mean that the writing thread has ended: the service is stopping.
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! Keeps what disturbs a terminal out of the log: names, lines of functions and answers of servers are in it.
+//! Keeps terminal escapes out of the log, which has names, lines of functions and answers of servers.
 //!
-//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; between the strings
-//!           of JSON there are none, so that a reader of the log gets the text as it was. [`PlainTexts`] does it for
-//!           people, whose colours stay.
-//! LIMITS    A writer must be given whole characters: both forms of the log write texts, or parts of texts.
+//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
+//!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the
+//!           log for people, and keeps its colours.
+//! LIMITS    A writer must get whole characters: both forms of the log write texts, or parts of texts.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,16 +12,16 @@ use json::shown::is_unprintable;
 use slog::{OwnedKVList, Record};
 use slog_term::{Decorator, RecordDecorator};
 
-/// Writes a text without what is unprintable.
+/// Writes a text with unprintable characters escaped.
 fn write_plain(to: &mut (impl Write + ?Sized), bytes: &[u8]) -> io::Result<usize> {
     match std::str::from_utf8(bytes) {
-        // The line feed at the end of a record, which is written alone.
+        // The line feed that ends a record is written alone.
         Ok("\n") => to.write_all(bytes)?,
         Ok(text) if text.contains(is_unprintable) => {
             let mut plain = String::with_capacity(text.len() + 8);
             for character in text.chars() {
                 match is_unprintable(character) {
-                    // A text in memory takes everything; all of them have four digits.
+                    // Writing to memory does not fail; all of them have four digits.
                     true => drop(write!(plain, "\\u{:04x}", u32::from(character))),
                     false => plain.push(character),
                 }
@@ -46,7 +46,7 @@ impl<W: Write> Write for PlainWriter<W> {
     }
 }
 
-/// What writes the log for people.
+/// Writes the log for people.
 pub(super) struct PlainTexts<D>(pub(super) D);
 
 impl<D: Decorator> Decorator for PlainTexts<D> {
@@ -71,7 +71,7 @@ impl Write for PlainRecord<'_> {
     }
 }
 
-/// Passes what begins on to the one below, which has the colours.
+/// Forwards each beginning to the inner decorator, which adds colours.
 macro_rules! pass_on {
     ($($what:ident)*) => {
         impl RecordDecorator for PlainRecord<'_> {

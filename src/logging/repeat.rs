@@ -1,29 +1,28 @@
-//! Keeps records that repeat from filling the log.
+//! Limits repeated log records.
 //!
-//! SUMMARY   Of a warning ([`RepeatLimiter`]) one per interval; the next one that passes says how many were
-//!           left out. Of what comes with every call under load ([`BurstLimiter`]) the first ones, and then one
-//!           summary per period.
+//! SUMMARY   [`RepeatLimiter`] passes one warning per interval; the next one reports how many were suppressed.
+//!           [`BurstLimiter`], for records of every call under load, passes the first ones, and then one summary per
+//!           period.
 //! SOURCE    Postfix's master warns about an exhausted service once in 1000 s.
 
 use std::time::Duration;
 
 use policy::time::Timestamp;
 
-/// How long a warning keeps quiet after it was given.
+/// How long a warning is suppressed after it was logged.
 pub(crate) const REPEAT_INTERVAL: Duration = Duration::from_secs(1000);
 
-/// Decides whether a warning is given. One for each event and what it is about, a pool for example.
+/// Decides whether a warning is logged. One for each event and subject, such as a pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RepeatLimiter {
-    /// When it was last given.
+    /// When it was last logged.
     last: Option<Timestamp>,
-    /// How often it was left out since.
+    /// How many were suppressed since.
     suppressed: u64,
 }
 
 impl RepeatLimiter {
-    /// Returns how many were left out since the last one when this one is to be given, and `None`
-    /// when it is left out.
+    /// Returns how many were suppressed since the last one if this one is to be logged; `None` if it is suppressed.
     pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         if self
             .last
@@ -37,34 +36,34 @@ impl RepeatLimiter {
     }
 }
 
-/// How many records of a burst are written one by one; the others are counted.
+/// Records of a burst that are logged individually; others are counted.
 pub(crate) const BURST_RECORDS_MAX: u32 = 10;
 
-/// How long records are counted for one summary.
+/// The period of a summary.
 pub(crate) const SUMMARY_PERIOD: Duration = Duration::from_secs(60);
 
-/// Decides whether a record is written or counted. One for each event and what it is about. A burst is over
-/// when a period went by in which nothing was counted.
+/// Decides whether a record is logged or counted. One for each event and subject. A burst ends with a period in which
+/// nothing was counted.
 #[derive(Debug, Default)]
 pub(crate) struct BurstLimiter {
     /// When the period began.
     since: Option<Timestamp>,
-    /// How many were written in this burst.
+    /// Records logged in this burst.
     written: u32,
-    /// How many were counted in this period.
+    /// Records counted in this period.
     counted: u64,
 }
 
-/// What was counted instead of being written.
+/// Counted records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) count: u64,
-    /// Since when, until now.
+    /// The time covered, until now.
     pub(crate) period: Duration,
 }
 
 impl BurstLimiter {
-    /// Returns whether a record is written; otherwise it is counted.
+    /// Returns whether a record is logged; otherwise counts it.
     pub(crate) fn admit(&mut self, now: Timestamp) -> bool {
         if !self.is_counting() && self.age(now) >= SUMMARY_PERIOD {
             *self = Self {
@@ -81,19 +80,19 @@ impl BurstLimiter {
         is_written
     }
 
-    /// Whether a summary is to come.
+    /// Whether a summary is pending.
     pub(crate) const fn is_counting(&self) -> bool {
         self.counted > 0
     }
 
-    /// Returns the summary of a period that is over, and begins the next one.
+    /// Returns the summary of a finished period, and begins the next one.
     pub(crate) fn summary(&mut self, now: Timestamp) -> Option<Summary> {
         (self.age(now) >= SUMMARY_PERIOD)
             .then(|| self.rest(now))
             .flatten()
     }
 
-    /// Returns what was counted so far, and begins another period.
+    /// Returns the count so far, and begins another period.
     pub(crate) fn rest(&mut self, now: Timestamp) -> Option<Summary> {
         let period = self.age(now);
         let count = std::mem::take(&mut self.counted);
@@ -108,7 +107,7 @@ impl BurstLimiter {
     }
 }
 
-/// Logs a warning unless its limiter holds it back; the record has `suppressed` as its first key.
+/// Logs a warning unless its limiter suppresses it; the record has `suppressed` as its first key.
 ///
 /// `warn_repeating!(log, limiter, now, "pool reached its process limit"; "pool" => name)`
 #[macro_export]
@@ -154,7 +153,7 @@ mod tests {
             summaries.extend(limiter.summary(now));
         }
         assert_eq!(written.len(), BURST_RECORDS_MAX as usize);
-        // The first one is written before the period is over, and from then on all of a period.
+        // The first one is logged before the period ends, later ones cover a whole period.
         let counts: Vec<_> = summaries.iter().map(|summary| summary.count).collect();
         assert_eq!(counts, [231, 240]);
         assert!(summaries.iter().all(|one| one.period == SUMMARY_PERIOD));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// What was written, shared with the test.
+/// Captures the output for the test.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -88,7 +88,7 @@ fn texts_of_a_record_are_truncated_and_other_values_kept() {
         (&record["count"], &record["user"]),
         (&7.into(), &Value::Null)
     );
-    // slog writes pairs from last to first: the last has the room.
+    // slog writes pairs from last to first: the last one gets the space.
     assert!(
         record["before"]
             .as_str()
@@ -144,7 +144,7 @@ fn the_level_changes_for_loggers_that_exist_already() {
     assert!(sink.lines()[0].contains("two"));
 }
 
-/// Says when the first write has come, and holds it until it is told to go on.
+/// Reports the first write, and blocks it until released.
 struct Gate {
     entered: SyncSender<()>,
     go_on: Receiver<()>,
@@ -217,7 +217,7 @@ fn a_sink_that_fails_stops_neither_the_caller_nor_the_end() {
     }
 }
 
-/// Refuses bytes while it is full.
+/// Refuses writes while full.
 #[derive(Clone, Default)]
 struct Disk {
     sink: Sink,

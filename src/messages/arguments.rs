@@ -1,9 +1,9 @@
-//! Arguments of calls: the members of a request, taken with errors that name them.
+//! Arguments of calls: the members of a request, read with errors that name them.
 //!
-//! PROMISES  A member that is `null` is as good as none. One that nobody asked for is refused, with the nearest name.
-//! CALLED    By the requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
-//! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name. A member that is a text is a name, and bounded as one,
-//!           or made of names.
+//! PROMISES  A `null` member counts as missing. An unknown one is refused, with the nearest known name.
+//! CALLED    By requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
+//! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A member that is a text is a name, with a
+//!           name's bound, or made of names.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -25,33 +25,33 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
 use json::{JsonList, JsonListBuilder};
 
-/// The most members that a request may have.
+/// The most members of a request.
 const ARGUMENTS_MAX: usize = 256;
 
-/// The longest timeout that a client may ask for: a year, in milliseconds.
+/// The longest timeout that a client may request: a year, in milliseconds.
 const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 
-/// An argument, or what is wrong with it; the caller's fault.
+/// An argument, or its error; the caller's fault.
 pub(crate) type Parsed<T> = Result<T, ErrorReply>;
 
-/// The members of a request, as the JSON texts that they are.
+/// The members of a request, as JSON texts.
 pub(crate) struct Arguments<'a> {
     members: Vec<Member<'a>>,
-    /// The names that were asked for.
+    /// The names read so far.
     known: RefCell<Vec<&'static str>>,
-    /// The design documents that may be named by their digests.
+    /// Design documents that may be named by digest.
     ddocs: Option<&'a KnownDdocs>,
 }
 
 struct Member<'a> {
     name: Cow<'a, str>,
     value: &'a RawValue,
-    /// Whether anybody asked for it.
+    /// Whether it was read.
     is_known: Cell<bool>,
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads the arguments of a function call, a JSON object: a request of the socket is one too.
+    /// Parses the arguments of a function call, a JSON object: the same as a request of the socket.
     pub(super) fn parse(json: &'a str) -> Parsed<Self> {
         let arguments = Self::of_object(json)?;
         arguments.ignore(&["id", "call"]);
@@ -67,7 +67,7 @@ impl<'a> Arguments<'a> {
             .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))
     }
 
-    /// Reads the body of an order, whose members are these; an empty one and `null` have none.
+    /// Parses the body of an order with these members; an empty body and `null` have none.
     pub(crate) fn of_order(body: &'a str, known: &[&'static str]) -> Parsed<Self> {
         let arguments = match body.trim() {
             "" | "null" => Self::of_object("{}")?,
@@ -78,12 +78,12 @@ impl<'a> Arguments<'a> {
         Ok(arguments)
     }
 
-    /// Lets design documents be named by their digests, and keeps those that are sent.
+    /// Allows design documents to be named by digest, and keeps those that are sent.
     pub(super) fn with(self, ddocs: Option<&'a KnownDdocs>) -> Self {
         Self { ddocs, ..self }
     }
 
-    /// Lets arguments be there that mean nothing to the call.
+    /// Allows arguments that have no meaning for the call.
     pub(super) fn ignore(&self, names: &[&'static str]) {
         for name in names {
             self.get(name);
@@ -98,13 +98,13 @@ impl<'a> Arguments<'a> {
         Some(found.value).filter(|value| value.get() != "null")
     }
 
-    /// Returns how long all are together, in bytes.
+    /// Returns the total length, in bytes.
     pub(super) fn length(&self) -> usize {
         let lengths = self.members.iter().map(|member| member.value.get().len());
         lengths.sum()
     }
 
-    /// Requires that there is nothing that nobody has asked for. Called when the call has been made of them.
+    /// Refuses arguments that were not read. Called after the call was made from them.
     pub(super) fn refuse_unknown(&self) -> Parsed<()> {
         let mut members = self.members.iter();
         let unknown = members.find(|one| !one.is_known.get() && one.value.get() != "null");
@@ -119,7 +119,7 @@ impl<'a> Arguments<'a> {
         Err(ErrorReply::bad_request(reason))
     }
 
-    /// Returns an argument that must be there.
+    /// Returns a required argument.
     pub(super) fn required(&self, name: &'static str) -> Parsed<&'a RawValue> {
         self.get(name).ok_or_else(|| missing(name))
     }
@@ -135,7 +135,7 @@ impl<'a> Arguments<'a> {
         value.map_err(|_| wrong(name, must_be))
     }
 
-    /// Reads an argument that must be there.
+    /// Reads a required argument.
     pub(crate) fn require<T: Deserialize<'a>>(
         &self,
         name: &'static str,
@@ -144,12 +144,12 @@ impl<'a> Arguments<'a> {
         self.read(name, must_be)?.ok_or_else(|| missing(name))
     }
 
-    /// A string that is no longer than a name, or none.
+    /// An optional string, at most as long as a name.
     pub(super) fn text(&self, name: &'static str) -> Parsed<Option<String>> {
         self.bounded(name, NAME_BYTES_MAX)
     }
 
-    /// A string that is made of names, or none.
+    /// An optional string made of names.
     pub(super) fn long_text(&self, name: &'static str) -> Parsed<Option<String>> {
         self.bounded(name, LONG_NAME_BYTES_MAX)
     }
@@ -161,12 +161,12 @@ impl<'a> Arguments<'a> {
         Ok(text)
     }
 
-    /// A string that is no longer than a name.
+    /// A string, at most as long as a name.
     pub(super) fn string(&self, name: &'static str) -> Parsed<String> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A string that is not empty: `what`.
+    /// A non-empty string: `what`.
     pub(super) fn name(&self, name: &'static str, what: &str) -> Parsed<String> {
         match self.string(name)? {
             text if text.is_empty() => Err(wrong(name, what)),
@@ -174,13 +174,13 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// False when it is left out.
+    /// False if it is missing.
     pub(super) fn flag(&self, name: &'static str) -> Parsed<bool> {
         let flag = self.read(name, "true or false")?;
         Ok(flag.unwrap_or_default())
     }
 
-    /// One of two words, or none.
+    /// One of two words, optional.
     pub(super) fn either<T: Copy>(
         &self,
         name: &'static str,
@@ -195,7 +195,7 @@ impl<'a> Arguments<'a> {
         found.map(|(_, value)| Some(*value)).ok_or_else(must_be)
     }
 
-    /// A JSON array, as the text that it is.
+    /// A JSON array, as text.
     pub(super) fn array(&self, name: &'static str) -> Parsed<&'a RawValue> {
         let value = self.required(name)?;
         let is_array = value.get().starts_with('[');
@@ -204,7 +204,7 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| wrong(name, "an array"))
     }
 
-    /// A JSON object; an empty one when it is left out.
+    /// A JSON object; empty if it is missing.
     pub(super) fn object(&self, name: &'static str) -> Parsed<Box<RawValue>> {
         match self.get(name) {
             None => Ok(RawValue::from_string("{}".to_owned()).expect("JSON: an empty object")),
@@ -213,12 +213,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The elements of an array of few.
+    /// The elements of a short array.
     pub(super) fn elements(&self, name: &'static str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
         self.require(name, must_be)
     }
 
-    /// Hands on the elements of an array, one by one; `take` tells whether each is what it must be.
+    /// Passes on the elements of an array, one by one; `take` returns whether each is valid.
     pub(super) fn each(
         &self,
         name: &'static str,
@@ -231,14 +231,14 @@ impl<'a> Arguments<'a> {
         taken.map_err(|_| wrong(name, must_be))
     }
 
-    /// The elements of an array of perhaps many; `is_one` tells of each whether it is what it must be.
+    /// The elements of a possibly long array; `is_one` returns whether each is valid.
     pub(super) fn list(
         &self,
         name: &'static str,
         must_be: &str,
         is_one: impl Fn(&RawValue) -> bool,
     ) -> Parsed<JsonList> {
-        // There is less, if anything, without white space.
+        // Without white space there is no more.
         let room = self.get(name).map_or(0, |value| value.get().len());
         let mut list = JsonListBuilder::with_room(room);
         self.each(name, must_be, |element| {
@@ -257,7 +257,7 @@ impl<'a> Arguments<'a> {
         )
     }
 
-    /// `ddoc`: a design document of a database, or the digest of one that was sent for it.
+    /// `ddoc`: a database's design document, or the digest of one sent before.
     pub(super) fn design_document(&self, db: &Arc<str>) -> Parsed<Arc<Ddoc>> {
         let bad = |error: BadDdoc| ErrorReply::bad_request(error.to_string());
         let json = self.required("ddoc")?.get();
@@ -278,7 +278,7 @@ impl<'a> Arguments<'a> {
         Ok(Arc::from(name))
     }
 
-    /// `db`, where it may be left out.
+    /// `db`, optional.
     pub(super) fn optional_database(&self) -> Parsed<Option<Arc<str>>> {
         self.get("db").map(|_| self.database()).transpose()
     }
@@ -289,7 +289,7 @@ impl<'a> Arguments<'a> {
         Ok(LanguageName::new(&name))
     }
 
-    /// `lang`, or empty where a pool or a group is named instead, which has a language.
+    /// `lang`, or empty if a pool or a group, which has a language, is named instead.
     pub(super) fn language_or_pool(&self) -> Parsed<LanguageName> {
         match self.get("lang") {
             None if self.names_pool() => Ok(LanguageName::new("")),
@@ -302,7 +302,7 @@ impl<'a> Arguments<'a> {
         self.get("pool").or(self.get("group")).is_some()
     }
 
-    /// `timeout_ms`: none is the configured one.
+    /// `timeout_ms`; `None`: as configured.
     pub(super) fn timeout(&self) -> Parsed<Option<Duration>> {
         let what = "a whole number of milliseconds, from 1 to a year";
         match self.read("timeout_ms", what)? {
@@ -328,7 +328,7 @@ impl<'a> Arguments<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        /// A name that is borrowed where it has no escapes.
+        /// A name, borrowed if it has no escapes.
         #[derive(serde::Deserialize)]
         struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -371,7 +371,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
     }
 }
 
-/// Hands on the elements of an array until one is not what it must be.
+/// Passes on the elements of an array until one is invalid.
 struct Each<T>(T);
 
 impl<'de, T: FnMut(&'de RawValue) -> bool> Visitor<'de> for Each<T> {
@@ -395,12 +395,12 @@ pub(crate) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// The error of an argument that is not there.
+/// The error of a missing argument.
 pub(super) fn missing(name: &str) -> ErrorReply {
     ErrorReply::bad_request(format!("'{name}' is missing"))
 }
 
-/// The error of an argument that is something else.
+/// The error of an invalid argument.
 pub(super) fn wrong(name: &str, must_be: &str) -> ErrorReply {
     ErrorReply::bad_request(format!("'{name}' must be {must_be}"))
 }

@@ -1,10 +1,10 @@
-//! The client socket's requests, as a client sends them.
+//! The requests on the client socket, as sent.
 //!
-//! SUMMARY   [`Request::parse`] reads one line: which call, with which arguments.
-//! PROMISES  Command arrays, design documents and arguments stay the text they came as. An error names the
-//!           wrong member, and has the request's `id` if that can be read.
-//! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
-//!           in [`function`](super::function).
+//! SUMMARY   [`Request::parse`] parses one line: the call and its arguments.
+//! PROMISES  The text of command arrays, design documents and arguments is kept. An error names the wrong member, and
+//!           has the request's `id` if it is readable.
+//! SOURCE    The calls are couch_proc_manager's, under the same names; those that run functions are in
+//!           [`function`](super::function).
 
 use std::time::Duration;
 
@@ -36,32 +36,32 @@ pub struct Request<'a> {
     pub call: Call<'a>,
 }
 
-/// What a client may ask.
+/// The calls that a client may make.
 #[derive(Debug)]
 pub enum Call<'a> {
     /// Lend a process.
     GetProc {
-        /// What for.
+        /// The requirements.
         want: Want,
-        /// How long to wait; `None` is the configured time.
+        /// How long to wait; `None`: as configured.
         timeout: Option<Duration>,
     },
-    /// Send a command to a process that is held.
+    /// Send a command to a borrowed process.
     Prompt {
         /// The process; `None` if the text is not a token.
         proc: Option<ProcToken>,
         /// The command, a JSON array.
         data: &'a str,
-        /// How long the answer may take; `None` is the process's own time.
+        /// How long the answer may take; `None`: as the process is set.
         timeout: Option<Duration>,
-        /// Whether the client wants what was reported before the answer.
+        /// Whether the client wants output from before the answer.
         report: bool,
     },
-    /// Give a process back.
+    /// Return a process.
     RetProc {
         /// The process, as in `Prompt`.
         proc: Option<ProcToken>,
-        /// Whether the client found it usable.
+        /// Whether it is still usable, says the client.
         status: ReturnStatus,
     },
     /// Set the default timeout of prompts.
@@ -80,14 +80,14 @@ pub enum Call<'a> {
     },
     /// Turn the connection into a tunnel to one process.
     Attach {
-        /// Which process.
+        /// The requirements for the process.
         want: Want,
-        /// Whether the last line is to tell what became of the process.
+        /// Whether the last line reports how the process ended.
         end: bool,
-        /// Whether the client hands its pipes over, and shares processes with others.
+        /// Whether the client hands over its pipes, and shares processes with others.
         descriptors: bool,
     },
-    /// Return how long a line may be.
+    /// Return the line limit.
     Limits,
     /// Log in; the first call over TCP.
     Auth {
@@ -103,15 +103,15 @@ pub enum Call<'a> {
 pub struct BadRequest<'a> {
     /// As in [`Request::id`].
     pub id: &'a str,
-    /// What the reply says.
+    /// The error of the reply.
     pub error: ErrorReply,
 }
 
 impl<'a> Request<'a> {
-    /// Parses a line. With `ddocs` design documents may be named by their digests.
+    /// Parses a line. If `ddocs` is given, design documents may be named by their digests.
     ///
     /// # Errors
-    /// [`BadRequest`] with the first mistake; the client's fault.
+    /// [`BadRequest`] with the first error, which is the client's fault.
     pub(crate) fn parse(
         line: &'a [u8],
         ddocs: Option<&'a KnownDdocs>,
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
                 name: arguments.string("name")?,
                 password: arguments.string("password")?,
             },
-            // A call that runs functions is a function's name.
+            // The name of a function is a call that runs functions.
             function => {
                 let name: &str = function.into();
                 let name = name.parse().map_err(|_| ErrorReply::internal())?;
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a process is wanted for.
+/// The requirements for a process.
 fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
     let names_pool = arguments.names_pool();
     let from = match arguments.get("any").map(RawValue::get) {
@@ -264,7 +264,7 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
     })
 }
 
-/// `None` if the text is no token: an unknown process, not a malformed request.
+/// `None` if the text is not a token: the process is unknown, the request not malformed.
 fn proc_token(arguments: &Arguments<'_>) -> Parsed<Option<ProcToken>> {
     Ok(arguments.string("proc")?.parse().ok())
 }

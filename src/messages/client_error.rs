@@ -1,8 +1,8 @@
-//! The errors that a client gets, and how they look on the wire.
+//! Errors for clients, and their form on the wire.
 //!
 //! SUMMARY   [`ErrorReply`] is the `error` member of a reply, made from the errors of the pool.
-//! PROMISES  `name`, `reason`, `phase`, `fault` and `retry` are always there. Names are CouchDB's
-//!           where CouchDB has one. What a function of the client's own said is passed on unchanged.
+//! PROMISES  `name`, `reason`, `phase`, `fault` and `retry` are always present. Names are CouchDB's where it has
+//!           them. Errors from the client's own functions are passed on unchanged.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::messages::process::{ExitReport, Fault, PromptError};
 use crate::messages::ps::KillError;
 use crate::otp::registered_name::NoProc;
 
-/// What an error is about, as far as it is known.
+/// The subject of an error, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The database.
     pub db: Option<Arc<str>>,
     /// The design document's id.
     pub ddoc: Option<Arc<str>>,
-    /// The function: its path in the design document, joined by `/`, or what it was sent as.
+    /// The function: its path in the design document, joined by `/`, or the name of its call.
     pub function: Option<String>,
-    /// The id of the document that it was called with.
+    /// The id of its document.
     pub doc: Option<String>,
-    /// The place of the function in the list of the call, from 0; not shown by itself.
+    /// The function's place in the call's list, from 0; not shown.
     pub index: Option<usize>,
 }
 
@@ -48,51 +48,50 @@ impl Serialize for Place {
 /// The error of a reply.
 #[derive(Clone, Debug, Serialize)]
 pub struct ErrorReply {
-    /// What it is, for programs.
+    /// Its name, for programs.
     pub name: String,
-    /// What happened and what to do: text, or any JSON that a query server gave as its reason.
+    /// What happened and the remedy: text, or any JSON that a query server gave as its reason.
     pub reason: Box<RawValue>,
-    /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`, and for what took too
-    /// long what it was ([`Command::phase`](crate::query_server::prompt::Command::phase)).
+    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`; for a timeout the kind of command
+    /// ([`Command::phase`](crate::query_server::prompt::Command::phase)).
     pub phase: &'static str,
-    /// Whose doing it is.
+    /// Who is at fault.
     pub fault: Fault,
-    /// Whether the same call may succeed when it is repeated.
+    /// Whether a retry of the same call may succeed.
     pub retry: bool,
-    /// After which time, where that is known, in milliseconds.
+    /// The delay of a retry, if known, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<NonZero<u32>>,
-    /// How long the process might take to answer, where it took longer; in milliseconds.
+    /// The maximum response time that was exceeded, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<NonZero<u32>>,
-    /// Whether the query server ends over it.
+    /// Whether the query server ends because of it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
-    /// Whether the query server printed more than it was asked for: earlier answers may not be those of their prompts.
+    /// Whether the query server printed too much: earlier answers may belong to other prompts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shifted: bool,
-    /// How the query server ended, if that is what happened.
+    /// How the query server ended, if it did.
     #[serde(flatten)]
     pub exit_report: Option<Box<ExitReport>>,
-    /// The process that it is about, as the client named it.
+    /// The affected process, by the client's name for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proc: Option<Box<str>>,
-    /// The function that it is about, and what that was called with.
+    /// The affected function and its arguments.
     #[serde(flatten)]
     pub place: Option<Box<Place>>,
 }
 
-/// After which time a call may be tried again that was one too many of its database: how long the others take is not
-/// known.
+/// The retry delay of a call beyond its database's maximum: the duration of the others is unknown.
 const TENANT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Most bytes of a reason that quotes what a client sent.
+/// Maximum bytes of a reason that quotes the client.
 const REASON_BYTES_MAX: usize = 4096;
 
-/// The name of the error of a call whose client went away.
+/// The name of the error of a call whose client disconnected.
 const DISCONNECTED: &str = "disconnected";
 
-/// That of a call that its client cancelled.
+/// The name of the error of a call cancelled by its client.
 const CANCELLED: &str = "cancelled";
 
 impl ErrorReply {
@@ -113,25 +112,25 @@ impl ErrorReply {
         }
     }
 
-    /// A function, or the query server for it, gave an answer that cannot be used.
+    /// A function, or its query server, gave an unusable answer.
     pub(crate) fn answer(name: &str, reason: &str, fault: Fault) -> Self {
         Self::new(name, reason, "prompt", fault, false)
     }
 
-    /// Something that the client does wrong, before anything is done for it.
+    /// A mistake of the client, found before any work.
     fn of_client(name: &str, reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();
-        // It may quote what the client sent.
+        // It may quote the client.
         let reason = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];
         Self::new(name, reason, "queue", Fault::Client, false)
     }
 
-    /// More than a client may have, or ask for, at a time.
+    /// The client exceeds a limit.
     fn too_much(name: &str, reason: &str) -> Self {
         Self::new(name, reason, "queue", Fault::Client, true)
     }
 
-    /// The request cannot be understood.
+    /// The request is malformed.
     pub fn bad_request(reason: impl AsRef<str>) -> Self {
         Self::of_client("bad_request", reason)
     }
@@ -147,12 +146,12 @@ impl ErrorReply {
         Self::of_client("unknown_ddoc", reason)
     }
 
-    /// It is not known who asks, or they may not.
+    /// The caller is unknown, or lacks permission.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::of_client("unauthorized", reason)
     }
 
-    /// Who asks may not.
+    /// The caller lacks permission.
     pub fn forbidden(reason: impl AsRef<str>) -> Self {
         Self::of_client("forbidden", reason)
     }
@@ -165,7 +164,7 @@ impl ErrorReply {
         Self::of_client("line_too_long", reason)
     }
 
-    /// The connection has more requests waiting than it may.
+    /// The connection has too many waiting requests.
     pub fn too_many_requests(limit: usize) -> Self {
         let reason = format!(
             "more than {limit} requests of this connection wait for a process, or too large ones: \
@@ -174,12 +173,12 @@ impl ErrorReply {
         Self::too_much("too_many_requests", &reason)
     }
 
-    /// More logins are tried than may be.
+    /// Too many logins are attempted.
     pub(crate) fn too_many_logins(reason: impl AsRef<str>) -> Self {
         Self::too_much("too_many_requests", reason.as_ref())
     }
 
-    /// Who asks holds as many processes of the pool as one may.
+    /// The caller holds the maximum number of the pool's processes.
     pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
         let reason = format!(
             "you hold {max} processes of the pool '{pool}', as many as one user or address may \
@@ -188,20 +187,20 @@ impl ErrorReply {
         Self::too_much("too_many_held", &reason)
     }
 
-    /// The memory of requests and answers in flight is used up.
+    /// The memory for requests and answers in flight is exhausted.
     pub(crate) fn no_room() -> Self {
         let reason = "requests and answers in flight use all of [server] in_flight_max: try again \
                       later";
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
     }
 
-    /// The client does not take what it is sent. It is counted, and sent to nobody.
+    /// The client does not read. Counted, but not sent.
     pub(crate) fn unread() -> Self {
         let reason = "the client did not read what it was sent";
         Self::new("timeout", reason, "write", Fault::Client, false)
     }
 
-    /// The connection of a call was closed before its end. It is counted, and sent to nobody.
+    /// The connection of a call closed before its end. Counted, but not sent.
     pub(crate) fn disconnected() -> Self {
         let reason = "the connection was closed before the end of the call";
         Self::new(DISCONNECTED, reason, "write", Fault::Client, true)
@@ -213,12 +212,12 @@ impl ErrorReply {
         Self::new(CANCELLED, reason, "prompt", Fault::Client, true)
     }
 
-    /// Returns whether it is the error of a call whose client went away.
+    /// Returns whether it is the error of a call whose client disconnected.
     pub(crate) fn is_disconnected(&self) -> bool {
         self.name == DISCONNECTED
     }
 
-    /// A connection of a service has lasted as long as it may.
+    /// A service's connection has reached its maximum duration.
     pub(crate) fn session_too_long(limit: Duration) -> Self {
         let reason = format!(
             "the connection has lasted {} s, the maximum (session_timeout): connect again",
@@ -227,30 +226,30 @@ impl ErrorReply {
         Self::new("timeout", &reason, "session", Fault::Client, true)
     }
 
-    /// The store of replications failed, and says why.
+    /// The store of replications failed, for this reason.
     pub fn store(reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();
         Self::new("store_unavailable", reason, "queue", Fault::Host, true)
     }
 
-    /// Nobody answered the request: a mistake of ours.
+    /// The request was not answered: our own fault.
     pub fn internal() -> Self {
         let reason = "the request was lost inside the service; its log may tell why";
         Self::new("internal_error", reason, "queue", Fault::Settee, true)
     }
 
-    /// The process is not held under this token.
+    /// The process is not held with this token.
     pub fn not_holder() -> Self {
         PromptError::NotHolder.into()
     }
 
-    /// Returns whether functions ran into it: not what its client did before or meanwhile.
+    /// Returns whether functions encountered it, independently of what their client did.
     pub(crate) fn is_of_functions(&self) -> bool {
         let has_run = !["queue", "open", "write", "session"].contains(&self.phase);
         has_run && self.name != CANCELLED
     }
 
-    /// Returns whether a process ended over it.
+    /// Returns whether a process ended because of it.
     pub(crate) fn ended_its_process(&self) -> bool {
         self.fatal || self.exit_report.is_some() || self.limit_ms.is_some()
     }
@@ -261,13 +260,13 @@ impl ErrorReply {
         serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
     }
 
-    /// Adds the process that it is about.
+    /// Adds the affected process.
     pub fn about(mut self, proc: impl ToString) -> Self {
         self.proc = Some(proc.to_string().into());
         self
     }
 
-    /// Adds the function that it is about.
+    /// Adds the affected function.
     pub fn at(mut self, place: Box<Place>) -> Self {
         self.place = (*place != Place::default()).then_some(place);
         self
@@ -313,7 +312,7 @@ fn milliseconds(time: Duration) -> Option<NonZero<u32>> {
     NonZero::new(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
 }
 
-/// The manager is gone: the service ends, or it is being started again.
+/// The manager has ended: the service ends, or it is restarting.
 impl From<NoProc> for ErrorReply {
     fn from(_: NoProc) -> Self {
         GetProcError::ShuttingDown.into()

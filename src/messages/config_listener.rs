@@ -10,26 +10,25 @@ use crate::config::{ConfigError, LogLevel, Origin};
 use crate::tls::CertificateError;
 use store::StoreError;
 
-/// Reads the configuration again and applies what changed, whole or not at all. The answer has the changes that were
-/// applied, and the values that HTTP overrides.
+/// Reloads the configuration and applies the changes, all or none. The answer has the applied changes, and the values
+/// that HTTP overrides.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
-/// Reads the configuration again and tells what a [`Reload`] would change, what needs a restart, and which values HTTP
-/// overrides. Changes nothing.
+/// Returns the changes that a [`Reload`] would make, those that need a restart, and the values that HTTP overrides.
+/// Changes nothing.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct PlanReload;
 
-/// Reads the files again and tells what a [`Reload`] would change, as [`PlanReload`], without trying whether sockets and
-/// certificates are available.
+/// Like [`PlanReload`], but does not try whether sockets and certificates are available.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct CompareFiles;
 
-/// Sets one value on top of what files, environment and options say, until the service ends or for all daemons of
-/// a database; or takes back what was set. The answer is as that of [`Reload`].
+/// Sets one value that overrides files, environment and options, until the service ends or for all daemons of a
+/// database; or unsets it. The answer is that of [`Reload`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub(crate) struct SetValue {
@@ -37,42 +36,42 @@ pub(crate) struct SetValue {
     pub section: String,
     /// The key.
     pub key: String,
-    /// The value, as text in a file; none to take back what was set.
+    /// The value, as text in a file; `None` to unset it.
     pub value: Option<String>,
 }
 
-/// A service's socket is not available. The operator's fault, or that of another program.
+/// A service's socket is not available. The fault of the operator, or of another program.
 #[derive(Debug, thiserror::Error)]
 #[error("[services.{service}] listen = \"{address}\": {what}")]
 pub struct ServiceSocketError {
     /// The service.
     pub service: String,
-    /// Where it is to listen.
+    /// The address to listen on.
     pub address: String,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What kind of error it is.
+    /// The kind of the error.
     pub kind: io::ErrorKind,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
-/// Why nothing changed. The operator's fault; not worth a retry.
+/// Why nothing changed. The operator's fault; a retry is no use.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The files or the environment have mistakes.
+    /// The files or the environment have errors.
     #[error("the configuration has mistakes, so nothing was changed: {0}")]
     Config(#[from] ConfigError),
-    /// Some of the changes take a restart.
+    /// Some of the changes need a restart.
     #[error(transparent)]
     Refused(#[from] ReloadRefused),
     /// The socket of a service is not available.
     #[error("nothing was changed: {0}; {remedy}", remedy = .0.remedy)]
     Service(#[from] Arc<ServiceSocketError>),
-    /// The certificate of `[ssl]` cannot be used.
+    /// The certificate of `[ssl]` is unusable.
     #[error("nothing was changed: {0}; {remedy}", remedy = CertificateError::remedy())]
     Certificate(#[from] Arc<CertificateError>),
-    /// The value was not set over HTTP, so it cannot be taken back.
+    /// The value was not set over HTTP, so it cannot be unset.
     #[error(
         "[{section}] {key} was not set over HTTP (it comes from: {origin}), so it cannot be \
          deleted: set another value, or change it where it comes from"
@@ -82,22 +81,22 @@ pub enum ReloadError {
         section: String,
         /// The key.
         key: String,
-        /// Where its value comes from.
+        /// The origin of its value.
         origin: Origin,
     },
-    /// It was made inside a program, which gave no sources for it.
+    /// A program made it without sources.
     #[error("the configuration was made inside the program and cannot be changed")]
     NoSources,
-    /// The files could not be read: the system has no room for the thread that does it.
+    /// The files could not be read: the system refuses a thread for it.
     #[error("the configuration was not read: {0}; try again later")]
     NotRead(String),
-    /// The database that daemons share the value in did not take it.
+    /// The database that shares the value among daemons refused it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The configuration could not be read because the service ends.
+    /// The configuration could not be read because the service is ending.
     #[error("the service is shutting down")]
     ShuttingDown,
 }
 
-/// What follows a change of the log's level.
+/// Called after the log's level has changed.
 pub(crate) type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;

@@ -1,7 +1,7 @@
 //! Messages between the owner of this daemon's documents and the actor that acts on them.
 //!
-//! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember; the
-//!           scheduler tells it of servers ([`ServerReach`]).
+//! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] are sent to ReplicatorDocuments, [`DocStopped`] to the FleetMember;
+//!           the scheduler sends it [`ServerReach`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
 use policy::schedule::Server;
 
-/// Whether this daemon reaches a server that jobs wait for. A server out of reach is reported repeatedly.
+/// Whether this daemon can reach a server that jobs wait for. An unreachable server is reported repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerReach {
     pub server: Server,
     pub answers: bool,
 }
 
-/// A member begins: earlier ownership is lost. Answers the pid of the actor that the member depends on.
+/// A member starts: earlier ownership is lost. Answers the pid of the actor that the member depends on.
 #[derive(Message)]
 #[rtype(result = "Pid")]
 pub(crate) struct JoinFleet {
@@ -28,12 +28,12 @@ pub(crate) struct JoinFleet {
     pub member: Recipient<DocStopped>,
 }
 
-/// Changes of documents, in this order.
+/// Changes of documents, in order.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
 
-/// What changes for a document.
+/// A change of a document.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnedChange {
     /// It is owned from now on.

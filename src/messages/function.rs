@@ -1,10 +1,9 @@
-//! Calls that run functions, as data: the same for the socket, HTTP and the library.
+//! Calls that run functions, as data: shared by the socket, HTTP and the library.
 //!
-//! SUMMARY   One type a call; [`FunctionCall::parse`] makes it from a JSON object.
-//! PROMISES  Owned and `Send`, so that a call can go to the pool's arbiter from anywhere. Documents,
-//!           arguments and keys stay the text they came as. What a call may have many of is in a few
-//!           pieces of memory, which are quick to let go of.
-//! SOURCE    couch_query_servers; the names are its functions'.
+//! SUMMARY   One type for each call; [`FunctionCall::parse`] parses it from a JSON object.
+//! PROMISES  Owned and `Send`, so that a call can be sent to the pool's arbiter. The text of documents, arguments and
+//!           keys is kept. Lists are in a few allocations, which are quick to free.
+//! SOURCE    couch_query_servers, with the names of its functions.
 
 mod parse;
 mod reduce_rows;
@@ -26,7 +25,7 @@ use crate::query_server::call::Subject;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 
-/// A JSON text that is owned.
+/// An owned JSON text.
 pub type Json = Box<RawValue>;
 
 /// A call that runs functions.
@@ -46,17 +45,17 @@ pub enum FunctionCall {
     Rereduce(Rereduce),
     /// Finalizes results for a client of the view.
     Finalize(Finalize),
-    /// Makes index entries of documents.
+    /// Makes documents' index entries.
     IndexDocs(IndexDocs),
     /// Checks whether a function compiles.
     TryCompile(TryCompile),
     /// Prompts any function of a design document.
     DdocPrompt(DdocPrompt),
-    /// Asks `validate_doc_update` about documents.
+    /// Runs `validate_doc_update` on documents.
     ValidateDocs(ValidateDocs),
-    /// Asks a filter function about documents.
+    /// Runs a filter function on documents.
     FilterDocs(FilterDocs),
-    /// Asks a map function whether it emits anything for documents.
+    /// Checks whether a map function emits anything for documents.
     FilterView(FilterView),
     /// Renders a document.
     Show(Render),
@@ -68,7 +67,7 @@ pub enum FunctionCall {
     Rewrite(Rewrite),
 }
 
-/// A design document in its database, and how long its functions may take.
+/// A design document in its database, and its functions' timeout.
 #[derive(Clone, Debug)]
 pub struct InDdoc {
     /// The database.
@@ -77,25 +76,25 @@ pub struct InDdoc {
     pub ddoc: Arc<Ddoc>,
     /// The pools that may serve it.
     pub from: TakeFrom,
-    /// For a process and for each answer; `None` is the configured one.
+    /// For a process and for each answer; `None`: as configured.
     pub timeout: Option<Duration>,
 }
 
-/// A language, and how long its functions may take.
+/// A language, and its functions' timeout.
 #[derive(Clone, Debug)]
 pub struct InLanguage {
-    /// The language; empty until [`perform`](crate::functions::QueryServers::perform) takes that of `from`.
+    /// The language; empty until [`perform`](crate::functions::QueryServers::perform) fills in that of `from`.
     pub language: LanguageName,
-    /// The database whose functions they are; `None` is the client's own.
+    /// The database that owns the functions; `None`: the client itself.
     pub db: Option<Arc<str>>,
     /// The pools that may serve it.
     pub from: TakeFrom,
-    /// For a process and for each answer; `None` is the configured one.
+    /// For a process and for each answer; `None`: as configured.
     pub timeout: Option<Duration>,
 }
 
 impl FunctionCall {
-    /// Returns the language of functions that are sent with the call.
+    /// Returns the language of functions sent with the call.
     pub(crate) fn in_language(&mut self) -> Option<&mut InLanguage> {
         match self {
             Self::MapDocs(call) => Some(&mut call.start.at),
@@ -111,7 +110,7 @@ impl FunctionCall {
 }
 
 impl InDdoc {
-    /// Returns what a call of the function at a path of it is about.
+    /// Returns the subject of a call of the function at a path.
     pub(crate) fn subject(&self, path: &[&str]) -> Subject {
         let path = path.join("/");
         Subject::new(Some(&self.db), Some(&self.ddoc.key.id), &path)
@@ -119,7 +118,7 @@ impl InDdoc {
 }
 
 impl InLanguage {
-    /// Returns what a call of functions that are sent with it is about.
+    /// Returns the subject of a call of functions sent with it.
     pub(crate) fn subject(&self, call: &str) -> Subject {
         Subject::new(self.db.as_ref(), None, call)
     }
@@ -128,7 +127,7 @@ impl InLanguage {
 /// `map_docs`: functions and documents.
 #[derive(Clone, Debug)]
 pub struct MapDocs {
-    /// What is run.
+    /// The functions.
     pub start: MapStart,
     /// The documents: objects with an `_id` each.
     pub docs: JsonList,
@@ -139,7 +138,7 @@ pub struct MapDocs {
 pub struct MapStart {
     /// Their language.
     pub at: InLanguage,
-    /// Modules that the functions may require, an object; `None` is none.
+    /// Modules that the functions may require, an object; `None`: none.
     pub lib: Option<Json>,
     /// The functions: sources, which are strings, or definitions, which are objects.
     pub funs: Vec<Json>,
@@ -148,7 +147,7 @@ pub struct MapStart {
 /// `reduce`: functions and rows.
 #[derive(Clone, Debug)]
 pub struct Reduce {
-    /// What is run.
+    /// The functions.
     pub with: Reducers,
     /// The rows, in the order of the view.
     pub rows: ReduceRows,
@@ -157,7 +156,7 @@ pub struct Reduce {
 /// `rereduce`: functions and earlier results.
 #[derive(Clone, Debug)]
 pub struct Rereduce {
-    /// What is run.
+    /// The functions.
     pub with: Reducers,
     /// The results of each function, in the order of the view.
     pub values: Vec<JsonList>,
@@ -172,7 +171,7 @@ pub struct Reducers {
     pub funs: Vec<String>,
     /// The view, `DB/DDOC/_view/NAME`, for errors; empty while an index is built.
     pub context: String,
-    /// Whether the results are finalized: not to be reduced again then.
+    /// Whether the results are finalized, which rules out reducing them again.
     pub finalize: bool,
 }
 
@@ -192,7 +191,7 @@ pub struct IndexDocs {
     pub at: InLanguage,
     /// The function: a source, or a definition.
     pub fun: Json,
-    /// Whether it is one for Nouveau.
+    /// Whether it is for Nouveau.
     pub nouveau: bool,
     /// The documents.
     pub docs: JsonList,
@@ -203,7 +202,7 @@ pub struct IndexDocs {
 pub struct TryCompile {
     /// Its language.
     pub at: InLanguage,
-    /// What it is: `map`, `reduce`, ..
+    /// Its kind: `map`, `reduce`, ..
     pub kind: String,
     /// The view's name.
     pub name: String,
@@ -229,13 +228,13 @@ pub struct ValidateDocs {
     pub at: InDdoc,
     /// The documents, each an [`Edit`].
     pub docs: JsonList,
-    /// Who writes: a JSON object.
+    /// The writing user: a JSON object.
     pub user_ctx: Json,
     /// The database's security object.
     pub sec_obj: Json,
 }
 
-/// A document that is to be written.
+/// A document to be written.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edit<'a> {
@@ -292,10 +291,10 @@ pub struct Rewrite {
     pub req: Json,
 }
 
-/// `list`: a function of `lists` and the rows for it.
+/// `list`: a function of `lists` and its rows.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// What is called.
+    /// The function and its arguments.
     pub start: ListStart,
     /// The rows in their order, each a [`ListRow`].
     pub rows: JsonList,
@@ -308,13 +307,13 @@ pub struct ListStart {
     pub at: InDdoc,
     /// The function's name.
     pub name: String,
-    /// What precedes the rows of a view: `total_rows`, `offset`, ..
+    /// Precedes the rows of a view: `total_rows`, `offset`, ..
     pub head: Json,
     /// The request.
     pub req: Json,
 }
 
-/// A row of a view as a list function gets it. A member that is `None` is not there at all.
+/// A row of a view for a list function. A member that is `None` is absent.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ListRow {
@@ -332,7 +331,7 @@ pub struct ListRow {
     pub doc: Option<Json>,
 }
 
-/// A member that is there, also as `null`.
+/// Keeps a member that is present, even as `null`.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
     Deserialize::deserialize(from).map(Some)
 }

@@ -1,11 +1,11 @@
-//! The question which functions cost most lately, and its answer.
+//! The query for the most expensive functions, and its answer.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantNames};
 
 use super::tenant_costs::Costs;
 
-/// How far back to look.
+/// The period of the query.
 #[derive(
     Clone,
     Copy,
@@ -28,7 +28,7 @@ pub(crate) enum Period {
     Hour,
 }
 
-/// By what functions are sorted, the most first.
+/// The sort order of functions, descending.
 #[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SortBy {
@@ -42,27 +42,27 @@ pub(crate) enum SortBy {
     Errors,
     Kills,
     Bytes,
-    /// Kills, then errors, then the time of runs.
+    /// Kills, then errors, then run time.
     Trouble,
 }
 
-/// Which functions are asked for.
+/// Selects functions.
 #[derive(Clone, Copy, Debug)]
 pub struct CostsQuery {
     pub(crate) period: Period,
     pub(crate) sort: SortBy,
-    /// Most functions.
+    /// Maximum functions.
     pub(crate) limit: usize,
 }
 
 impl CostsQuery {
-    /// How many functions there are by default.
+    /// Default maximum.
     pub(crate) const LIMIT: usize = 100;
 
-    /// Reads what is asked for, by names.
+    /// Parses a query from names.
     ///
     /// # Errors
-    /// Which name is wrong, and what it may be.
+    /// The invalid name, and the valid ones.
     pub(crate) fn of(
         period: Option<&str>,
         sort: Option<&str>,
@@ -84,19 +84,19 @@ impl CostsQuery {
     }
 }
 
-/// The functions that cost most in a period, as they are shown.
+/// The most expensive functions in a period, for display.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsPage {
     pub(crate) period: Period,
     /// How far back it reaches.
     pub(crate) seconds: f64,
-    /// How many functions are known of it.
+    /// The number of functions with records.
     pub(crate) total_rows: usize,
     pub(crate) functions: Vec<CostsRow>,
 }
 
-/// A function with what its calls cost together, the quantiles of their times, and how much time it may have taken before it
-/// was kept, in microseconds.
+/// A function with its calls' total cost, the quantiles of their times, and the time that it may have used before its
+/// record began, in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsRow {
     pub(crate) db: Option<String>,
@@ -110,7 +110,7 @@ pub(crate) struct CostsRow {
 }
 
 impl CostsRow {
-    /// Returns what rows are sorted by.
+    /// Returns a row's sort key.
     pub(crate) fn sort_key(&self, by: SortBy) -> [u64; 3] {
         let costs = &self.costs;
         let number = match by {

@@ -1,4 +1,4 @@
-//! Messages between actors: one file an actor, with replies and errors.
+//! Messages between actors: one file per actor, with replies and errors.
 
 pub(crate) mod arguments;
 pub mod client;

@@ -9,9 +9,9 @@ use policy::pool::ProcId;
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Exit {
-    /// The process that it was to open.
+    /// The process that it had to open.
     pub proc: ProcId,
-    /// The process, which runs; or why it could not be started: then nothing is left of it.
+    /// The running process; or why it could not be started, in which case nothing of it is left.
     pub reason: Result<ProcessRef, StartError>,
 }
 
@@ -19,16 +19,16 @@ pub struct Exit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct StartError {
-    /// What happened and what to do.
+    /// The cause and the remedy.
     pub reason: String,
-    /// The host's for lack of resources, the query server's for a command that is wrong.
+    /// The host's for lack of resources, the query server's for a wrong command.
     pub fault: Fault,
-    /// Whether a signal or an order from outside ended it: that says nothing about the command.
+    /// Whether an external signal or order ended it: then the command is not at fault.
     pub from_outside: bool,
 }
 
 impl StartError {
-    /// Makes the error of a start that nobody from outside has ended.
+    /// Makes the error of a start that was not ended from outside.
     pub fn new(reason: String, fault: Fault) -> Self {
         let from_outside = false;
         Self {

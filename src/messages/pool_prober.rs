@@ -10,7 +10,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
-/// Probes an ability, unless it is known by then. Answered when it is known.
+/// Probes an ability, unless it is known by then. Answered once it is known.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct ProbeAbility {
@@ -22,19 +22,19 @@ pub(crate) struct ProbeAbility {
     pub(crate) time: Duration,
 }
 
-/// A pool and its cell; `None` where its processes have none.
+/// A pool and its cell; `None` if its processes have none.
 pub(crate) struct PoolCell {
     pub(crate) pool: PoolId,
     pub(crate) name: Arc<str>,
     pub(crate) cell: Option<Arc<TriedCell>>,
 }
 
-/// Tries the cells of pools that are new or have changed, those that were not tried before.
+/// Tests the cells of new and changed pools, unless tested before.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct TryCells(pub(crate) Vec<PoolCell>);
 
-/// Forgets everything about cells, warns of pools without one, and tries those of all pools.
+/// Forgets everything about cells, warns of pools without one, and tests those of all pools.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct TryAllCells(pub(crate) Vec<PoolCell>);

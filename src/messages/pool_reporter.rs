@@ -12,29 +12,28 @@ use policy::admission::SpawnRefused;
 use policy::exchange::Exchanges;
 use policy::pool::{ClientId, PoolId, ProcId, ProcStatus};
 
-/// What the ProcManager knows of a process.
+/// The ProcManager's state of a process.
 pub(crate) struct KnownProc {
     pub(crate) id: ProcId,
-    /// The name of its pool.
     pub(crate) pool: Arc<str>,
     pub(crate) language: LanguageName,
     pub(crate) life: ProcLife,
 }
 
-/// How far the life of a process has come.
+/// The stage of a process's life.
 pub(crate) enum ProcLife {
-    /// It has been opened for so long.
+    /// Being opened for this long.
     Opening(Duration),
-    /// It runs, or is about to end.
+    /// Running, or about to end.
     Started {
         shared: Arc<ProcShared>,
-        /// What the core says of it; `None` once it was told to end.
+        /// The core's state; `None` once it was told to end.
         core: Option<ProcStatus>,
         holder: Option<KnownHolder>,
     },
 }
 
-/// What the ProcManager knows of the holder of a process.
+/// The ProcManager's data on a process's holder.
 pub(crate) struct KnownHolder {
     pub(crate) client: ClientId,
     pub(crate) who: Option<Arc<Holder>>,
@@ -49,27 +48,27 @@ impl KnownHolder {
     }
 }
 
-/// A pool has a limit of memory: reads what processes take from now on, for as long as one has.
+/// A pool limits memory: samples the memory of processes while one does.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WatchMemory {
-    /// Knows which processes have a limit.
+    /// Answers which processes have a limit.
     pub(crate) limited: Recipient<GetLimitedProcs>,
-    /// Learns what they take.
+    /// Receives the samples.
     pub(crate) read: Recipient<MemoryRead>,
 }
 
-/// Asks for the processes whose pools limit their memory, with the system's numbers of them. `None`: no pool does.
+/// Asks for the processes in pools with a memory limit, with their PIDs. `None`: there is no such pool.
 #[derive(Message)]
 #[rtype(result = "Option<Vec<(u32, ProcId)>>")]
 pub(crate) struct GetLimitedProcs;
 
-/// How much memory processes take, in bytes.
+/// Memory of processes, in bytes.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);
 
-/// Something has happened in a pool that people learn of.
+/// An event of a pool, for people.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PoolNews {
@@ -79,41 +78,41 @@ pub(crate) struct PoolNews {
     pub(crate) event: PoolEvent,
 }
 
-/// What has happened in a pool.
+/// Events of a pool.
 pub(crate) enum PoolEvent {
     /// A process has started.
     Started {
         generation: u64,
         os_pid: Option<u32>,
     },
-    /// Most calls have started a process instead of an idle one of another database.
+    /// Most calls started a process because only idle ones of other databases were free.
     MostCallsStart {
         exchanges: Exchanges,
-        /// The limit that is in the way of more processes, and what it is called.
+        /// The limit that prevents more processes, and its name.
         limit: u32,
         raise: Arc<str>,
         /// How its databases could share processes.
         share: &'static str,
     },
-    /// A process could not be started: no more are started for a while.
+    /// A process could not be started: starts pause for a while.
     Throttled {
         failure: Option<Arc<str>>,
         rest: Duration,
     },
-    /// That while is over.
+    /// Starts may resume.
     Unthrottled,
-    /// Processes end by themselves soon after their starts, again and again.
+    /// Processes keep ending by themselves soon after their start.
     EndsEarly { failure: Option<Arc<str>> },
-    /// A request came when one process more would reach the limit.
+    /// A request arrived one process below the limit.
     Stressed {
         limit: u32,
-        /// What the limit is called.
+        /// The limit's name.
         raise: Arc<str>,
     },
-    /// Nothing has been at the limit for a while.
+    /// The limit was not reached for a while.
     Unstressed,
-    /// A decision of ours was against the rules of admission, and was not carried out.
+    /// A decision of the core broke the admission rules, and was not carried out.
     SpawnRefused(SpawnRefused),
-    /// The pool is gone. Its identity may be given to another.
+    /// The pool is gone; its identity may be reused.
     Gone,
 }

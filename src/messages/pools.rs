@@ -1,11 +1,9 @@
-//! Messages about named pools: adding, removing, changing them while the service runs.
+//! Messages about named pools: adding, removing and changing them at run time.
 //!
-//! SUMMARY   What an operator says of a pool, whichever way it comes in, and the changes that are
-//!           the answer.
-//! PROMISES  None of them carries a command: a pool names a language, whose command is in the
-//!           configuration.
+//! SUMMARY   An operator's orders for a pool, from any interface, and the changes that answer them.
+//! PROMISES  No order carries a command: a pool names a language, whose command is in the configuration.
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
-//! LIMITS    What is added or changed so lives until the service is restarted.
+//! LIMITS    Additions and changes last until the service is restarted.
 
 use std::time::Duration;
 
@@ -21,14 +19,14 @@ use policy::pressure::Level;
 
 pub use settee_client::PoolChange;
 
-/// A pool and settings of it.
+/// A pool and some of its settings.
 #[derive(Clone, Debug)]
 pub struct PoolOrder {
     /// Its name.
     pub name: String,
-    /// Keys of a section `[pools.NAME]`; `null` takes a setting back to its default.
+    /// Keys of a section `[pools.NAME]`; `null` resets a setting to its default.
     pub settings: Map<String, Value>,
-    /// Whether only to tell what would change.
+    /// Whether to return only the changes that would be made.
     pub dry_run: bool,
 }
 
@@ -37,7 +35,7 @@ pub struct PoolOrder {
 #[rtype(result = "Result<Vec<PoolChange>, PoolError>")]
 pub struct AddPool(pub PoolOrder);
 
-/// Changes settings of a pool; those that are not named stay.
+/// Changes settings of a pool; others are kept.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<PoolChange>, PoolError>")]
 pub struct ReconfigurePool(pub PoolOrder);
@@ -48,14 +46,13 @@ pub struct ReconfigurePool(pub PoolOrder);
 pub struct RemovePool {
     /// Its name.
     pub name: String,
-    /// How.
+    /// How to remove it.
     pub mode: RemoveMode,
-    /// Whether only to tell what would change.
+    /// Whether to return only the changes that would be made.
     pub dry_run: bool,
 }
 
-/// Starts processes of a pool again, before the time of its throttle is up. Returns whether it was
-/// throttled.
+/// Lifts the throttle of a pool. Returns whether it was throttled.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<bool, PoolError>")]
 pub struct UnthrottlePool {
@@ -63,7 +60,7 @@ pub struct UnthrottlePool {
     pub name: String,
 }
 
-/// Stops the idle processes of one pool that were started before the last reload.
+/// Stops idle processes of one pool from before the last reload.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<(), PoolError>")]
 pub(crate) struct TerminateStaleOf {
@@ -71,23 +68,23 @@ pub(crate) struct TerminateStaleOf {
     pub name: String,
 }
 
-/// Says where a client is notified that a process it holds is taken from it. Holds until it ends.
+/// Subscribes a client to revocations of its processes, until the client ends.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct SubscribeRevocation {
     /// The client.
     pub client: Pid,
-    /// Where.
+    /// The recipient of notices.
     pub down: Recipient<ProcRevoked>,
 }
 
-/// A process that a client holds is taken from it.
+/// A process that a client holds is revoked.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct ProcRevoked {
     /// The process.
     pub proc: ProcId,
-    /// The assignment, which is over.
+    /// The loan, which is over.
     pub token: Token,
     /// Why, for programs: `pool_removed`, `memory_exceeded`.
     pub name: &'static str,
@@ -95,16 +92,16 @@ pub struct ProcRevoked {
     pub reason: String,
 }
 
-/// Why nothing changed. The caller's fault; not worth a retry.
+/// Why nothing changed. The caller's fault; a retry is no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// There is no pool of this name.
     #[error("there is no pool named '{0}'")]
     NotFound(String),
-    /// There is one already.
+    /// The pool already exists.
     #[error("there is a pool named '{0}' already: change that one, or take another name")]
     Exists(String),
-    /// A setting is wrong, or cannot change.
+    /// A setting is invalid, or cannot change.
     #[error("{0}")]
     BadSettings(String),
     /// The service is shutting down, or its manager is being restarted.
@@ -118,7 +115,7 @@ impl From<Fault> for PoolError {
     }
 }
 
-/// How much of what lies between soft and hard limits may be used from now on.
+/// Sets how much of the range between soft and hard limits may be used.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct SetLevel {
@@ -128,33 +125,32 @@ pub struct SetLevel {
     pub because: String,
 }
 
-// Watching a pool: what those who serve others with its processes have to know of it at any time.
+// Watching a pool: the state that those who lend its processes need at any time.
 
-/// How long to wait before a pool that is not there is searched for again.
+/// The wait before searching for a missing pool again.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What there is of a pool, kept up to date by the manager in the turn in which it changes.
+/// The state of a pool, updated by the manager in the same turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolState {
-    /// Its processes; claims are the requests that wait in its queue.
+    /// Its processes; claims are the requests in its queue.
     pub pool: Snapshot,
     /// Whether processes are started with stress on.
     pub stress: bool,
 }
 
 impl PoolState {
-    /// Returns what admission decides by, with those who were let in and have no process yet.
+    /// Returns the input of admission, including accepted clients without a process.
     pub(crate) fn with_claims(&self, claims: u32) -> Snapshot {
         Snapshot {
-            // Those of ours who wait in the pool's queue are among those who wait there.
+            // Our clients that wait in the pool's queue are already among its claims.
             claims: claims.max(self.pool.claims),
             ..self.pool
         }
     }
 }
 
-/// Asks to watch a pool. `None`: there is no such pool. The end of the channel is the pool's, or
-/// the manager's.
+/// Watches a pool. `None`: there is no such pool. The channel ends with the pool or the manager.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<watch::Receiver<PoolState>>")]
 pub struct WatchPool {

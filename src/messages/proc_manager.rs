@@ -1,4 +1,4 @@
-//! Messages to the ProcManager: the calls and casts of couch_proc_manager, same nouns.
+//! Messages to the ProcManager: the calls and casts of couch_proc_manager, with the same names.
 
 mod error;
 mod lease;
@@ -24,27 +24,26 @@ pub(crate) use lease::Lender;
 pub use lease::{Lease, RetProc};
 pub use want::{TakeFrom, TenantName, Want, What};
 
-/// Asks for a process. The error is boxed: nearly every answer is a lease, and moves as little as that
-/// is large.
+/// Requests a process. The error is boxed, because it is large and nearly every answer is a lease.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Lease, Box<GetProcError>>")]
 pub struct GetProc {
-    /// Who asks. When it ends, its requests are dropped and its processes taken back.
+    /// The requesting client. When it ends, its requests are dropped and its processes taken back.
     pub client: Pid,
-    /// What for.
+    /// The kind of process.
     pub want: Want,
     /// How long to wait; `None` is the configured `os_process_timeout`.
     pub timeout: Option<Duration>,
-    /// Which pools it may be, where that is not any.
+    /// Restricts the pools, if the caller may not use all.
     pub limits: Option<CallerLimits>,
-    /// Who that is, for people, where it is known.
+    /// The client's description for display, if known.
     pub who: Option<Arc<Holder>>,
-    /// The call that the process is to serve, if it is one of ours.
+    /// The call that the process will serve, if it is one of ours.
     pub(crate) call: Option<Arc<Call>>,
 }
 
 impl GetProc {
-    /// Asks for a client of the pool, which no rights bind.
+    /// Makes a request of a client of the pool, without restrictions.
     pub fn of_client(client: Pid, want: Want, timeout: Option<Duration>) -> Self {
         Self {
             client,
@@ -71,25 +70,25 @@ pub struct OsProcIdle {
 pub(crate) struct TeachOrResetDone {
     pub proc: ProcId,
     pub result: Result<(), ProcFailure>,
-    /// The call that it was done for.
+    /// The call that required it.
     pub call: Option<Arc<Call>>,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
 }
 
-/// Why a process could not be opened, taught or reset, or ended.
+/// Why a process could not be opened, taught or reset, or why it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcFailure {
     /// What happened.
     pub reason: String,
-    /// Whose doing it is.
+    /// Who is at fault.
     pub fault: Fault,
-    /// How the process failed, if that is what happened.
+    /// How the process failed, if it did.
     pub error: Option<PromptError>,
 }
 
 impl ProcFailure {
-    /// Something else went wrong with the query server.
+    /// Any other failure of the query server.
     pub fn of_server(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -118,17 +117,17 @@ impl From<StartError> for ProcFailure {
     }
 }
 
-/// Asks whether the query servers of a language can do something, before it is asked of one.
+/// Checks whether a language's query servers have an ability, before prompting one.
 ///
-/// Probes them if that is unknown. What stays open counts as able.
+/// Probes them if that is unknown. An unknown result counts as able.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<(), GetProcError>")]
 pub struct Require {
     /// The language.
     pub language: LanguageName,
-    /// What they must be able to do.
+    /// The required ability.
     pub ability: Ability,
-    /// Which pools may be used for it, where that is not any.
+    /// Restricts the pools, if the caller may not use all.
     pub limits: Option<CallerLimits>,
 }
 
@@ -137,7 +136,7 @@ pub struct Require {
 #[rtype(result = "Result<LanguageName, GetProcError>")]
 pub struct GetLanguage(pub TakeFrom);
 
-/// Counts processes, those being opened included (`get_proc_count`).
+/// Counts processes, including those being opened (`get_proc_count`).
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "u32")]
 pub struct GetProcCount;
@@ -147,12 +146,12 @@ pub struct GetProcCount;
 #[rtype(result = "u32")]
 pub struct GetStaleProcCount;
 
-/// Asks for the arguments of `reset` as they are now: a JSON object.
+/// Asks for the current arguments of `reset`: a JSON object.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Arc<str>")]
 pub struct GetResetConfig;
 
-/// Replaces all processes: idle ones go now, the others when they come back (`reload`). Returns how many there are.
+/// Replaces all processes: idle ones now, others on return (`reload`). Returns their number.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "u32")]
 pub struct SetThresholdTs;
@@ -162,15 +161,15 @@ pub struct SetThresholdTs;
 #[rtype(result = "()")]
 pub struct TerminateStaleProcs;
 
-/// Where the ProcManager takes what callers ask.
+/// The recipients of requests to the ProcManager.
 #[derive(Clone)]
 pub struct ManagerAddress {
     /// Requests for a process.
     pub get_proc: Recipient<GetProc>,
-    /// Requests that query servers can do something.
+    /// Requirements of abilities.
     pub require: Recipient<Require>,
-    /// Questions for the language of a pool or a group.
+    /// Queries for the language of a pool or a group.
     pub language: Recipient<GetLanguage>,
-    /// Questions for the arguments of `reset`.
+    /// Queries for the arguments of `reset`.
     pub reset_config: Recipient<GetResetConfig>,
 }

@@ -1,16 +1,16 @@
-//! A process as a client of the socket names it.
+//! A client's name for a process.
 
 use std::fmt;
 use std::str::FromStr;
 
 use policy::pool::{PoolId, ProcId, Token};
 
-/// A process as a client names it: `POOL.NUMBER.TOKEN`, opaque to the client.
+/// A client's name for a process: `POOL.NUMBER.TOKEN`, opaque to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcToken {
     /// The process.
     pub proc: ProcId,
-    /// The assignment.
+    /// The loan.
     pub token: Token,
 }
 

@@ -18,59 +18,56 @@ pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
 use child::line_buffer::LineBuffer;
 use policy::pool::Token;
 
-/// Sends one command to the process, or several at once, because a message costs as much as a quick
-/// command. [`ProcessRef::prompt`] and its siblings make it.
+/// Sends one command to the process, or several at once, because a message costs as much as a quick command.
+/// [`ProcessRef::prompt`] and its siblings make it.
 ///
-/// Prompts may be pipelined: they are answered in the order in which they were sent.
+/// Prompts may be pipelined: they are answered in the order sent.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Prompt {
-    /// The assignment under which the sender holds the process.
+    /// The loan under which the sender holds the process.
     pub token: Token,
-    /// One command without a line feed, or several with a line feed after each. A command is one JSON
-    /// array in UTF-8.
+    /// One command without a line feed, or several, each followed by one. A command is one JSON array in UTF-8.
     pub lines: Bytes,
-    /// How long the process may work on each, counted from when it is the oldest one unanswered;
-    /// `None` is the timeout set for the process.
+    /// The timeout of each, counted from when it is the oldest unanswered one; `None`: that of the process.
     pub timeout: Option<Duration>,
-    /// Whether to answer with everything the process printed, log lines and error lines
-    /// included, exactly as it came.
+    /// Whether the answer is everything that the process printed, including log and error lines, unchanged.
     pub verbatim: bool,
-    /// The call that it is for.
+    /// The loan that it is for.
     pub loan: Option<Arc<Loan>>,
-    /// Who is answered, and so whether it is one command.
+    /// The receiver of the answers, which also says whether it is one command.
     pub answer_to: AnswerTo,
 }
 
-/// Who gets the answers to a prompt. If it is dropped before all are sent, the process is gone, and
+/// The receiver of the answers to a prompt. If it is dropped before all are sent, the process is gone, and
 /// [`ProcShared::gone`] is the answer to the rest.
 #[derive(Debug)]
 pub enum AnswerTo {
     /// The sender of one command.
     One(Option<oneshot::Sender<Result<Bytes, PromptError>>>),
-    /// The sender of several, one answer a command and in their order, as they come.
+    /// The sender of several, one answer for each command, in order, as they arrive.
     Several(AnswerSender),
-    /// The sender of one command with a `reset` before it, behind it, or both.
+    /// The sender of one command with a `reset` before it, after it, or both.
     Framed(Framed),
 }
 
-/// Who waits for the answer to a command, and is notified when a `reset` behind it is answered too.
+/// Waits for the answer to a command, and is notified once a `reset` after it is also answered.
 ///
-/// That `reset` is the fence: a query server works on one command after the other, so that a line too many comes
-/// before the fence's `true`, in its place.
+/// That `reset` is the fence: a query server works on one command after the other, so an extra line arrives before
+/// the fence's `true`, in its place.
 #[derive(Debug)]
 pub struct Framed {
-    /// `None` when it was notified.
+    /// `None` once notified.
     sender: Option<oneshot::Sender<ResetAndAnswer>>,
     /// The line of the `reset` before the command, until it is answered.
     reset: Option<Bytes>,
     /// The line of the fence, if there is one.
     fence: Option<Bytes>,
-    /// The answer to the command, which is kept until the fence is answered.
+    /// The answer to the command, kept until the fence is answered.
     answer: Option<Result<Bytes, PromptError>>,
 }
 
-/// The lines of a `reset`, of a command, and of the `reset` behind it.
+/// The lines of a `reset`, of a command, and of the `reset` after it.
 pub(crate) type Frame<'a> = (Option<&'a Bytes>, Option<&'a Bytes>, Option<&'a Bytes>);
 
 /// The answer to the command; an error if the `reset` before it failed.
@@ -80,7 +77,7 @@ impl Framed {
     fn send(&mut self, answer: Result<Bytes, PromptError>) {
         let both = match (self.reset.is_some(), self.answer.take()) {
             (true, kept) => match (answer.and_then(reset_done), kept) {
-                // Nothing comes after it.
+                // Nothing follows it.
                 (Ok(()), Some(kept)) if self.fence.is_none() => Ok(kept),
                 (Ok(()), kept) => {
                     (self.reset, self.answer) = (None, kept);
@@ -91,7 +88,7 @@ impl Framed {
             (false, None) if self.fence.is_some() => return self.answer = Some(answer),
             (false, None) => Ok(answer),
             (false, Some(kept)) => Ok(match (kept, answer.and_then(reset_done)) {
-                // A query server may end over an error that it has told.
+                // A query server may end over an error that it has reported.
                 (Err(kept), Err(error)) if kept.is_final() || !error.is_shifted() => Err(kept),
                 (kept, Ok(())) => kept,
                 (_, Err(error)) => Err(error),
@@ -127,12 +124,12 @@ impl AnswerTo {
         }
     }
 
-    /// Returns whether it begins with a `reset` that has to be answered with `true`.
+    /// Returns whether it begins with a `reset` that must be answered with `true`.
     pub(crate) const fn awaits_reset(&self) -> bool {
         matches!(self, Self::Framed(framed) if framed.reset.is_some())
     }
 
-    /// Answers the oldest command. A sender that gave up gets nothing; the answer was still its own.
+    /// Answers the oldest command. If the sender has given up, the answer is discarded.
     pub fn send(&mut self, answer: Result<Bytes, PromptError>) {
         match self {
             Self::One(sender) => drop(sender.take().map(|sender| sender.send(answer))),
@@ -142,12 +139,11 @@ impl AnswerTo {
     }
 }
 
-/// Takes the answers to several prompts. Holds no more than the prompts that are unanswered, which
-/// are bounded.
+/// Receives the answers to several prompts. Holds at most the unanswered prompts, which are bounded.
 pub(crate) type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>;
 
 impl Prompt {
-    /// Takes the commands apart.
+    /// Splits the commands.
     pub fn commands(&self) -> impl Iterator<Item = Bytes> + use<> {
         self.pieces()
             .into_iter()
@@ -155,16 +151,16 @@ impl Prompt {
             .flat_map(|lines| commands(&lines))
     }
 
-    /// Returns its lines as they are sent: the `reset` before them, themselves, and the fence.
+    /// Returns its lines as sent: the `reset` before them, the commands, and the fence.
     pub(crate) fn pieces(&self) -> [Option<Bytes>; 3] {
         let lines = Some(self.lines.clone());
         match &self.answer_to {
             AnswerTo::Framed(framed) => {
-                // It may be a `reset` and a fence alone.
+                // There may be only a `reset` and a fence.
                 let lines = lines.filter(|lines| !lines.is_empty());
                 [framed.reset.clone(), lines, framed.fence.clone()]
             }
-            // An empty line is one too: a couchjs ends at it.
+            // An empty line also counts: a couchjs ends on it.
             AnswerTo::One(_) | AnswerTo::Several(_) => [None, lines, None],
         }
     }
@@ -184,7 +180,7 @@ impl Prompt {
     }
 }
 
-/// Takes commands apart. The last line feed may be missing.
+/// Splits commands. The last line feed is optional.
 pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
     let mut buffer = LineBuffer::new(usize::MAX);
     buffer.add(lines.clone());
@@ -194,28 +190,28 @@ pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
     })
 }
 
-/// Changes the timeout that prompts without one of their own get (`set_timeout`).
+/// Changes the timeout of prompts that have none (`set_timeout`).
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct SetTimeout {
-    /// The assignment under which the sender holds the process.
+    /// The loan under which the sender holds the process.
     pub token: Token,
     /// The new timeout.
     pub timeout: Duration,
 }
 
-/// Ends the process. Its pid guard tells when it is gone and its child reaped.
+/// Ends the process. Its pid guard reports when it is gone and its child reaped.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopProc {
-    /// Whether the process is given time to end by itself: its input is closed, then it is told
-    /// (TERM), then it is killed. An impolite stop kills at once.
+    /// Whether the process gets time to exit: its input is closed, then it gets TERM, then it is killed. An impolite
+    /// stop kills at once.
     pub polite: bool,
-    /// Who ordered it, if it was not the service itself: those who wait for an answer learn it.
+    /// The sender of the order, if not the service itself: shown to those who wait for an answer.
     pub by: Option<Arc<str>>,
 }
 
-/// A running process: whom to prompt, whom to stop, whom to watch.
+/// A running process: receivers of prompts and stops, and its pid.
 #[derive(Clone, Debug)]
 pub struct ProcessRef {
     /// Takes prompts.
@@ -226,7 +222,7 @@ pub struct ProcessRef {
     pub stop: Recipient<StopProc>,
     /// Ends when the process is gone and its child reaped.
     pub pid: Pid,
-    /// What can be seen from outside.
+    /// Its shared state.
     pub shared: Arc<ProcShared>,
 }
 
@@ -245,12 +241,12 @@ impl ProcessRef {
         }
     }
 
-    /// Sends a command, at once. `None` as timeout is the process's own.
+    /// Sends a command at once. `None` as timeout: that of the process.
     pub fn prompt(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
         self.ask(token, line, timeout, (false, None))
     }
 
-    /// As [`Self::prompt`], for a call.
+    /// Like [`Self::prompt`], for a call.
     pub(crate) fn prompt_for(
         &self,
         loan: Option<Arc<Loan>>,
@@ -261,14 +257,14 @@ impl ProcessRef {
         self.ask(token, line, timeout, (false, loan))
     }
 
-    /// Sends a command, at once. Its answer is everything that the process prints up to it: log lines,
-    /// error lines, unchanged, each with its line feed; never [`PromptError::Function`].
+    /// Sends a command at once. Its answer is all output up to its end: log lines, error lines, unchanged, each with
+    /// its line feed; never [`PromptError::Function`].
     pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
         self.ask(token, line, timeout, (true, None))
     }
 
-    /// Sends a command with a `reset` before it and one behind it, at once and together: they wake the query server
-    /// once. Each `reset` has the process's own time. Any of the three may be missing, but not all.
+    /// Sends a command with a `reset` before it and one after it, at once and together: they wake the query server
+    /// once. Each `reset` has the process's own timeout. Any of the three may be missing, but not all.
     pub(crate) async fn prompt_framed(
         &self,
         loan: Option<Arc<Loan>>,
@@ -301,7 +297,7 @@ impl ProcessRef {
         (verbatim, loan): (bool, Option<Arc<Loan>>),
     ) -> Answer {
         let (sender, receiver) = oneshot::channel();
-        // One that is lost drops the sender, which is how the process's end shows.
+        // A lost prompt drops the sender, which signals the process's end.
         self.prompts.tell(Prompt {
             token,
             lines,
@@ -317,7 +313,7 @@ impl ProcessRef {
     }
 }
 
-/// The answer to one command, which is on its way.
+/// The pending answer to one command.
 #[derive(Debug)]
 pub struct Answer {
     receiver: oneshot::Receiver<Result<Bytes, PromptError>>,

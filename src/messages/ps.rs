@@ -1,7 +1,7 @@
-//! Messages about single processes: what each does now, and the order to end one.
+//! Messages about single processes: their current work, and the order to end one.
 //!
-//! PROMISES  A process is named `POOL/NUMBER`. Numbers are unique in the service and never used again, so an order for
-//!           one that is gone reaches no other.
+//! PROMISES  A process is named `POOL/NUMBER`. Numbers are unique in the service and never reused, so an order for a
+//!           process that has ended reaches no other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::messages::pools::PoolError;
 use crate::query_server::status::{Holder, KilledProc};
 use policy::pool::ProcId;
 
-/// How many processes are listed at most.
+/// Maximum processes in a list.
 pub(crate) const PROCS_LISTED_MAX: usize = 1000;
 
-/// The name of a process, for people.
+/// The displayed name of a process.
 pub(crate) struct ProcName<'a> {
     pub(crate) pool: &'a str,
     pub(crate) proc: ProcId,
@@ -28,15 +28,15 @@ impl fmt::Display for ProcName<'_> {
     }
 }
 
-/// Asks what is known of processes.
+/// Asks for the list of processes.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "Result<Vec<KnownProc>, PoolError>")]
 pub(crate) struct ListProcs {
-    /// Only those of this pool; `None` is all.
+    /// Only those of this pool; `None`: all.
     pub(crate) pool: Option<String>,
 }
 
-/// Ends one process: at once if it works on something, otherwise as every process is stopped.
+/// Ends one process: at once if it is working, otherwise like any stopped process.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<KilledProc, KillError>")]
 pub(crate) struct KillProc {
@@ -44,12 +44,12 @@ pub(crate) struct KillProc {
     pub(crate) name: String,
     /// Whether it is killed at once in any case.
     pub(crate) now: bool,
-    /// Who says so.
+    /// Who ordered it.
     pub(crate) who: Option<Arc<Holder>>,
 }
 
 impl KillProc {
-    /// Returns who says so, in a word.
+    /// Returns who ordered it, in a word.
     pub(crate) fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));
@@ -61,7 +61,7 @@ impl KillProc {
 /// Why a process was not ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KillError {
-    /// There is none of this name, or no longer one. The caller's fault.
+    /// There is no process with this name. The caller's fault.
     #[error("there is no process named '{0}': it has ended, or never was")]
     NotFound(String),
     /// It is being started. Worth a retry.

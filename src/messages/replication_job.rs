@@ -26,7 +26,7 @@ use replication::spec::Replication;
 
 pub use crate::replicator::{CheckpointGuard, JobLease};
 
-/// A run of a job that is to be begun.
+/// A run of a job to be started.
 #[derive(Clone, Debug)]
 pub struct NewRun {
     /// What is to be replicated.
@@ -35,17 +35,17 @@ pub struct NewRun {
     pub id: ReplicationId,
     /// The number of the run; the sender chooses it.
     pub number: Run,
-    /// The counts of earlier runs, as far as known.
+    /// Counts of earlier runs, if known.
     pub earlier: Stats,
     /// Asked before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Gets the run's events. The last one says how the run ended.
+    /// Receives the run's events. The last one has the run's end.
     pub events: Recipient<JobEvent>,
     /// The log of the run.
     pub log: Logger,
 }
 
-/// Names a job in records of the log: `replication`, its id, and `document` if it belongs to one.
+/// A job's name in log records: `replication`, its id, and `document` if it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct JobName {
     id: String,
@@ -53,7 +53,7 @@ pub(crate) struct JobName {
 }
 
 impl JobName {
-    /// Returns the name of a job of which only the id is known.
+    /// Returns the name of a job with only its id known.
     pub fn of_id(id: &str) -> Self {
         let (id, doc) = (id.to_owned(), None);
         Self { id, doc }
@@ -77,7 +77,7 @@ impl KV for JobName {
     }
 }
 
-/// Everything that a run needs.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct JobStart {
     /// The run.
@@ -89,17 +89,17 @@ pub struct JobStart {
 /// The settings of all jobs.
 #[derive(Clone, Debug)]
 pub struct JobSettings {
-    /// What all replications share.
+    /// Shared by all replications.
     pub http: Http,
-    /// Part of computed ids, by which older checkpoints are found.
+    /// Part of computed ids, needed to find older checkpoints.
     pub identity: Identity,
-    /// The longest random wait before a run begins; zero for none.
+    /// Maximum random delay of a run's start; zero for none.
     pub startup_jitter: Duration,
     /// No request is retried after half of it.
     pub health_threshold: Duration,
     /// Documents with longer ids, in bytes, are skipped; `None` for no limit.
     pub max_document_id_length: Option<u64>,
-    /// How long to wait for a revision that the source announced and does not deliver.
+    /// How long to wait for a revision that the source announced but does not deliver.
     pub missing_doc_retry: Duration,
     /// Runs filters that the source does not run.
     pub filters: FilterPool,
@@ -109,9 +109,9 @@ pub struct JobSettings {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct JobEvent {
-    /// Which run.
+    /// The run.
     pub run: Run,
-    /// What.
+    /// The event.
     pub news: JobNews,
 }
 
@@ -152,7 +152,7 @@ pub struct JobProgress {
 pub enum JobEnd {
     /// Everything is replicated.
     Normal(Arc<Completed>),
-    /// The run was told to stop, and tried to leave a checkpoint; the job was removed, or replaced.
+    /// The run stopped as ordered and tried to leave a checkpoint; or the job was removed or replaced.
     Stopped,
     /// It could not continue. A job with a document is retried; one without has ended.
     Crashed(Crash),
@@ -161,33 +161,32 @@ pub enum JobEnd {
 /// The result of a completed job.
 #[derive(Clone, Debug)]
 pub struct Completed {
-    /// What `POST /_replicate` answers, beside `ok`: a JSON object, the body of the log, or a substitute
-    /// if there was nothing to do.
+    /// The answer of `POST /_replicate` without `ok`: a JSON object, the log's body, or a substitute if there was
+    /// nothing to do.
     pub result: Box<RawValue>,
     /// Its final progress.
     pub progress: JobProgress,
 }
 
-/// Tells a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`],
-/// and ends.
+/// Tells a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopJob;
 
-/// How long a job takes to stop, at most.
+/// Maximum time that a job takes to stop.
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(5);
 
 // Messages between the ReplicationScheduler and the JobSupervisor, and how a job is started.
 
-/// Starts runs: real ones in the service, others in tests. Returns at once, as the run does all slow work. Fails
-/// if a run cannot even begin.
+/// Starts runs: real ones in the service, others in tests. Returns at once, since the run does all slow work. Fails
+/// if a run cannot even start.
 pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
-/// A run that was begun.
+/// A started run.
 pub struct RunningJob {
     /// When this pid ends, nothing of the run is left.
     pub pid: Pid,
-    /// Where to ask it to end.
+    /// Where to request its end.
     pub stop: Recipient<StopJob>,
     /// Ends it at once, without a checkpoint.
     pub kill: Box<dyn Fn()>,
@@ -208,11 +207,10 @@ pub(crate) struct TerminateChild {
     pub within: Duration,
 }
 
-/// A run has ended. Exactly one for each run to be started.
+/// A run has ended. Sent exactly once for each run to be started.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct ChildEnded {
-    /// Which.
     pub run: Run,
     /// Why: from its pid, or from its failed start.
     pub reason: Result<ExitReason, Crash>,

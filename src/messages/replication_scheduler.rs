@@ -1,7 +1,7 @@
-//! Messages to the ReplicationScheduler, and what it tells others.
+//! Messages to the ReplicationScheduler, and its events.
 //!
-//! SUMMARY   Jobs are added, removed, paused, resumed, restarted and queried. The caller that adds one may wait
-//!           for its end; subscribers are notified of all.
+//! SUMMARY   Jobs are added, removed, paused, resumed, restarted and queried. The caller that adds one may wait for
+//!           its end; subscribers are notified of all.
 //! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
 //! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.
@@ -25,10 +25,10 @@ use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
 use replication::spec::{DocRef, Replication};
 
-/// Adds a job (`add_job`). It runs when it is its turn.
+/// Adds a job (`add_job`), to run when it is its turn.
 ///
-/// A job of the same owner that has the id already is left alone if it asks for the same under the same lease,
-/// else replaced.
+/// An existing job of the same owner with this id is kept if it requests the same under the same lease, otherwise
+/// replaced.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {
@@ -36,17 +36,17 @@ pub struct AddJob {
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
-    /// Its priority: the higher, the sooner its turn. 0 is ordinary.
+    /// Its priority: higher ones run sooner. 0 is normal.
     pub priority: Level,
-    /// Who paused it, if it is not to run.
+    /// Who paused it, if it is paused.
     pub paused: Option<Pause>,
-    /// What its runs ask before each checkpoint.
+    /// Asked by its runs before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Its past, if it was another scheduler's.
+    /// Its past in another scheduler, if any.
     pub earlier: Earlier,
     /// The latest documents that were not replicated in its past, the latest last.
     pub refused: Vec<Arc<RefusedDoc>>,
-    /// Who waits for its end, also if it was there already. May be dropped at any time.
+    /// Notified of its end, even if it already existed. May be dropped at any time.
     pub waiter: Option<oneshot::Sender<JobEnd>>,
 }
 
@@ -66,10 +66,10 @@ impl AddJob {
     }
 }
 
-/// The most jobs that are added in one turn.
+/// Maximum jobs added in one turn.
 pub(crate) const ADDS_MAX: usize = 256;
 
-/// Adds several jobs in one turn, at most [`ADDS_MAX`]. Each has its own answer, in their order.
+/// Adds several jobs in one turn, at most [`ADDS_MAX`]. Returns an answer for each, in order.
 #[derive(Debug, Message)]
 #[rtype(result = "Vec<Result<Added, AddJobError>>")]
 pub(crate) struct AddJobs(pub(crate) Vec<AddJob>);
@@ -79,21 +79,21 @@ pub(crate) struct AddJobs(pub(crate) Vec<AddJob>);
 pub enum Added {
     /// It is new.
     New,
-    /// It was there, and asks for the same: nothing changed.
+    /// It existed and requests the same: nothing changed.
     Unchanged,
-    /// It was there, asked for something else, and was replaced.
+    /// It existed, requested something else, and was replaced.
     Replaced,
 }
 
 /// Why no job was added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddJobError {
-    /// The id belongs to a job of another document, or of none. Worth a retry once that is gone.
+    /// The id belongs to a job of another document, or to a transient job. Worth a retry once that is gone.
     #[error("{}", taken(.id, .by.as_ref()))]
     Taken {
         /// The id.
         id: ReplicationId,
-        /// The document whose job it is; none is a transient job.
+        /// The document of that job; `None` for a transient job.
         by: Option<DocRef>,
     },
     /// The service is ending. Worth a retry after its start.
@@ -114,52 +114,49 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
     }
 }
 
-/// Removes a job (`remove_job`). Answered once its run, if it had one, is gone: whether there was
-/// such a job. Without a run, and where several daemons share jobs, answered when its past is saved, or two seconds
-/// later.
+/// Removes a job (`remove_job`). Answers, once its run is gone, whether there was such a job. Without a run, if
+/// several daemons share jobs, answers once its past is saved, but after two seconds at most.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RemoveJob {
-    /// Which.
+    /// The job's id.
     pub id: ReplicationId,
-    /// The document that it belongs to; none of a transient job. A job of another one is left alone: two may ask for the
-    /// same replication.
+    /// Its document; `None` for a transient job. A job of another document is kept: two may request the same
+    /// replication.
     pub doc: Option<DocRef>,
 }
 
-/// Removes a job that another daemon owns now: its run is killed and leaves no checkpoint, also one that
-/// was told to stop before. Answered once that is gone: whether there was such a job or run.
+/// Removes a job that another daemon owns now: its run is killed without a checkpoint, even if it was stopping.
+/// Answers, once that is gone, whether there was such a job or run.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct LoseJob {
-    /// Which.
+    /// The job's id.
     pub id: ReplicationId,
-    /// The document that it belongs to: a job of another one is left alone.
+    /// Its document: a job of another one is kept.
     pub doc: DocRef,
 }
 
-/// The most jobs that are ordered in one turn.
+/// Maximum jobs ordered in one turn.
 pub(crate) const ORDERS_MAX: usize = 100;
 
-/// Tells jobs what to do, at most [`ORDERS_MAX`], all in one turn. One that is paused already stays so. Answers of each whether there is such
-/// a job, in the same order.
+/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. Paused jobs keep their pause. Answers for each whether
+/// there is such a job, in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<bool>")]
 pub(crate) struct OrderJobs {
-    /// Which.
     pub ids: Vec<ReplicationId>,
-    /// What they are to do.
     pub order: JobOrder,
-    /// Who says so; shown of a job that is paused.
+    /// Who gives the order; shown for paused jobs.
     pub by: Arc<str>,
 }
 
-/// Runs a cycle now (`reschedule`). The next one comes when it would have come.
+/// Runs a cycle now (`reschedule`). The next one keeps its time.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reschedule;
 
-/// Works by other settings from now on.
+/// Replaces the settings.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Configure(pub Settings);
@@ -168,7 +165,7 @@ pub struct Configure(pub Settings);
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<JobInfo>")]
 pub struct GetJob {
-    /// Which.
+    /// The job's id.
     pub id: ReplicationId,
 }
 
@@ -176,97 +173,95 @@ pub struct GetJob {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "JobList")]
 pub(crate) struct GetJobs {
-    /// Only jobs whose ids come after this one.
+    /// Only ids after this one.
     pub after: Option<String>,
-    /// Passes over as many.
+    /// Skips this many.
     pub skip: usize,
-    /// At most as many, and at most [`JOBS_MAX`].
+    /// Maximum number, in addition to [`JOBS_MAX`].
     pub limit: usize,
     /// Only jobs in one of these states.
     pub states: Vec<JobState>,
 }
 
-/// The most jobs that are answered at a time, so that no answer takes long.
+/// Maximum jobs in an answer, so that it does not take long.
 pub(crate) const JOBS_MAX: usize = 200;
 
-/// Asks for these jobs; the answers are in the same order.
+/// Asks for these jobs; the answers are in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<Option<JobInfo>>")]
 pub(crate) struct GetJobsById {
-    /// Which.
     pub ids: Vec<ReplicationId>,
 }
 
-/// Asks how many jobs there are, and what was counted.
+/// Asks for the number of jobs, and the counters.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Counts")]
 pub struct GetCounts;
 
-/// Asks what is wrong with the jobs that run.
+/// Asks for the problems of running jobs.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "RunTroubles")]
 pub(crate) struct GetRunTroubles;
 
-/// What is wrong with the jobs that run.
+/// The problems of running jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunTroubles {
-    /// Those that have more to replicate and have made no progress for [`STALLED_AFTER`].
+    /// Those that have more to replicate, but made no progress for [`STALLED_AFTER`].
     pub stalled: Stalled,
-    /// Servers that take long to answer, each with how many jobs that run have their source or their target there.
+    /// Slow servers, each with the number of running jobs with their source or target there.
     pub slow: Vec<(SlowServer, u64)>,
 }
 
-/// How long a running job that has more to replicate may make no progress before it counts as stalled.
+/// Time without progress after which a running job with more to replicate counts as stalled.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Running jobs that make no progress.
+/// Stalled jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stalled {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
-    /// One of them: its document, or its id; empty if there is none.
+    /// The document or id of one of them; empty if there is none.
     pub example: String,
 }
 
-/// How many jobs there are, and what was counted.
+/// The number of jobs, and the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many are in which state.
+    /// The number of jobs in each state.
     pub census: Census,
-    /// What was counted since the start.
+    /// The counters since the start.
     pub totals: Totals,
 }
 
-/// Some of the jobs.
+/// A list of jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct JobList {
-    /// How many there are, of the kind that was asked for.
+    /// The number of matching jobs.
     pub total: usize,
-    /// Those that were asked for.
     pub jobs: Vec<JobInfo>,
 }
 
-/// A job as it is now: what `_scheduler/jobs`, `_scheduler/docs` and `_active_tasks` are made of.
+/// A job's current state, for `_scheduler/jobs`, `_scheduler/docs` and `_active_tasks`.
 #[derive(Clone, Debug)]
 pub struct JobInfo {
     /// Its id.
     pub id: ReplicationId,
-    /// What is replicated.
+    /// The replication.
     pub replication: Arc<Replication>,
-    /// What the scheduler reports of it.
+    /// The scheduler's state of it.
     pub shown: ShownJob,
-    /// How far it is, or was when it ran last.
+    /// The progress of its current or latest run.
     pub progress: Option<Arc<JobProgress>>,
-    /// When that was.
+    /// When that was reported.
     pub progress_at: Option<WallTime>,
-    /// Documents that were not replicated, and why: the latest ones, the latest last.
+    /// The latest documents that were not replicated, and why; the latest last.
     pub refused: Vec<RefusedDoc>,
-    /// What happened, the newest first.
+    /// Its history, newest first.
     pub history: Vec<HistoryEntry>,
 }
 
 impl JobInfo {
-    /// Returns why it does not run in a few words, equal for equal causes; none if it runs.
+    /// Returns the short reason why it does not run, equal for equal causes; `None` if it runs.
     pub(crate) fn reason(&self) -> Option<String> {
         match (&self.shown.paused, &self.shown.summary.error) {
             (Some(pause), _) => Some(WhyNot::Paused(pause.clone()).short()),
@@ -275,7 +270,7 @@ impl JobInfo {
         }
     }
 
-    /// Returns when a job that waits for a time is retried at the earliest.
+    /// Returns the earliest retry of a job that waits for a time.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),
@@ -291,7 +286,7 @@ impl JobInfo {
         }
     }
 
-    /// Hands on what a selection looks at. `daemon` is the address of this one in a fleet.
+    /// Passes on the facts for a selection. `daemon` is this daemon's address in a fleet.
     pub(crate) fn facts<T>(&self, daemon: Option<&str>, to: impl FnOnce(&JobFacts<'_>) -> T) -> T {
         let replication = &*self.replication;
         to(&JobFacts {
@@ -306,31 +301,29 @@ impl JobInfo {
     }
 }
 
-/// Tells of everything that happens to jobs from now on, in order.
+/// Subscribes to all later events of jobs, in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct Subscribe(pub Recipient<ReplicationEvent>);
 
-/// Something happened to a job.
+/// An event of a job.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct ReplicationEvent {
     /// Its id.
     pub id: ReplicationId,
-    /// What is replicated.
     pub replication: Arc<Replication>,
-    /// Documents that were not replicated, where the job ended.
+    /// Documents that were not replicated, if the job ended.
     pub refused: Vec<RefusedDoc>,
-    /// What happened.
     pub what: Happening,
 }
 
-/// What happened to a job.
+/// The kind of a job's event.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    /// A run was begun (`triggered`).
+    /// A run started (`triggered`).
     Triggered,
-    /// A run crashed; the job will be tried again (`error`).
+    /// A run crashed; the job will be retried (`error`).
     Crashed(Crash),
     /// The job ended, and is gone.
     Ended(JobEnd),

@@ -1,11 +1,11 @@
-//! The question what each database has cost, and its answer.
+//! The query for the cost of each database, and its answer.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantNames};
 
-/// By what databases are sorted, the most first.
+/// The sort key of databases, largest first.
 #[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum TenantSort {
@@ -19,21 +19,21 @@ pub(crate) enum TenantSort {
     Bytes,
 }
 
-/// Which databases are asked for.
+/// The requested databases.
 #[derive(Clone, Debug)]
 pub struct TenantCostsQuery {
     pub(crate) sort: TenantSort,
-    /// Most databases; none: all.
+    /// Maximum number of databases; `None`: all.
     pub(crate) limit: Option<usize>,
-    /// This one alone.
+    /// Only this one.
     pub(crate) db: Option<String>,
 }
 
 impl TenantCostsQuery {
-    /// Reads what is asked for, by names.
+    /// Parses a query by the names of its parameters.
     ///
     /// # Errors
-    /// Which name is wrong, and what it may be.
+    /// The wrong name, and the valid ones.
     pub(crate) fn of(
         sort: Option<&str>,
         limit: Option<usize>,
@@ -49,41 +49,41 @@ impl TenantCostsQuery {
     }
 }
 
-/// What databases have cost, as it is shown.
+/// The costs of databases, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCostsPage {
-    /// Since when it is counted.
+    /// The start of the counting.
     pub(crate) since: String,
-    /// Until when.
+    /// The end.
     pub(crate) until: String,
-    /// How many databases there are.
+    /// The number of databases.
     pub(crate) total_rows: usize,
     pub(crate) tenants: Vec<TenantCost>,
 }
 
-/// What the calls of one database have cost together.
+/// The total cost of one database's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCost {
-    /// None: calls without one. `_other`: all that have no row.
+    /// `None`: calls without a database. `_other`: all without a row.
     pub(crate) db: Option<String>,
     #[serde(flatten)]
     pub(crate) costs: Costs,
 }
 
-/// What calls have cost together. Times are in microseconds.
+/// The total cost of calls. Times are in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Costs {
     pub(crate) calls: u64,
     pub(crate) errors: u64,
-    /// Calls whose processes ended over them.
+    /// Calls during which their process ended.
     pub(crate) kills: u64,
-    /// Until they had a process that knew their design document.
+    /// Time until they had a process that knew their design document.
     pub(crate) wait_us: u64,
-    /// From then on.
+    /// Time from then on.
     pub(crate) run_us: u64,
-    /// On processors, as far as the system tells.
+    /// Processor time, as far as the system reports it.
     pub(crate) cpu_us: u64,
-    /// Of arguments and values.
+    /// Size of arguments and values.
     pub(crate) bytes: u64,
 }
 
@@ -94,7 +94,7 @@ impl AddAssign for Costs {
 }
 
 impl Costs {
-    /// Returns what rows are sorted by.
+    /// Returns the sort key of rows.
     pub(crate) fn sort_key(&self, by: TenantSort) -> u64 {
         match by {
             TenantSort::Run => self.run_us,
@@ -107,7 +107,7 @@ impl Costs {
         }
     }
 
-    /// Returns what was added since it was `before`.
+    /// Returns the difference since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         self.with(before, u64::saturating_sub)
     }

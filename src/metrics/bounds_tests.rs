@@ -1,4 +1,4 @@
-//! However many pools, languages and services there are, there are so many series and no more.
+//! The number of series is bounded, whatever the number of pools, languages and services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{PoolStatus, SandboxStatus, ServiceStatus};
 use policy::pool::StopReason;
 
-/// A pool's state with some number in each of its members.
+/// A pool's state with a number in each member.
 fn pool_of(name: &str) -> PoolStatus {
     PoolStatus {
         name: name.into(),
@@ -172,7 +172,7 @@ fn the_page_has_the_table_of_all_metrics() {
     );
 }
 
-/// Rows of the table of labels: label, how many values at most.
+/// Rows of the table of labels: label, maximum number of values.
 fn documented() -> BTreeMap<&'static str, usize> {
     let (_, table) = DOCUMENT.split_once("## Labels\n").expect("a section");
     let rows = table.lines().skip_while(|line| !line.starts_with("| `"));
@@ -187,7 +187,7 @@ fn documented() -> BTreeMap<&'static str, usize> {
     .collect()
 }
 
-/// Everything that labels can name, and more pools, languages, services and groups than have rows.
+/// Every value that labels can have, and more pools, languages, services and groups than get rows.
 fn crowded() -> Snapshot {
     let metrics = Metrics::new();
     let names: Vec<_> = (0..NAMES_MAX + 10)
@@ -239,7 +239,7 @@ fn each_label_has_as_many_values_as_the_documentation_says() {
     let mut most: BTreeMap<&str, usize> = BTreeMap::new();
     for family in &snapshot.families {
         for (at, label) in family.definition.labels.iter().enumerate() {
-            // Of a system call: of one pool.
+            // System calls are labelled for one pool.
             let own = |sample: &&snapshot::Sample| *label != "kind" || sample.labels[0] == REST;
             let samples = family.samples.iter().filter(own);
             let values: BTreeSet<_> = samples.map(|sample| &sample.labels[at]).collect();

@@ -1,9 +1,8 @@
-//! What a number is counted in: counters, gauges, histograms of times.
+//! The types that metrics count in: counters, gauges, histograms of times.
 //!
 //! PROMISES  Counting takes no lock and allocates nothing: one or two relaxed additions, a few
 //!           nanoseconds each. Any thread may count and any may read.
-//! LIMITS    What is read while others count is a moment's picture of each number, not of all of
-//!           them together.
+//! LIMITS    A read during concurrent counts is a snapshot of each number, not of all of them together.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use super::snapshot::Value;
 
 /// A field of a row: see [`metrics!`](super::definition::metrics).
 pub(super) trait Counted: Absorb {
-    /// Hands on its samples: the labels that it has of its own, and the value.
+    /// Passes its samples to `each`: its own labels, and the value.
     fn samples(&self, each: &mut dyn FnMut(&[&str], Value));
 }
 
@@ -106,22 +105,22 @@ impl<R: VariantArray> Absorb for CountersBy<R> {
     }
 }
 
-/// A number that goes up and down.
+/// A number that rises and falls.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// One more.
+    /// Adds one.
     pub fn up(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One fewer, after an [`up`](Self::up).
+    /// Subtracts one, after an [`up`](Self::up).
     pub fn down(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It is this much now. For a gauge that one actor alone keeps.
+    /// Sets the number. For a gauge that only one actor changes.
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed);
     }
@@ -143,8 +142,8 @@ impl Absorb for Gauge {
     fn absorb(&self, _: &Self) {}
 }
 
-/// The upper ends of the ranges that times are sorted into, in nanoseconds: 1, 2, 5 of each decade
-/// from 10 microseconds to 100 seconds. What is longer falls into a last range without an end.
+/// The upper bounds of the ranges of times, in nanoseconds: 1, 2, 5 of each decade from 10 microseconds to 100
+/// seconds. Longer times are in a last range without a bound.
 pub(crate) const BOUNDS: [u64; 22] = {
     let mut bounds = [0; 22];
     let mut at = 0;
@@ -164,11 +163,11 @@ pub(crate) const BOUNDS: [u64; 22] = {
     bounds
 };
 
-/// How many ranges there are, the one without an end included.
+/// The number of ranges, including the one without a bound.
 const RANGES: usize = BOUNDS.len() + 1;
 
-/// For each power of two, how many bounds are below it. A bound is at least twice the one before, so
-/// that at most one of them lies between a power of two and any number below the next.
+/// For each power of two, how many bounds are below it. A bound is at least twice the previous one, so at most one
+/// lies between a power of two and any number below the next.
 const BELOW: [u8; 64] = {
     let mut below = [0; 64];
     let mut power = 0;
@@ -183,13 +182,13 @@ const BELOW: [u8; 64] = {
     below
 };
 
-/// Returns the range that a time in nanoseconds falls into, without a search.
+/// Returns the range of a time in nanoseconds, without a search.
 fn range_of(nanoseconds: u64) -> usize {
     let below = usize::from(BELOW[(nanoseconds | 1).ilog2() as usize]);
     below + usize::from(BOUNDS.get(below).is_some_and(|bound| *bound < nanoseconds))
 }
 
-/// How often times of each length were seen, and their sum.
+/// The number of times in each range, and their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     ranges: [AtomicU64; RANGES],
@@ -205,7 +204,7 @@ impl Histogram {
         self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Returns what was counted.
+    /// Returns the counts.
     pub fn get(&self) -> Times {
         Times {
             ranges: std::array::from_fn(|range| self.ranges[range].load(Ordering::Relaxed)),
@@ -230,7 +229,7 @@ impl Absorb for Histogram {
     }
 }
 
-/// Times that were counted.
+/// Counted times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     ranges: [u64; RANGES],
@@ -238,7 +237,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns all times together.
+    /// Returns the sum of several.
     pub(super) fn merged(all: impl IntoIterator<Item = Self>) -> Self {
         let mut merged = Self::default();
         all.into_iter().for_each(|times| merged.merge(&times));
@@ -260,7 +259,7 @@ impl Times {
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// Returns how many there are.
+    /// Returns their number.
     pub fn count(&self) -> u64 {
         self.ranges.iter().sum()
     }
@@ -270,7 +269,7 @@ impl Times {
         Duration::from_nanos(self.sum)
     }
 
-    /// Returns for each bound, in seconds, how many were no longer than that.
+    /// Returns for each bound, in seconds, how many times did not exceed it.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut count = 0;
         BOUNDS.iter().zip(self.ranges).map(move |(bound, more)| {
@@ -279,8 +278,8 @@ impl Times {
         })
     }
 
-    /// Returns the ranges in which there are any: their ends, in seconds, and how many. The range
-    /// without an end is taken to be as long as everything before it.
+    /// Returns the ranges that are not empty: their bounds, in seconds, and counts. The range without a bound counts
+    /// as ending at twice the last bound.
     pub fn occupied(&self) -> impl Iterator<Item = Range> {
         let ends = BOUNDS.iter().copied().chain([BOUNDS[BOUNDS.len() - 1] * 2]);
         let starts = [0].into_iter().chain(BOUNDS);
@@ -294,8 +293,8 @@ impl Times {
             })
     }
 
-    /// Returns the time that this share of them does not exceed, in seconds, interpolated within its
-    /// range; 0 when there are none.
+    /// Returns the time that this share of them does not exceed, in seconds, interpolated within its range; 0 if
+    /// there are none.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let mut rank = self.count() as f64 * share;
         let mut last = 0.0;
@@ -310,14 +309,14 @@ impl Times {
     }
 }
 
-/// One range of times with what fell into it.
+/// A range of times and its count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// Longer than this, in seconds.
+    /// Lower bound, exclusive, in seconds.
     pub from: f64,
-    /// At most this, in seconds.
+    /// Upper bound, inclusive, in seconds.
     pub to: f64,
-    /// How many.
+    /// The count.
     pub count: u64,
 }
 

@@ -1,9 +1,9 @@
-//! What a metric is, and how metrics are declared.
+//! The definition of a metric, and how metrics are declared.
 //!
-//! SUMMARY   [`metrics!`] declares the metrics of a room: a row each, with the field that counts it where it has one.
-//!           [`DEFINITIONS`] are the rows of all rooms. The table in `docs/metrics.md` is made of them.
-//! PROMISES  A metric's names, kind, unit, labels and meaning are in one place, and beside what it counts in. What is
-//!           documented is what is served, in the order of the table.
+//! SUMMARY   [`metrics!`] declares a group of metrics, one row each, with the field that counts it if it has
+//!           one. [`DEFINITIONS`] are the rows of all groups. The table in `docs/metrics.md` is generated from them.
+//! PROMISES  A metric's names, kind, unit, labels and meaning are in one place, next to its field. The documented
+//!           metrics are those served, in the same order.
 
 use std::sync::LazyLock;
 
@@ -17,17 +17,17 @@ use super::service::{self, ServiceMetrics};
 use super::store::StoreMetrics;
 use super::{ClientMetrics, gather, process};
 
-/// Declares metrics: the fields of a struct, or what has no field and is looked up when it is read.
+/// Declares metrics: the fields of a struct, or values without a field that are looked up on demand.
 ///
 /// A row has
 ///
-/// * its meaning, in one sentence without a full stop, in Markdown whose links are those of `docs/`;
-/// * its kind with its path in `_stats` (empty: it is not there) and its Prometheus name, and marks, the methods of
+/// * its meaning, in one sentence without a full stop, in Markdown with links relative to `docs/`;
+/// * its kind with its path in `_stats` (empty: absent there) and its Prometheus name, and marks, the methods of
 ///   [`Definition`]: `unit("s")`, `labels(&["pool"])`;
-/// * after `=>` the field that it counts in, whose type is [`Counted`](super::cells::Counted). A row without a field gets its values by
-///   [`Snapshot::add`](super::snapshot::Snapshot::add).
+/// * after `=>` the field that it counts in, of a type that implements [`Counted`](super::cells::Counted). A row
+///   without a field gets its values from [`Snapshot::add`](super::snapshot::Snapshot::add).
 ///
-/// Fields that are shown otherwise, or nowhere, are in `beside`.
+/// Fields that are shown in another way, or nowhere, are in `beside`.
 macro_rules! metrics {
     (
         $(#[$attribute:meta])*
@@ -53,8 +53,7 @@ macro_rules! metrics {
                 $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.$mark($($with)?))*; )*
             }
 
-            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` come before those of
-            /// the field.
+            /// Adds a sample of each metric with a field, as named in `rows`; `labels` precede those of the field.
             pub(in crate::metrics) fn add_fields(
                 &self,
                 rows: &'static [$crate::metrics::Definition],
@@ -74,7 +73,7 @@ macro_rules! metrics {
                 )*
             }
 
-            /// Adds what the fields of one that is gone have counted.
+            /// Adds the counts of a former instance.
             #[allow(dead_code, reason = "only what has names is ever gone")]
             pub(in crate::metrics) fn absorb_fields(&self, gone: &Self) {
                 $($( $crate::metrics::names::Absorb::absorb(&self.$field, &gone.$field); )?)*
@@ -101,7 +100,7 @@ macro_rules! metrics {
 }
 pub(super) use metrics;
 
-/// All metrics, in the order in which they are served and documented.
+/// All metrics, in the order of serving and documentation.
 pub(super) static DEFINITIONS: LazyLock<Vec<&Definition>> = LazyLock::new(|| {
     let rooms = [
         gather::QUERY_SERVERS,
@@ -123,20 +122,20 @@ pub(super) static DEFINITIONS: LazyLock<Vec<&Definition>> = LazyLock::new(|| {
     rooms.into_iter().flatten().collect()
 });
 
-/// What a metric is.
+/// The definition of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its path in `_stats`, with dots; the values of its labels follow. None: it is not there.
+    /// Its path in `_stats`, with dots; the values of its labels follow. `None`: absent there.
     pub stats: Option<&'static str>,
-    /// Its name in the Prometheus form.
+    /// Its Prometheus name.
     pub prometheus: &'static str,
     /// How its values behave.
     pub kind: Kind,
-    /// What they count; empty for plain numbers.
+    /// The unit of its values; empty for plain numbers.
     pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it means, in one sentence without a full stop.
+    /// Its meaning, in one sentence without a full stop.
     pub help: &'static str,
 }
 
@@ -178,7 +177,7 @@ impl Definition {
         self
     }
 
-    /// Takes the lines of its comment, each of which begins with a blank.
+    /// Takes the lines of its comment, which all begin with a blank.
     pub(super) const fn means(mut self, comment: &'static str) -> Self {
         self.help = comment.trim_ascii();
         self
@@ -205,7 +204,7 @@ impl Definition {
 pub enum Kind {
     /// They only grow.
     Counter,
-    /// They go up and down.
+    /// They rise and fall.
     Gauge,
     /// Times, counted by length.
     Histogram,
@@ -214,12 +213,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the type in the Prometheus form.
+    /// Returns the Prometheus type.
     pub fn prometheus(self) -> &'static str {
         self.into()
     }
 
-    /// Returns the type in `_stats`, which knows no summaries.
+    /// Returns the type in `_stats`, which has no summaries.
     pub fn stats(self) -> &'static str {
         match self {
             Self::Summary => Self::Histogram.into(),

@@ -1,4 +1,4 @@
-//! What is counted of the daemons that share one database, as this one of them sees it.
+//! Metrics of the daemons that share one database, as seen by this one.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::definition::metrics;
 use super::names::Absorb;
 use super::snapshot::Value;
 
-/// What became of a renewal of the lease.
+/// The result of a lease renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Renewal {
     /// It goes on.
     Renewed,
-    /// The lease was over.
+    /// The lease had expired.
     Over,
     /// The database did not answer.
     Failed,
 }
 
 metrics! {
-    /// The numbers of a fleet; they stay 0 where one daemon has the store to itself.
+    /// The metrics of a fleet; 0 if the daemon does not share its store.
     #[derive(Debug, Default)]
     pub(crate) struct FleetMetrics {
         /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) with a valid lease
@@ -50,12 +50,12 @@ metrics! {
 }
 
 impl FleetMetrics {
-    /// Notes how long the lease lasts from now on; zero where it is over.
+    /// Sets the remaining time of the lease; zero if it is over.
     pub(crate) fn set_lease_left(&self, left: Duration) {
         self.lease_end.0.set_in(left);
     }
 
-    /// Notes how many documents ask for a replication and have no owner.
+    /// Sets the number of documents that request a replication and have no owner.
     pub(crate) fn set_unowned(&self, count: usize) {
         self.unowned.set(count as u64);
         let since = &self.unowned_since.0;
@@ -67,7 +67,7 @@ impl FleetMetrics {
     }
 }
 
-/// How long it is until a time, in seconds; 0 after it.
+/// Seconds until a time; 0 after it.
 #[derive(Debug, Default)]
 struct TimeLeft(Moment);
 
@@ -87,7 +87,7 @@ impl Absorb for TimeLeft {
     fn absorb(&self, _: &Self) {}
 }
 
-/// How long ago a time was, in seconds; 0 without one.
+/// Seconds since a time; 0 without one.
 #[derive(Debug, Default)]
 struct TimeSince(Moment);
 
@@ -110,10 +110,10 @@ impl Absorb for TimeSince {
     fn absorb(&self, _: &Self) {}
 }
 
-/// A time, in milliseconds; 0: there is none.
+/// A time in milliseconds; 0: unset.
 #[derive(Debug)]
 struct Moment {
-    /// What it is counted from.
+    /// The reference time.
     began: Instant,
     at: Gauge,
 }
@@ -133,7 +133,7 @@ impl Moment {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Sets it to so long from now.
+    /// Sets it to this time from now.
     fn set_in(&self, time: Duration) {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.at.set(self.now().saturating_add(time));

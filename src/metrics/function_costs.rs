@@ -1,11 +1,11 @@
-//! What each function cost lately: those of the last minute and of the last hour that cost most.
+//! The recent cost of functions: the most expensive of the last minute and the last hour.
 //!
-//! SUMMARY   [`FunctionCosts::note`] takes a call that is over, [`FunctionCosts::of`] returns the functions of a
-//!           period. Of a period two halves are kept, the one that runs and the one before, so that it reaches back
-//!           for half of it at least, and says how far.
-//! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. When another one comes, the one that cost least makes
-//!           room, and its time is the other's `uncertain`: no function that cost more than that is missing.
-//! LIMITS    Names are as long as [`Subject`] has them, which cuts them: functions whose long names begin alike count in one row.
+//! SUMMARY   [`FunctionCosts::note`] adds a call that is over, [`FunctionCosts::of`] returns the functions of a
+//!           period. Of a period two halves are kept, the current and the previous one, so that it covers at least
+//!           half of its length, and says how much.
+//! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, whose time
+//!           becomes its `uncertain`: no function that cost more than that is missing.
+//! LIMITS    Names are cut as in [`Subject`]: functions whose long names begin alike share a row.
 //! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
 
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::messages::tenant_costs::Costs;
 use crate::query_server::call::Subject;
 use policy::time::Timestamp;
 
-/// How many functions are kept of half a period.
+/// The most functions of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 
-/// What the calls of one function cost together.
+/// The total cost of one function's calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionCost {
     pub(crate) costs: Costs,
     pub(crate) run: Times,
     /// The longest run.
     pub(crate) run_max: Duration,
-    /// How much it may have taken before it was kept, at most; not counted above.
+    /// The most time that it may have taken before it was recorded; not counted above.
     pub(crate) uncertain: Duration,
 }
 
@@ -59,7 +59,7 @@ struct Half {
     places: FxHashMap<Subject, usize>,
     functions: Vec<Subject>,
     costs: Vec<FunctionCost>,
-    /// What each has taken, in nanoseconds, searched for the least.
+    /// The time of each, in nanoseconds, searched for the smallest.
     weights: Vec<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Half {
         self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Gives a place to a function that has none.
+    /// Finds room for a new function.
     fn make_room(&mut self, function: Subject) -> usize {
         let mut cost = FunctionCost::default();
         let place = self.costs.len();
@@ -101,10 +101,10 @@ impl Half {
 #[derive(Debug)]
 struct Halves {
     half: Duration,
-    /// When the one that runs began.
+    /// When the current one began.
     begun: Timestamp,
     running: Half,
-    /// The one before, if there is one.
+    /// The previous one, if any.
     before: Option<Half>,
 }
 
@@ -157,19 +157,19 @@ impl Halves {
     }
 }
 
-/// What functions cost in a period.
+/// The costs of functions in a period.
 #[derive(Debug)]
 struct PeriodCosts {
     /// How far back it reaches.
     covered: Duration,
-    /// In no order.
+    /// Unordered.
     functions: Vec<(Subject, FunctionCost)>,
 }
 
-/// Returns a function as it is shown.
+/// Returns a function for display.
 fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-    // Those of the ranges of a histogram: the end of the last range is longer than any run.
+    // The bounds of a histogram's ranges: the end of the last is longer than any run.
     let of_ranges = |share| Duration::from_secs_f64(cost.run.quantile(share));
     let quantile = |share| micros(of_ranges(share).min(cost.run_max));
     CostsRow {
@@ -187,7 +187,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What functions cost.
+/// The recent cost of functions.
 #[derive(Debug)]
 pub(crate) struct FunctionCosts {
     minute: Halves,
@@ -202,7 +202,7 @@ impl FunctionCosts {
         }
     }
 
-    /// Takes a call that is over.
+    /// Adds a call that is over.
     pub(crate) fn note(&mut self, function: &Subject, call: Costs, now: Timestamp) {
         for halves in [&mut self.minute, &mut self.hour] {
             halves.advance(now);
@@ -210,7 +210,7 @@ impl FunctionCosts {
         }
     }
 
-    /// Returns the functions that cost most in a period until now.
+    /// Returns the most expensive functions of a period until now.
     pub(crate) fn page(&mut self, query: CostsQuery, now: Timestamp) -> CostsPage {
         let costs = self.of(query.period, now);
         let rows = costs.functions.iter();
@@ -357,7 +357,7 @@ mod tests {
         let expensive = named(&minute, "expensive").unwrap();
         assert_eq!(expensive.costs.calls, 5 * FUNCTIONS_MAX as u64);
         assert_eq!(expensive.uncertain, Duration::ZERO);
-        // What left is reported as the uncertainty of what came: all time is there.
+        // The time of evicted functions is reported as the uncertainty of new ones: none is missing.
         let all: Duration = minute.functions.iter().map(|(_, cost)| cost.weight()).sum();
         assert_eq!(all, Duration::from_millis(20 * FUNCTIONS_MAX as u64));
     }

@@ -1,9 +1,8 @@
 //! Gathers the values of all metrics: the counters of each part, and values read on demand, which are defined here.
 //!
-//! SOURCE    couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator: what
-//!           they count.
-//! DIFFERS   Native query servers are counted like any other. `vdu_process_time` is the time of one
-//!           function, not of all that check a document, as only the database knows these.
+//! SOURCE    The counts of couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator.
+//! DIFFERS   Native query servers are counted like any other. `vdu_process_time` is the time of one function, not of
+//!           all that validate a document, as only the database knows these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +66,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     to
 }
 
-/// Which names have a row of their own.
+/// The names with a row of their own.
 struct Rows<'a>(BTreeSet<&'a str>);
 
 impl<'a> Rows<'a> {
@@ -96,7 +95,7 @@ fn left_out(
     services: &Rows<'_>,
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
-    // A language has a row from its first process on: without a row for the rest, all that count have one.
+    // A language has a row from its first process on: without a row for the rest, all languages that count have one.
     let spoken = status
         .pools
         .iter()
@@ -313,7 +312,7 @@ fn program(to: &mut Snapshot, inner: &Inner) {
 }
 
 metrics! {
-    /// What the manager says of its processes.
+    /// The manager's status of its processes.
     pub(super) const POOLS_NOW;
 
     /// Processes by state: used, idle, opening, stopping
@@ -336,8 +335,8 @@ metrics! {
     gauge("settee.stale_processes", "settee_stale_processes");
 }
 
-/// Adds the manager's status of its processes. A row may cover several pools: those without a row of their
-/// own, or one being removed and its successor of the same name.
+/// Adds the manager's status of its processes. A row may cover several pools: those without a row, or one being
+/// removed and its successor of the same name.
 fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus, rows: &Rows<'_>) {
     let count = status.proc_count;
     to.add("couchdb_query_server_process_count", &[], count);
@@ -390,7 +389,7 @@ fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
     }
 }
 
-/// Which layers of a cell hold; without a cell none does.
+/// Which layers of a cell are in effect; without a cell none is.
 fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
     if sandbox.mode == SandboxMode::Off.to_string() {
         let all = Layer::VARIANTS.iter();
@@ -402,7 +401,7 @@ fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
 }
 
 metrics! {
-    /// The services that are there, before which pools.
+    /// The current services and their pools.
     pub(super) const SERVICES_NOW;
 
     /// Maximum processes of a service's pool now
@@ -413,7 +412,7 @@ metrics! {
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 
-/// As with pools, a row may cover several services.
+/// A row may cover several services, as with pools.
 fn status_of_services(
     to: &mut Snapshot,
     status: &DaemonStatus,

@@ -1,12 +1,11 @@
-//! The numbers of the last hour, in samples: what the dashboard draws.
+//! Samples of the last hour's metrics, for the dashboard.
 //!
-//! SUMMARY   [`History::add`] takes a [`Reading`] every [`SAMPLE_PERIOD`] and keeps what came since the one before;
-//!           [`History::series`] gives the samples of the daemon, or of a pool, number by number.
-//! PROMISES  At most [`BYTES_MAX`] bytes. A counter that began anew, as that of a pool that was removed and added,
-//!           never makes a number negative.
-//! LIMITS    [`SAMPLES_MAX`] samples. A sample has at most [`POOLS_MAX`] pools in which something happened; what
-//!           happens in others counts in the daemon's numbers only. Pools without a row of their own among the metrics
-//!           share the numbers of that row.
+//! SUMMARY   [`History::add`] takes a [`Reading`] every [`SAMPLE_PERIOD`] and stores the changes since the previous
+//!           one; [`History::series`] returns the samples of the daemon or of a pool, metric by metric.
+//! PROMISES  At most [`BYTES_MAX`] bytes. A counter that restarts, like that of a recreated pool, never makes a
+//!           number negative.
+//! LIMITS    [`SAMPLES_MAX`] samples. A sample has at most [`POOLS_MAX`] pools with activity; activity of others
+//!           counts in the daemon's numbers only. Pools without their own row in the metrics share one row's numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +17,13 @@ use serde::Serialize;
 /// The time between two samples.
 pub(crate) const SAMPLE_PERIOD: Duration = Duration::from_secs(30);
 
-/// How many samples are kept: those of an hour.
+/// Maximum samples: one hour.
 pub(crate) const SAMPLES_MAX: usize = 120;
 
-/// How many pools a sample has at most.
+/// Maximum pools of a sample.
 pub(crate) const POOLS_MAX: usize = 64;
 
-/// How much memory the samples take at most, in bytes.
+/// Maximum memory of the samples, in bytes.
 const BYTES_MAX: usize = 512 << 10;
 
 const _: () = {
@@ -32,11 +31,11 @@ const _: () = {
     assert!(SAMPLES_MAX * (size_of::<Sample>() + pools) <= BYTES_MAX);
 };
 
-/// How many function calls there were.
+/// The number of function calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) calls: u32,
-    /// Those that ended with an error.
+    /// Those that failed.
     pub(crate) errors: u32,
 }
 
@@ -47,7 +46,7 @@ impl Calls {
     }
 }
 
-/// How many function calls there were in all and in each pool, of [`POOLS_MAX`] pools at most.
+/// Function calls in total and by pool, for at most [`POOLS_MAX`] pools.
 #[derive(Debug, Default)]
 pub(crate) struct CallTally {
     pub(crate) all: Calls,
@@ -55,7 +54,7 @@ pub(crate) struct CallTally {
 }
 
 impl CallTally {
-    /// Counts a call that is over; without a pool it got no process.
+    /// Counts a finished call; without a pool it got no process.
     pub(crate) fn note(&mut self, pool: Option<&Arc<str>>, failed: bool) {
         self.all.note(failed);
         let Some(pool) = pool else { return };
@@ -67,18 +66,18 @@ impl CallTally {
     }
 }
 
-/// What is known of a pool at one time.
+/// A pool's readings at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolReading {
-    /// Requests that wait now.
+    /// Current waiters.
     pub(crate) waiting: u32,
-    /// Processes that were ever lent.
+    /// Loans so far.
     pub(crate) lent: u64,
-    /// How long their clients waited for them in all.
+    /// Total wait of their clients.
     pub(crate) waited: Duration,
 }
 
-/// What is known at one time.
+/// Readings at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// In seconds since 1970.
@@ -86,13 +85,13 @@ pub(crate) struct Reading {
     pub(crate) pools: BTreeMap<Arc<str>, PoolReading>,
     /// Calls since the last reading.
     pub(crate) tally: CallTally,
-    /// Documents that were ever written by replications.
+    /// Documents written by replications so far.
     pub(crate) docs_written: u64,
-    /// Changes that running replications have still to read.
+    /// Pending changes of running replications.
     pub(crate) pending: u64,
 }
 
-/// The numbers of one sample, of the daemon or of one pool.
+/// The numbers of one sample, for the daemon or one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Numbers {
     calls: Calls,
@@ -108,10 +107,10 @@ impl Numbers {
         self.waited_ms = self.waited_ms.saturating_add(other.waited_ms);
     }
 
-    /// Returns what came between two readings of a pool.
+    /// Returns the changes between two readings of a pool.
     fn between(before: &PoolReading, now: &PoolReading, calls: Calls) -> Self {
         let before = match now.lent < before.lent {
-            // It counts anew.
+            // It restarted.
             true => &PoolReading::default(),
             false => before,
         };
@@ -135,7 +134,7 @@ struct Sample {
     all: Numbers,
     docs_written: u32,
     pending: u64,
-    /// Those in which something happened.
+    /// Those with activity.
     pools: Box<[(Arc<str>, Numbers)]>,
 }
 
@@ -143,37 +142,37 @@ struct Sample {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     samples: VecDeque<Sample>,
-    /// The last reading, without its calls.
+    /// The previous reading, without its calls.
     before: Option<Reading>,
 }
 
-/// The samples of one hour, number by number, oldest first.
+/// The samples of one hour, metric by metric, oldest first.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Series {
     /// The time between two samples, in seconds.
     period: u64,
     /// The ends of the samples, in seconds since 1970.
     at: Vec<u64>,
-    /// Function calls that ended.
+    /// Finished function calls.
     calls: Vec<u32>,
-    /// Those that ended with an error.
+    /// Failed function calls.
     errors: Vec<u32>,
-    /// Requests that waited for a process when the sample was taken.
+    /// Waiters at the time of the sample.
     waiting: Vec<u32>,
-    /// Processes that were lent.
+    /// Loans.
     lent: Vec<u32>,
-    /// How long their clients waited for them in all, in milliseconds.
+    /// Total wait of their clients, in milliseconds.
     waited_ms: Vec<u32>,
-    /// Documents that replications wrote; not of a pool.
+    /// Documents written by replications; not for pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     docs_written: Option<Vec<u32>>,
-    /// Changes that running replications had still to read; not of a pool.
+    /// Pending changes of running replications; not for pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pending: Option<Vec<u64>>,
 }
 
 impl History {
-    /// Takes a reading. The first one is what the second is compared with.
+    /// Adds a reading. The first one is only a base for the second.
     pub(crate) fn add(&mut self, mut now: Reading) {
         let tally = std::mem::take(&mut now.tally);
         if let Some(before) = &self.before {

@@ -1,9 +1,9 @@
-//! Replication jobs by group, the mark `managed_by` of their documents: how far they lag, which fail.
+//! Replication jobs by group, the mark `managed_by` of their documents: their lag and failures.
 //!
-//! SUMMARY   A job is a [`GroupMember`] for as long as it is there, and says there what changes; what it said
-//!           is taken back when it goes. [`JobGroups::all`] reads the groups that have jobs.
-//! PROMISES  Reading costs nothing for each job, but for those that are tried again after a crash.
-//! LIMITS    So many groups have a row as other names: see [`Names`].
+//! SUMMARY   A job has a [`GroupMember`] while it exists, and reports changes through it; dropping it takes them
+//!           back. [`JobGroups::all`] reads the groups that have jobs.
+//! PROMISES  Reading costs nothing for each job, except those retried after a crash.
+//! LIMITS    The number of groups with a row is that of other names: see [`Names`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use std::time::Duration;
 use super::names::{Absorb, Names};
 use policy::schedule::{Failing, WallTime};
 
-/// The group of jobs without a mark, which is always there.
+/// The group of jobs without a mark, which always exists.
 const NONE: &str = "_none";
 
-/// The longest mark that names a group, in bytes: as for pools.
+/// The longest mark of a group, in bytes: as for pools.
 const MARK_BYTES_MAX: usize = 100;
 
 /// All groups.
@@ -26,21 +26,21 @@ pub(crate) struct JobGroups {
     named: Names<JobGroup>,
 }
 
-/// What is known of the jobs of a group.
+/// The state of a group's jobs.
 #[derive(Debug, Default)]
 pub(super) struct JobGroup {
     lag: AtomicU64,
     failing: Mutex<FailingJobs>,
 }
 
-/// How many jobs of a group fail, by times.
+/// The failing jobs of a group, by time.
 #[derive(Debug, Default)]
 struct FailingJobs {
-    /// Since when -> how many of those that wait.
+    /// Since when they fail -> how many wait.
     waiting: BTreeMap<WallTime, u64>,
-    /// All of these together.
+    /// The sum of these.
     waiting_count: u64,
-    /// When their runs count as successes, and since when they fail -> how many of those that are tried again.
+    /// When their runs count as successes, and since when they fail -> how many are being retried.
     retried: BTreeMap<(WallTime, WallTime), u64>,
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct GroupMember {
     failing: Option<Failing>,
 }
 
-/// Returns whether a mark names a group: it appears in labels and in paths of `_stats`. What begins with an
-/// underscore would be taken for a group of ours.
+/// Returns whether a mark is valid as a group: it appears in labels and in paths of `_stats`. A leading underscore is
+/// reserved for our own groups.
 fn is_group(mark: &str) -> bool {
     let unfit = |c: char| c.is_control() || c == '/';
     !mark.is_empty()
@@ -77,7 +77,7 @@ impl JobGroups {
         }
     }
 
-    /// Returns the groups that have jobs, in the order of their names, and the one without a mark.
+    /// Returns the groups that have jobs, ordered by name, and the one without a mark.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<JobGroup>)> {
         self.named.forget_unused();
         let mut all = self.named.all();
@@ -92,12 +92,12 @@ impl Absorb for JobGroup {
 }
 
 impl JobGroup {
-    /// Returns how many changes its jobs have still to replicate, by what each knew last.
+    /// Returns how many changes its jobs still have to replicate, as last known.
     pub(super) fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
     }
 
-    /// Returns how many jobs fail, and for how long the one has that fails the longest; zero if none does.
+    /// Returns how many jobs fail, and how long the longest failure has lasted; zero if none fails.
     pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
         let failing = self.lock();
         let mut count = failing.waiting_count;
@@ -115,7 +115,7 @@ impl JobGroup {
         )
     }
 
-    /// Nothing panics while it holds the lock, and what it guards is whole at any time.
+    /// Nothing panics while it holds the lock, and the guarded value is always consistent.
     fn lock(&self) -> MutexGuard<'_, FailingJobs> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,17 +153,17 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
 }
 
 impl GroupMember {
-    /// Says how many changes the job has still to replicate. What is not known is what it was last.
+    /// Sets how many changes the job still has to replicate. An unknown number leaves the last one.
     pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
-            // Wraps where it is less.
+            // Wraps if it is less.
             let change = lag.wrapping_sub(before);
             self.group.lag.fetch_add(change, Ordering::Relaxed);
         }
     }
 
-    /// Says whether the job fails.
+    /// Sets whether the job fails.
     pub(crate) fn set_failing(&mut self, failing: Option<Failing>) {
         let before = std::mem::replace(&mut self.failing, failing);
         if before == failing {

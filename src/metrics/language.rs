@@ -11,7 +11,7 @@ use super::snapshot::Value;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt::PromptClass;
 
-/// Why a process was killed, or given up where it cannot be killed.
+/// Why a process was killed, or abandoned if it cannot be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum KillReason {
@@ -21,13 +21,13 @@ pub enum KillReason {
     Protocol,
     /// It reported a fatal error.
     Fatal,
-    /// It was told to stop and did not in time.
+    /// It was told to stop, but did not in time.
     Overdue,
-    /// It could no longer be trusted, somebody ordered it, or the service had to end at once.
+    /// It could no longer be trusted, a user ordered it, or the service had to end at once.
     Stopped,
 }
 
-/// What became of a prompt that has no answer.
+/// The result of a prompt without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Failure {
@@ -38,7 +38,7 @@ pub(super) enum Failure {
 }
 
 metrics! {
-    /// The numbers of one language.
+    /// The metrics of one language.
     #[derive(Debug, Default)]
     pub struct LanguageMetrics {
         /// Time of answered prompts, each from when it was the oldest unanswered one
@@ -61,7 +61,7 @@ metrics! {
             => kills: CountersBy<KillReason>;
     }
     beside {
-        /// These are shown as sums over all languages.
+        /// Shown as sums over all languages.
         pub(super) prompts: Counter;
         pub(super) vdu_rejects: Counter;
         pub(super) exits: Counter;
@@ -69,8 +69,8 @@ metrics! {
     }
 }
 
-/// The times of prompts that were answered, by class: also how many there were. Shown by class over all languages,
-/// and by language over all classes.
+/// Times and number of answered prompts, by class. Shown by class over all languages, and by language over all
+/// classes.
 #[derive(Debug, Default)]
 struct AnswerTimes([Histogram; PromptClass::ALL.len()]);
 
@@ -99,14 +99,13 @@ impl Absorb for LanguageMetrics {
 }
 
 impl LanguageMetrics {
-    /// Counts prompts that are sent together, `bytes` all in all.
+    /// Counts prompts sent together, with `bytes` in total.
     pub fn prompts_sent(&self, count: usize, bytes: usize) {
         self.prompts.add(count as u64);
         self.prompt_bytes.add(bytes as u64);
     }
 
-    /// Counts what became of a prompt that was sent; `took` is the time from when it was the oldest
-    /// one unanswered.
+    /// Counts the result of a prompt; `took` is the time since it became the oldest unanswered one.
     pub fn prompt_done<A: AsRef<[u8]>>(
         &self,
         class: PromptClass,
@@ -127,7 +126,7 @@ impl LanguageMetrics {
         }
     }
 
-    /// Counts a prompt that was sent and will not be answered.
+    /// Counts a prompt that will not be answered.
     pub(crate) fn prompt_failed(&self, error: &PromptError) {
         let failure = match error {
             PromptError::Function { .. } => Failure::Function,
@@ -142,13 +141,13 @@ impl LanguageMetrics {
         self.failures.one(failure);
     }
 
-    /// Counts a process that ended by itself: well, or not.
+    /// Counts a process that ended by itself, successfully or not.
     pub fn exited(&self, well: bool) {
         let counter = if well { &self.exits } else { &self.error_exits };
         counter.one();
     }
 
-    /// Counts a process that was killed, or given up.
+    /// Counts a process that was killed or abandoned.
     pub fn killed(&self, why: KillReason) {
         self.kills.one(why);
     }

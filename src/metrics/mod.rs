@@ -1,18 +1,17 @@
-//! Metrics: what the service counts of itself while it runs.
+//! Metrics of the running service.
 //!
-//! SUMMARY   [`Metrics`] is one handle for all numbers. A pool's and a language's are found once,
-//!           when the pool is made and when the process starts, and counted directly from then on.
-//!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. A metric
-//!           is declared beside what counts it ([`metrics!`]); the table in `docs/metrics.md` is made of that.
-//! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
-//!           nothing up, but for refused system calls and jobs that begin or cease to fail, which are
-//!           seldom. Labels are bounded: pools, languages, groups of jobs, reasons, calls; never a
-//!           database or a document.
-//! CALLED    By the actors, where something happens; by the HTTP face and the tests, to read.
+//! SUMMARY   [`Metrics`] is one handle for all metrics. Those of a pool or a language are looked up once, when the
+//!           pool is made or the process starts, and then counted directly. [`Metrics::snapshot`] reads everything;
+//!           [`stats_json`] and [`prometheus_text`] format it. A metric is declared next to the code that counts it
+//!           ([`metrics!`]), which generates the table in `docs/metrics.md`.
+//! PROMISES  Counting takes no lock, does not allocate (except for a pool's first count) and looks nothing up, except
+//!           for refused system calls and jobs that start or stop failing, which are rare. Labels are bounded: pools,
+//!           languages, groups of jobs, reasons, calls; never a database or a document.
+//! CALLED    By the actors, to count; by HTTP and the tests, to read.
 //! SOURCE    couch_stats: the metrics under `couchdb.query_server` and their names.
-//! DIFFERS   Histograms count since the start and not over the last ten seconds. The time of a
-//!           prompt counts from when it is the oldest one unanswered, so that pipelined prompts do
-//!           not count the same time many times over. Kept by pool and by language.
+//! DIFFERS   Histograms count since the start rather than the last ten seconds. A prompt's time starts when it is the
+//!           oldest unanswered one, so that pipelined prompts do not count the same time repeatedly. Counted by pool
+//!           and by language.
 
 mod cells;
 mod definition;
@@ -62,13 +61,13 @@ use definition::metrics;
 use names::Names;
 use policy::invariants::Invariant;
 
-/// The methods of HTTP that are counted apart, as in CouchDB.
+/// HTTP methods counted separately, as in CouchDB.
 const METHODS: [&str; 7] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"];
 
 /// The codes of HTTP.
 const CODES: std::ops::Range<u16> = 100..600;
 
-/// Everything that is counted. Cheap to clone; the clones count the same.
+/// All metrics. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -79,7 +78,7 @@ struct Inner {
     languages: Names<LanguageMetrics>,
     clients: Arc<ClientMetrics>,
     services: Names<ServiceMetrics>,
-    /// The services that are there; each is gone when its actor is.
+    /// The existing services; each ends with its actor.
     service_states: Mutex<Vec<Weak<ServiceState>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
@@ -89,21 +88,21 @@ struct Inner {
     restarts: Restarts,
     invariants: [Counter; Invariant::ALL.len()],
     logs: OnceLock<Vec<(&'static str, Arc<Losses>)>>,
-    /// Why costs of databases could not be saved last, if so.
+    /// Why the costs of databases were not saved, if the last attempt failed.
     costs_unsaved: Mutex<Option<String>>,
 }
 
-/// The numbers that a process counts in: its pool's and its language's.
+/// The metrics of a process: its pool's and its language's.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
-    /// Its pool's.
+    /// Those of its pool.
     pub pool: Arc<PoolMetrics>,
-    /// Its language's.
+    /// Those of its language.
     pub language: Arc<LanguageMetrics>,
 }
 
 metrics! {
-    /// What is counted of connections on the client socket, or on that of a service.
+    /// Metrics of connections to the client socket, or to a service's socket.
     #[derive(Debug, Default)]
     pub struct ClientMetrics {
         /// Connections on the client socket
@@ -155,32 +154,32 @@ impl Default for Inner {
 }
 
 impl Metrics {
-    /// Begins to count: everything is 0.
+    /// Creates metrics with all counts 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Finds the numbers of a pool, or begins them. Takes a lock: ask once and keep the answer.
+    /// Finds or creates a pool's metrics. Takes a lock: call it once and keep the result.
     pub fn pool(&self, name: &str) -> Arc<PoolMetrics> {
         self.0.pools.find(name)
     }
 
-    /// Finds the numbers of a language, or begins them. Takes a lock: ask once and keep the answer.
+    /// Finds or creates a language's metrics. Takes a lock: call it once and keep the result.
     pub fn language(&self, name: &str) -> Arc<LanguageMetrics> {
         self.0.languages.find(name)
     }
 
-    /// Returns the numbers of the client socket.
+    /// Returns the metrics of the client socket.
     pub fn clients(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.0.clients)
     }
 
-    /// Finds the numbers of a service, or begins them. Takes a lock: ask once and keep the answer.
+    /// Finds or creates a service's metrics. Takes a lock: call it once and keep the result.
     pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
         self.0.services.find(name)
     }
 
-    /// Shows a service for as long as what is returned is kept.
+    /// Lists a service while the returned value is kept.
     pub(crate) fn show_service(&self, name: &str, place: ServicePlace) -> Arc<ServiceState> {
         let state = Arc::new(ServiceState::new(name, self.service(name), place));
         let mut states = self.lock_service_states();
@@ -189,7 +188,7 @@ impl Metrics {
         state
     }
 
-    /// Returns the services that are there, in the order of their names.
+    /// Returns the existing services, ordered by name.
     pub(crate) fn service_states(&self) -> Vec<Arc<ServiceState>> {
         let mut states: Vec<_> = self
             .lock_service_states()
@@ -205,33 +204,33 @@ impl Metrics {
         states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the numbers of replications.
+    /// Returns the metrics of replications.
     pub fn replication(&self) -> Arc<ReplicationMetrics> {
         Arc::clone(&self.0.replication)
     }
 
-    /// Returns the numbers of the store's database.
+    /// Returns the metrics of the store's database.
     pub(crate) fn store(&self) -> Arc<StoreMetrics> {
         Arc::clone(&self.0.store)
     }
 
-    /// Returns the numbers of the daemons that share the store.
+    /// Returns the metrics of the daemons that share the store.
     pub(crate) fn fleet(&self) -> Arc<FleetMetrics> {
         Arc::clone(&self.0.fleet)
     }
 
-    /// Returns where problems are shown.
+    /// Returns the board of problems.
     pub(crate) fn health(&self) -> HealthBoard {
         self.0.health.clone()
     }
 
-    /// Returns how often the daemon's own actors were started again.
+    /// Returns the restarts of the daemon's own actors.
     pub(crate) fn restarts(&self) -> Restarts {
         self.0.restarts.clone()
     }
 
-    /// Counts a request over HTTP: its method, the code of its answer, and the time from when its
-    /// head was read to when the answer's head was written.
+    /// Counts an HTTP request: its method, the status code, and the time from the end of its head to the head of the
+    /// answer.
     pub fn http_request(&self, method: &str, code: u16, time: Duration) {
         let http = &self.0.http;
         http.time.observe(time);
@@ -243,17 +242,17 @@ impl Metrics {
         }
     }
 
-    /// Counts an invariant that was found not to hold.
+    /// Counts a violated invariant.
     pub(crate) fn invariant_violated(&self, id: Invariant) {
         self.0.invariants[id as usize].one();
     }
 
-    /// Shows what these logs lose, each by its name; only the first call counts.
+    /// Shows the losses of these logs by name; only the first call counts.
     pub(crate) fn watch_logs(&self, logs: Vec<(&'static str, Arc<Losses>)>) {
         let _ = self.0.logs.set(logs);
     }
 
-    /// Returns why costs of databases could not be saved last, if so.
+    /// Returns why the costs of databases were not saved, if the last attempt failed.
     pub(crate) fn costs_unsaved(&self) -> MutexGuard<'_, Option<String>> {
         let unsaved = self.0.costs_unsaved.lock();
         unsaved.unwrap_or_else(PoisonError::into_inner)
@@ -264,9 +263,9 @@ impl Metrics {
         self.0.logs.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Reads everything. What is not counted but is there comes from the manager: `status` is its
-    /// answer to [`GetStatus`](crate::actors::proc_manager::GetStatus) of all pools, or the
-    /// default while there is no manager. Reads files of `/proc`, so not on an event loop.
+    /// Reads everything. Gauges of existing objects come from the manager: `status` is its answer to
+    /// [`GetStatus`](crate::actors::proc_manager::GetStatus) for all pools, or the default without a manager. Reads
+    /// files of `/proc`, so not on an event loop.
     pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)
     }

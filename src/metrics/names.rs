@@ -1,24 +1,23 @@
 //! Metrics by name of pools, languages, services and groups of jobs: a bounded number of rows, and one for all others.
 //!
-//! SUMMARY   A name has its own row as long as fewer than [`NAMES_MAX`] others have one. All further names
-//!           count in the row [`REST`]. If a row is no longer used and another name needs
-//!           one, its counts are added to the rest.
+//! SUMMARY   A name gets its own row while fewer than [`NAMES_MAX`] names have one. Further names count in the row
+//!           [`REST`]. If a row is unused and another name needs one, its counts are added to the rest.
 //! PROMISES  A sum over all rows never falls.
-//! LIMITS    A name that came when there was no room counts in the rest for its whole life.
+//! LIMITS    A name that first occurs when there is no room counts in the rest for its whole life.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most rows of pools, languages, services and groups of jobs: their names come from the configuration,
-/// requests and documents, which may change forever.
+/// The most rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
+/// documents, which may change for ever.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The name of the row of all others: no pool, language, service or group can have this name.
 pub(crate) const REST: &str = "_other";
 
-/// Metrics to which those of a former row can be added.
+/// Metrics that can absorb those of a former row.
 pub(super) trait Absorb: Default {
-    /// Adds what `gone` has counted.
+    /// Adds the counts of `gone`.
     fn absorb(&self, gone: &Self);
 }
 
@@ -43,7 +42,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Absorb> Names<T> {
-    /// Returns the row in which a name counts; creates one if there is room.
+    /// Returns the row that a name counts in; creates one if there is room.
     pub(super) fn find(&self, name: &str) -> Arc<T> {
         let mut rows = self.lock();
         if let Some(found) = rows.named.get(name) {

@@ -25,7 +25,7 @@ pub enum ReturnKind {
     Lost,
 }
 
-/// What became of an isolate.
+/// The event of an isolate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum IsolateEvent {
@@ -41,7 +41,7 @@ pub(crate) enum IsolateEvent {
 pub(crate) enum OpenFailure {
     /// It did not start in time.
     Timeout,
-    /// It was no longer wanted.
+    /// It was not needed any more.
     Stopped,
     /// Its command is wrong, or it ended at once.
     QueryServer,
@@ -72,13 +72,13 @@ pub enum Refused {
     Busy,
     /// Its database has its maximum of calls.
     Tenant,
-    /// No process is started for a while.
+    /// Starts are throttled.
     Throttled,
     /// The pool was removed.
     Removed,
 }
 
-/// What can time out.
+/// The phases that can time out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Slow {
@@ -132,7 +132,7 @@ metrics! {
     }
 }
 
-/// How many system calls are counted by name; more are counted as [`OTHER`].
+/// How many system calls are counted by name; others are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
 /// Counts system calls beyond [`CALLS_MAX`].
@@ -195,13 +195,13 @@ impl PoolMetrics {
         self.0.get().map_or_else(|| &*NOTHING, Box::as_ref)
     }
 
-    /// Returns how many processes were lent, and how long their clients waited for them in all.
+    /// Returns the number of processes lent, and the total time that clients waited for them.
     pub(crate) fn lent(&self) -> (u64, Duration) {
         let wait = self.counted().wait.get();
         (wait.count(), wait.sum())
     }
 
-    /// Counts a process that was lent, and the whole time that its client waited.
+    /// Counts a loan, and the whole time that its client waited.
     pub fn acquired(&self, waited: Duration) {
         self.count().wait.observe(waited);
     }
@@ -211,7 +211,7 @@ impl PoolMetrics {
         self.count().returns.one(kind);
     }
 
-    /// Counts a process that was started, and how long that took.
+    /// Counts a started process, and the time of its start.
     pub fn opened(&self, took: Duration) {
         self.count().open.observe(took);
     }
@@ -220,7 +220,7 @@ impl PoolMetrics {
         self.count().open_failures.one(why);
     }
 
-    /// Counts a request that got no process in time.
+    /// Counts a request that timed out.
     pub(crate) fn request_timed_out(&self, phase: Phase) {
         let slow = match phase {
             Phase::Queue => Slow::Queue,
@@ -230,12 +230,12 @@ impl PoolMetrics {
         self.count().timeouts.one(slow);
     }
 
-    /// Counts a request that was refused by the pool.
+    /// Counts a refused request.
     pub fn refused(&self, why: Refused) {
         self.count().refusals.one(why);
     }
 
-    /// Counts a prompt that got no answer in time.
+    /// Counts a prompt that timed out.
     pub(crate) fn prompt_timed_out(&self) {
         self.count().timeouts.one(Slow::Prompt);
     }
@@ -245,7 +245,7 @@ impl PoolMetrics {
         self.count().refused_calls.add(call, 1);
     }
 
-    /// Counts a process that was told to forget its tenant.
+    /// Counts an order to forget a tenant.
     pub(crate) fn forgets(&self) {
         self.count().forgets.one();
     }
@@ -254,7 +254,7 @@ impl PoolMetrics {
         self.count().isolates.one(event);
     }
 
-    /// Counts a process that was told to stop.
+    /// Counts an order to stop a process.
     pub fn stopped(&self, why: StopReason) {
         self.count().stops.one(why);
     }

@@ -1,10 +1,9 @@
-//! What the system reports of this process: processor time, memory, descriptors, threads.
+//! The system's report on this process: processor time, memory, descriptors, threads.
 //!
-//! SOURCE    The metrics `process_*` that the client libraries of Prometheus give.
-//! PROMISES  A process may read this of itself under any user, also when nobody else may (it is not
-//!           dumpable).
-//! LIMITS    Linux: what `/proc` does not tell has no sample. Children are not in it. The list of open
-//!           files is walked over, which takes a while where there are many: not on an event loop.
+//! SOURCE    The metrics `process_*` of Prometheus' client libraries.
+//! PROMISES  A process may always read these of itself, even if no other process may (it is not dumpable).
+//! LIMITS    Linux: values missing in `/proc` have no sample. Excludes children. Walking over the list of open files
+//!           takes a while if there are many: not on an event loop.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -17,12 +16,10 @@ use super::definition::metrics;
 use super::snapshot::Snapshot;
 use child::usage::status_bytes;
 
-/// How many ticks a second has in which `/proc` gives times. A constant of Linux, on every processor that
-/// Rust builds for.
+/// Ticks per second of times in `/proc`. A constant of Linux, on every processor that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// When the process was started, in seconds since 1970. Read once, so that it stays the same when the
-/// machine's clock is set.
+/// The process's start, in seconds since 1970. Read once, so that it does not change with the machine's clock.
 static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let since_boot = started_ticks(&stat)? as f64 / TICKS_PER_SECOND;
@@ -32,7 +29,7 @@ static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
 });
 
 metrics! {
-    /// What the client libraries of Prometheus have of a process.
+    /// The metrics of Prometheus' client libraries for a process.
     pub(super) const ROWS;
 
     /// Processor time of the service, without its children
@@ -58,7 +55,7 @@ pub(super) fn gather(to: &mut Snapshot) {
         to.add("process_start_time_seconds", &[], started);
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    // The directory itself is open while it is read.
+    // Reading the directory opens it, too.
     let open = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
     for (name, number) in [
         (
@@ -90,8 +87,8 @@ fn threads(status: &str) -> Option<u64> {
     line?.trim().parse().ok()
 }
 
-/// Takes out of `/proc/self/stat` when the process was started, in ticks since the machine was. The name of
-/// the program, in brackets, may hold anything.
+/// Extracts the process's start from `/proc/self/stat`, in ticks since the machine's. The program's name, in
+/// brackets, may contain anything.
 fn started_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     // The state is field 3, this is field 22.

@@ -1,8 +1,8 @@
-//! What is counted of replications and their jobs.
+//! Metrics of replications and their jobs.
 //!
 //! SOURCE    couch_replicator's stats: the names under `couch_replicator.jobs`.
-//! DIFFERS   `duplicate_adds`, which nothing counts there, are jobs that were added again unchanged.
-//!           Gauges are exact at any time, where CouchDB counts every five seconds.
+//! DIFFERS   `duplicate_adds`, which is never counted there, are jobs added again unchanged. Gauges are always exact,
+//!           while CouchDB updates them every five seconds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,10 +14,10 @@ use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
 
-/// How many replications are named of those whose targets refused documents; the others count as [`OTHERS`].
+/// Maximum named replications among those with refused documents; the others count as [`OTHERS`].
 const REFUSED_NAMES_MAX: usize = 100;
 
-/// What further replications are called.
+/// The name of further replications.
 const OTHERS: &str = "others";
 
 metrics! {
@@ -119,7 +119,7 @@ metrics! {
     beside {
         /// Jobs by group.
         pub(crate) groups: JobGroups;
-        /// What is counted where the work is done.
+        /// Counted where the work is done.
         work: OnceLock<Arc<Counters>>;
         /// How many documents each replication's target refused.
         refused_by: Mutex<BTreeMap<String, u64>>;
@@ -127,13 +127,12 @@ metrics! {
 }
 
 impl ReplicationMetrics {
-    /// Shows, from now on, what these replications count. Those of one service only: a second call
-    /// changes nothing.
+    /// Shows the counters of these replications from now on. Only the first call counts.
     pub fn watch(&self, http: &Http) {
         let _ = self.work.set(Arc::clone(http.counters()));
     }
 
-    /// Returns what is counted where the work is done, by its name below `couch_replicator`.
+    /// Returns the counters of the work, by name below `couch_replicator`.
     pub(super) fn work(&self) -> Vec<(&'static str, u64)> {
         match self.work.get() {
             Some(work) => work.all(),
@@ -141,7 +140,7 @@ impl ReplicationMetrics {
         }
     }
 
-    /// Counts a document that the target of this replication refused.
+    /// Counts a document refused by this replication's target.
     pub(crate) fn refuse(&self, replication: String) {
         self.refused.one();
         let by = self.refused_by.lock();
@@ -155,20 +154,19 @@ impl ReplicationMetrics {
         .or_default() += 1;
     }
 
-    /// Returns how many documents targets refused since the start, by the document or id of the replication.
+    /// Returns the number of documents refused since the start, by the replication's document or id.
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
         let by = self.refused_by.lock();
         by.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns how many documents were written to targets.
+    /// Returns the number of documents written to targets.
     pub(crate) fn docs_written(&self) -> u64 {
         let work = self.work.get();
         work.map_or(0, |work| work.get(counters::Counter::DocsWritten))
     }
 
-    /// Takes in what an event changed: how many jobs there are now, and what was counted before it
-    /// and after.
+    /// Publishes an event's changes: the current number of jobs, and the counts before and after it.
     pub(crate) fn publish(&self, census: &Census, before: &Totals, after: &Totals) {
         let counters = [
             (&self.adds, before.adds, after.adds),

@@ -1,4 +1,4 @@
-//! What is counted of one service: its connections, how they ended, and how often it was full.
+//! The counts of one service: its connections, their ends, and how often it was full.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::messages::process::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum LendEnd {
-    /// Its client ended it.
+    /// Its client closed it.
     Client,
-    /// Its client went away with something in hand.
+    /// Its client left during a call.
     Gone,
     /// There was no process for it.
     Refused,
@@ -27,11 +27,11 @@ pub enum LendEnd {
     Protocol,
     /// The process did not answer in time.
     Timeout,
-    /// Its client held the process for too long without asking it anything.
+    /// Its client held the process for too long without a prompt.
     Idle,
-    /// Its client did not take what it was answered.
+    /// Its client did not read its answers.
     Unread,
-    /// It lasted as long as it may.
+    /// Its session timed out.
     Session,
     /// Its client sent too much.
     TooMuch,
@@ -40,7 +40,7 @@ pub enum LendEnd {
 }
 
 impl LendEnd {
-    /// Returns what the error of a connection's last line says.
+    /// Returns the reason in the error of a connection's last line.
     pub fn of(error: &ErrorReply) -> Self {
         match (error.name.as_str(), error.phase) {
             ("shutting_down", _) => Self::Shutdown,
@@ -72,7 +72,7 @@ metrics! {
 }
 
 metrics! {
-    /// The numbers of one service.
+    /// The counts of one service.
     #[derive(Debug, Default)]
     pub struct ServiceMetrics {
         /// 1 while a service accepts connections, 0 while they wait in the system's queue
@@ -93,7 +93,7 @@ metrics! {
     }
 }
 
-/// One that is gone has no connections and does not listen.
+/// A former service has no connections and does not listen.
 impl Absorb for ServiceMetrics {
     fn absorb(&self, gone: &Self) {
         self.absorb_fields(gone);
@@ -102,7 +102,7 @@ impl Absorb for ServiceMetrics {
 }
 
 impl ServiceMetrics {
-    /// Returns the numbers of its connections.
+    /// Returns the counts of its connections.
     pub fn connections(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.connections)
     }

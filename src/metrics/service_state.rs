@@ -1,9 +1,8 @@
-//! What is known of the services that are there: where each listens, before which pool, and why it
-//! does not accept connections while it does not.
+//! The state of current services: where each listens, its pool, and why it does not accept connections, if so.
 //!
-//! SUMMARY   A service makes its [`ServiceState`] when it starts and keeps it up to date; it is gone with the
-//!           service. [`ServiceState::status`] joins it with what its pool is like.
-//! PROMISES  The one source of what `status`, HTTP, the metrics and tests report of a service.
+//! SUMMARY   A service makes its [`ServiceState`] when it starts and updates it; it is gone with the service.
+//!           [`ServiceState::status`] joins it with the state of its pool.
+//! PROMISES  The only source of what `status`, HTTP, the metrics and tests report about a service.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,28 +11,28 @@ use strum::IntoStaticStr;
 use super::ServiceMetrics;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
 
-/// Why a service accepts no connection: they wait in the system's queue.
+/// Why a service accepts no connections: they wait in the system's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Closed {
-    /// There is no pool of the name that it is to lend from.
+    /// Its pool does not exist.
     NoPool,
-    /// All processes that there may be are lent.
+    /// The limit is reached and all processes are lent.
     AtLimit,
-    /// None is free, and none is started for a while, because a start failed.
+    /// No process is free, and starts are throttled.
     Throttled,
-    /// The system refused to accept one, for lack of descriptors or memory.
+    /// The system refused to accept a connection, for lack of descriptors or memory.
     AcceptFailed,
     /// The daemon is drained.
     Draining,
-    /// It is being taken out of operation.
+    /// It is stopping.
     Stopping,
 }
 
-/// Where a service listens, and for which pool.
+/// Where a service listens, and its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServicePlace {
-    /// Where it listens, with the port that it has got.
+    /// The address, with the actual port.
     pub listen: String,
     /// The pool that it lends from.
     pub pool: String,
@@ -41,7 +40,7 @@ pub(crate) struct ServicePlace {
     pub local_only: bool,
 }
 
-/// One service that is there.
+/// A current service.
 #[derive(Debug)]
 pub(crate) struct ServiceState {
     metrics: Arc<ServiceMetrics>,
@@ -58,12 +57,12 @@ impl ServiceState {
         }
     }
 
-    /// Tells where it is now, and before which pool.
+    /// Sets its address and pool.
     pub(crate) fn set_place(&self, place: ServicePlace) {
         self.with(|now| now.0 = place);
     }
 
-    /// Tells whether it accepts connections, and if not, why.
+    /// Sets whether it accepts connections, and if not, why.
     pub(crate) fn set_closed(&self, closed: Option<Closed>) {
         let before = self.with(|now| std::mem::replace(&mut now.1, closed));
         match (before, closed) {
@@ -73,13 +72,13 @@ impl ServiceState {
         }
     }
 
-    /// Returns its numbers.
+    /// Returns its counts.
     pub(crate) fn metrics(&self) -> &Arc<ServiceMetrics> {
         &self.metrics
     }
 
-    /// Returns what is shown of it; `find` finds its pool. What throttles the pool, what puts it under
-    /// stress and what limits it does so to the service.
+    /// Returns its state for display; `find` finds its pool. The throttle, stress and limit of the pool are the
+    /// service's too.
     pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> ServiceStatus {
         let (place, closed) = self.with(|now| now.clone());
         let pool = find(&place.pool);
@@ -112,7 +111,7 @@ impl ServiceState {
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut (ServicePlace, Option<Closed>)) -> T) -> T {
-        // Nothing panics while it holds the lock, and what it guards is whole at any time.
+        // Nothing panics while it holds the lock, and the guarded value is always consistent.
         what(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

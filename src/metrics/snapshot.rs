@@ -1,4 +1,4 @@
-//! What was counted, as data: a list of families, each with its definition and its samples.
+//! The counts as data: a list of families, each with its definition and samples.
 
 use std::sync::LazyLock;
 
@@ -7,21 +7,21 @@ use rustc_hash::FxHashMap;
 use super::cells::Times;
 use super::definition::{DEFINITIONS, Definition};
 
-/// Name in the Prometheus form -> place in the list of all metrics.
+/// Prometheus name -> index in the list of all metrics.
 static PLACES: LazyLock<FxHashMap<&str, usize>> = LazyLock::new(|| {
     let names = DEFINITIONS.iter().map(|definition| definition.prometheus);
     names.zip(0..).collect()
 });
 
-/// Everything that was counted at one time.
+/// All counts at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// One entry for each metric, in a fixed order; a metric without a sample yet is there too.
+    /// One entry for each metric, in a fixed order, even without a sample.
     pub families: Vec<Family>,
 }
 
 impl Snapshot {
-    /// Begins with all metrics, none of which has a sample.
+    /// Begins with all metrics, without samples.
     pub(super) fn new() -> Self {
         let empty = |definition: &&'static Definition| Family {
             definition,
@@ -32,7 +32,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds a sample of a metric that is in the list: the values of its labels, and its own.
+    /// Adds a sample of a listed metric: the values of its labels, and its own.
     pub(super) fn add(&mut self, prometheus: &str, labels: &[&str], value: impl Into<Value>) {
         let place = PLACES
             .get(prometheus)
@@ -44,13 +44,12 @@ impl Snapshot {
         });
     }
 
-    /// Returns a metric by its name in the Prometheus form.
+    /// Returns a metric by its Prometheus name.
     pub fn family(&self, prometheus: &str) -> Option<&Family> {
         self.families.get(*PLACES.get(prometheus)?)
     }
 
-    /// Returns the value of a counter or a gauge, by its name in the Prometheus form and the values
-    /// of its labels.
+    /// Returns the value of a counter or a gauge, by its Prometheus name and the values of its labels.
     pub fn number(&self, prometheus: &str, labels: &[&str]) -> Option<f64> {
         let samples = &self.family(prometheus)?.samples;
         let sample = samples.iter().find(|sample| sample.labels == labels)?;
@@ -65,7 +64,7 @@ impl Snapshot {
 /// One metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// What it is.
+    /// Its definition.
     pub definition: &'static Definition,
     /// Its values, one for each combination of labels.
     pub samples: Vec<Sample>,

@@ -1,15 +1,14 @@
 //! A snapshot in the form of CouchDB's `_stats`: nested objects, a leaf with `value`, `type`, `desc`.
 //!
 //! SOURCE    couch_stats and its HTTP handler.
-//! DIFFERS   `histogram` shows what was counted; CouchDB's is always `[[0,0]]`. Both are in
-//!           milliseconds.
+//! DIFFERS   `histogram` shows the counts; CouchDB's is always `[[0,0]]`. Both are in milliseconds.
 
 use serde_json::{Value as Json, json};
 
 use super::cells::{Range, Times};
 use super::snapshot::{Snapshot, Value};
 
-/// Shows everything, as `GET /_node/_local/_stats` does.
+/// Returns everything, for `GET /_node/_local/_stats`.
 pub fn stats_json(snapshot: &Snapshot) -> Json {
     let mut root = json!({});
     for family in &snapshot.families {
@@ -17,7 +16,7 @@ pub fn stats_json(snapshot: &Snapshot) -> Json {
         let Some(path) = definition.stats else {
             continue;
         };
-        // There even before it has a value, where it has labels.
+        // Present even without a value, if it has labels.
         let place = descend(&mut root, path.split('.'));
         for sample in &family.samples {
             let labels = sample.labels.iter().map(String::as_str);
@@ -31,15 +30,15 @@ pub fn stats_json(snapshot: &Snapshot) -> Json {
     root
 }
 
-/// Takes a part of what [`stats_json`] shows: `path` is what follows `_stats` in the address, for
-/// example `/couchdb/query_server/process_starts`. What is not there is `null`, as in CouchDB.
+/// Returns a part of [`stats_json`]: `path` follows `_stats` in the address, such as
+/// `/couchdb/query_server/process_starts`. A missing part is `null`, as in CouchDB.
 pub fn stats_at<'a>(stats: &'a Json, path: &str) -> &'a Json {
     path.split('/')
         .filter(|step| !step.is_empty())
         .fold(stats, |place, step| place.get(step).unwrap_or(&Json::Null))
 }
 
-/// Returns what is below an object, which is an empty object if there was nothing.
+/// Returns the object at the end of a path, created if missing.
 fn descend<'a, 's>(place: &'a mut Json, steps: impl Iterator<Item = &'s str>) -> &'a mut Json {
     steps.fold(place, |place, step| {
         let next = &mut place[step];
@@ -58,8 +57,7 @@ fn value(value: &Value) -> Json {
     }
 }
 
-/// What CouchDB shows of a histogram, computed from the middles of the ranges but for the mean,
-/// which is exact.
+/// CouchDB's figures of a histogram, computed from the middles of the ranges, except for the exact mean.
 fn figures(times: &Times) -> Json {
     const MILLISECONDS: f64 = 1e3;
     let count = times.count() as f64;
@@ -70,7 +68,7 @@ fn figures(times: &Times) -> Json {
             .iter()
             .map(move |range| (middle(range), range.count as f64))
     };
-    // Nothing was counted: everything is 0.
+    // Without counts everything is 0.
     let over_count = |sum: f64| if count == 0.0 { 0.0 } else { sum / count };
     let mean = over_count(times.sum().as_secs_f64() * MILLISECONDS);
     let center = over_count(middles().map(|(middle, n)| middle * n).sum());

@@ -13,7 +13,7 @@ use super::snapshot::Value;
 use store::{DatabaseRequest, StoreError, StoreObserver};
 
 metrics! {
-    /// The numbers of the store; those of its database stay 0 where it is a file.
+    /// The metrics of the store; those of its database stay 0 if it is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
         /// Time of requests to the store's database, also failed ones: read, write (also messages between daemons),
@@ -42,7 +42,7 @@ impl StoreMetrics {
         self.last().clone()
     }
 
-    /// Returns the number of answered requests of each kind, and the time that they took, in milliseconds.
+    /// Returns the number of answered requests of each kind, and their total time in milliseconds.
     pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
         let requests = DatabaseRequest::VARIANTS.iter().zip(&self.requests.0);
         let sums = requests.map(|(kind, times)| {

@@ -1,9 +1,9 @@
-//! What each database has cost since counting began: enough for an invoice.
+//! The cost of each database since counting began: enough for an invoice.
 //!
-//! SUMMARY   [`TenantCosts::note`] takes a call that is over, [`TenantCosts::page`] shows databases,
-//!           [`TenantCosts::lines`] is what is kept over a restart, and [`TenantCosts::read`] takes it back.
-//! PROMISES  Every call counts in one row, and no row goes down. A database has its row for good.
-//! LIMITS    [`TENANTS_MAX`] databases have a row; those that come later, and those whose names are longer than
+//! SUMMARY   [`TenantCosts::note`] records a finished call, [`TenantCosts::page`] lists databases,
+//!           [`TenantCosts::lines`] is the saved form, and [`TenantCosts::read`] loads it.
+//! PROMISES  Every call counts in one row, and no row ever decreases. A database keeps its row forever.
+//! LIMITS    At most [`TENANTS_MAX`] databases have a row; later ones, and those with names longer than
 //!           [`NAME_BYTES_MAX`], count in the row `_other`.
 
 use std::cmp::Reverse;
@@ -16,20 +16,20 @@ use crate::messages::tenant_costs::{Costs, TenantCost, TenantCostsPage, TenantCo
 use crate::otp::clock::system_time;
 use policy::schedule::WallTime;
 
-/// How many databases have a row.
+/// Maximum databases with a row.
 pub(crate) const TENANTS_MAX: usize = 100_000;
 
-/// The longest name of a database with a row, in bytes.
+/// Maximum length of the name of a database with a row, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The row of all that have none.
+/// The row of databases without their own.
 const OTHER: &str = "_other";
 
-/// What is before the rows where they are kept.
+/// The first line of the saved form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
-    /// The version of the form.
+    /// The version of the format.
     settee_costs: u32,
     since: String,
 }
@@ -37,7 +37,7 @@ struct Head {
 /// The version that is written.
 const FORM: u32 = 1;
 
-/// What databases have cost.
+/// The costs of databases.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantCosts {
     since: WallTime,
@@ -45,7 +45,7 @@ pub(crate) struct TenantCosts {
 }
 
 impl TenantCosts {
-    /// Begins to count.
+    /// Starts counting.
     pub(crate) fn new(now: WallTime) -> Self {
         Self {
             since: now,
@@ -53,7 +53,7 @@ impl TenantCosts {
         }
     }
 
-    /// Takes a call that is over.
+    /// Records a finished call.
     pub(crate) fn note(&mut self, db: Option<&Arc<str>>, call: Costs) {
         let key = db.cloned();
         let has_room = self.rows.len() < TENANTS_MAX
@@ -70,7 +70,7 @@ impl TenantCosts {
         row.costs += call;
     }
 
-    /// Returns databases as they are asked for.
+    /// Returns the databases that a query selects.
     pub(crate) fn page(&self, query: &TenantCostsQuery) -> TenantCostsPage {
         let rows = self.rows.values();
         let wanted = rows.filter(|row| query.db.is_none() || row.db == query.db);
@@ -86,13 +86,13 @@ impl TenantCosts {
         }
     }
 
-    /// Returns what is kept: a line before, and a line for each database.
+    /// Returns the saved form: a head line, and a line for each database.
     pub(crate) fn lines(&self) -> String {
         let head = Head {
             settee_costs: FORM,
             since: self.since.to_string(),
         };
-        // Texts and numbers have a form in JSON.
+        // Texts and numbers always have a JSON form.
         let mut text = serde_json::to_string(&head).unwrap_or_default();
         for row in self.rows.values() {
             text.push('\n');
@@ -101,10 +101,10 @@ impl TenantCosts {
         text
     }
 
-    /// Takes back what was kept.
+    /// Loads the saved form.
     ///
     /// # Errors
-    /// Which line is wrong, and how.
+    /// The invalid line, and the mistake.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let wrong = |line: usize, error: &dyn std::fmt::Display| format!("line {line}: {error}");
         let mut lines = text.lines();

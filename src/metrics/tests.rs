@@ -1,4 +1,4 @@
-//! What is counted is shown, in both forms, under names that do not get in each other's way.
+//! Counts are shown in both forms, under names that do not collide.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::PoolStatus;
 use policy::pool::{Phase, StopReason};
 
-/// What a name would be at its worst.
+/// A worst-case name.
 const STRANGE: &str = "a \"strange\\\nname";
 
-/// Counts one thing of each kind, and some pool's state.
+/// Counts one of each kind, with a pool's state.
 fn counted() -> Snapshot {
     let metrics = Metrics::new();
     let pool = metrics.pool("javascript");

@@ -1,5 +1,5 @@
-//! The clocks of the service: [`Clock`] is tokio's, so that paused time in tests is time for everything; [`BootClock`] goes
-//! on while the machine sleeps, for leases; [`WallClock`] is the time of day.
+//! The clocks of the service: [`Clock`] is tokio's, so that tests can pause time for everything; [`BootClock`]
+//! advances while the machine sleeps, for leases; [`WallClock`] is the time of day.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use policy::schedule::WallTime;
 use policy::time::Timestamp;
 
-/// Tells the time to the decision core.
+/// The clock of the decision core.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -37,17 +37,17 @@ impl Clock {
     }
 }
 
-// Time since the machine started, for leases: it goes on while the machine sleeps.
+// Time since the machine started, for leases: it advances while the machine sleeps.
 //
 // SOURCE    clock_gettime(2): CLOCK_BOOTTIME.
-// LIMITS    Where the system has no such clock, CLOCK_MONOTONIC, which stands still in sleep.
+// LIMITS    If the system has no such clock: CLOCK_MONOTONIC, which stops in sleep.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// Tells the time since the machine started. Clones tell the same.
+/// The time since the machine started. Clones share one clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BootClock {
     /// How far tests have set it forward, in milliseconds.
@@ -74,19 +74,19 @@ impl BootClock {
 
 // The time of day, for histories that people read.
 //
-// SUMMARY   Runs with tokio's clock, so that paused time in tests is time for everything, from the
-//           system's time of day at its start.
-// PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, also
-//           after the machine slept; when it is set back, continues from where it was.
+// SUMMARY   Advances with tokio's clock, so that tests can pause time for everything, from the system's time of day
+//           at its start.
+// PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, and after the machine
+//           slept; when it is set back, continues from where it was.
 
-/// What the two clocks may be apart before the system's is followed.
+/// The difference between the two clocks from which the system's is followed.
 const APART_MAX: Duration = Duration::from_secs(1);
 
-/// Tells the time of day.
+/// The time of day.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     since: Instant,
-    /// The time of day at `since`, with what the system's was set forward.
+    /// The time of day at `since`, plus the jumps of the system's clock.
     began: Cell<WallTime>,
 }
 
@@ -141,7 +141,7 @@ mod tests {
         clock.began.set(WallTime::ZERO);
         let now = clock.now();
         assert!(system_time().since(now) <= APART_MAX);
-        // One that is ahead is not turned back.
+        // A clock that is ahead is not set back.
         clock.began.set(now + Duration::from_secs(3600));
         assert!(clock.now().since(now) >= Duration::from_secs(3600));
     }

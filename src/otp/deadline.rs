@@ -1,14 +1,14 @@
-//! A timer that looks at the next deadline of many (`erlang:start_timer`).
+//! A timer for the next of many deadlines (`erlang:start_timer`).
 //!
-//! SUMMARY   [`DeadlineTimer::look_by`] makes sure that the actor looks no later than then. A timer that fires
-//!           earlier is left alone: the actor will find nothing due and set the next one, so that deadlines
-//!           that only move away, as those of a stream of prompts do, set no timers.
+//! SUMMARY   [`DeadlineTimer::look_by`] makes the actor check its deadlines by a time. An earlier timer is kept: the
+//!           actor will find nothing due and set the next one, so that deadlines that only move later, like those of
+//!           a stream of prompts, set no timers.
 
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, SpawnHandle};
 
-/// The one timer of an actor with many deadlines, which are on the clock of `T`.
+/// The single timer of an actor with many deadlines, on the clock of `T`.
 #[derive(Debug)]
 pub struct DeadlineTimer<T>(Option<(T, SpawnHandle)>);
 
@@ -19,7 +19,7 @@ impl<T> Default for DeadlineTimer<T> {
 }
 
 impl<T: Copy + Ord> DeadlineTimer<T> {
-    /// Has the actor `look` after `wait`, at `deadline`, unless it will look by then already. `look` begins with
+    /// Makes the actor `look` after `wait`, at `deadline`, unless it will by then. `look` begins with
     /// [`fired`](Self::fired).
     pub fn look_by<A>(
         &mut self,
@@ -39,7 +39,7 @@ impl<T: Copy + Ord> DeadlineTimer<T> {
         self.0 = Some((deadline, ctx.run_later(wait, look)));
     }
 
-    /// The timer has fired: the next deadline sets another one.
+    /// The timer has fired: the next deadline sets a new one.
     pub fn fired(&mut self) {
         self.0 = None;
     }
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// An actor with one deadline, which tells of each look: when, and whether something was due.
+    /// An actor with one deadline, which reports each check: its time, and whether something was due.
     struct Looker {
         timer: DeadlineTimer<Instant>,
         due: Option<Instant>,
@@ -72,7 +72,7 @@ mod tests {
         fn look(&mut self, ctx: &mut Context<Self>) {
             self.timer.fired();
             let is_due = self.due.take_if(|due| *due <= Instant::now()).is_some();
-            // The test may be over.
+            // The test may have ended.
             let _ = self.looks.send((self.begun.elapsed().as_secs(), is_due));
             self.watch(ctx);
         }
@@ -82,7 +82,7 @@ mod tests {
         type Context = Context<Self>;
     }
 
-    /// The deadline is that many seconds after the begin now, or there is no longer one.
+    /// Sets the deadline to this many seconds after the start, or to none.
     #[derive(Message)]
     #[rtype(result = "()")]
     struct Due(Option<u64>);
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Tells an actor of deadlines, one after the other, and returns its looks in the next hour, of paused time.
+    /// Sends an actor deadlines, one after the other, and returns its checks in the next hour of paused time.
     async fn looks_after(deadlines: &[Option<u64>]) -> Vec<(u64, bool)> {
         let (looks, mut seen) = mpsc::unbounded_channel();
         let looker = Looker {

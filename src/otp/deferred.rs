@@ -1,7 +1,7 @@
 //! gen_server's `noreply`: a handler that answers later.
 //!
-//! actix hands the reply sender over only after the handler has returned, so handler and later
-//! answer meet in a small shared slot. Measured, this costs no more than an immediate reply.
+//! actix passes the reply sender only after the handler has returned, so handler and later answer meet in a small
+//! shared slot. As measured, this costs no more than an immediate reply.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ enum Slot<T> {
     Closed,
 }
 
-/// What the handler returns.
+/// The handler's return value.
 pub struct Deferred<T>(Answer<T>);
 
 enum Answer<T> {
@@ -25,16 +25,16 @@ enum Answer<T> {
 }
 
 impl<T> Deferred<T> {
-    /// Answers at once, without a shared slot.
+    /// Answers immediately, without a shared slot.
     pub fn now(answer: T) -> Self {
         Self(Answer::Now(answer))
     }
 }
 
-/// What the actor keeps, to answer with.
+/// Kept by the actor, to answer with.
 pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
 
-/// Makes the two halves of an answer that comes later.
+/// Makes the two halves of a later answer.
 pub fn deferred<T>() -> (Deferred<T>, Replier<T>) {
     let slot = Rc::new(RefCell::new(Slot::Waiting));
     (Deferred(Answer::Later(Rc::clone(&slot))), Replier(slot))
@@ -49,7 +49,7 @@ where
     fn handle(self, _: &mut A::Context, sender: Option<OneshotSender<T>>) {
         let slot = match self.0 {
             Answer::Later(slot) => slot,
-            // As below, when the caller has gone meanwhile.
+            // As below, if the caller has gone meanwhile.
             Answer::Now(value) => return drop(sender.map(|sender| sender.send(value))),
         };
         let mut slot = slot.borrow_mut();
@@ -58,8 +58,7 @@ where
             return;
         };
         match std::mem::replace(&mut *slot, Slot::Closed) {
-            // The caller may have gone meanwhile; what it was to get is dropped, which gives a
-            // lease back by itself.
+            // The caller may have gone meanwhile; a dropped answer returns its lease by itself.
             Slot::Answered(value) => drop(sender.send(value)),
             _ => *slot = Slot::Asked(sender),
         }
@@ -67,7 +66,7 @@ where
 }
 
 impl<T> Replier<T> {
-    /// Answers. Gives the value back when the caller no longer waits for it.
+    /// Answers. Returns the value if the caller no longer waits for it.
     pub fn send(self, value: T) -> Result<(), T> {
         let mut slot = self.0.borrow_mut();
         match std::mem::replace(&mut *slot, Slot::Closed) {
@@ -80,7 +79,7 @@ impl<T> Replier<T> {
         }
     }
 
-    /// Returns whether the caller is gone.
+    /// Returns whether the caller has gone.
     pub fn is_closed(&self) -> bool {
         match &*self.0.borrow() {
             Slot::Asked(sender) => sender.is_closed(),
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once, later, never, or when told.
+    /// Answers immediately, later, never, or on demand.
     #[derive(Default)]
     struct Answerer {
         kept: Vec<Replier<u32>>,
@@ -132,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Answers everything that is kept; tells how many were still waited for.
+    /// Answers all pending requests; returns how many still had a waiting caller.
     struct AnswerAll;
 
     impl Message for AnswerAll {
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!(address.send(Ask::AtOnce).await, Ok(1));
         drop(gone);
         assert_eq!(address.send(AnswerAll).await, Ok((0, 1)));
-        // Sent without a wish for an answer.
+        // Sent without expecting an answer.
         address.do_send(Ask::Later);
         address.do_send(Ask::AtOnce);
         assert_eq!(address.send(AnswerAll).await, Ok((0, 1)));

@@ -1,5 +1,5 @@
-//! What OTP gives to Erlang's processes and actix does not give to actors: monitors, links, supervision,
-//! registered names, casts, deferred replies, deadlines, and one clock. Nothing here knows CouchDB.
+//! Features of Erlang's OTP that actix's actors lack: monitors, links, supervision, registered names, casts, deferred
+//! replies, deadlines, and one clock. Nothing here depends on CouchDB.
 
 pub mod clock;
 pub mod deadline;

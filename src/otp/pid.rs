@@ -1,14 +1,14 @@
-//! Monitors: exactly one `Down` when the watched actor ends, whatever the reason; and links: an order to end as well.
+//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links: also an order to end.
 //!
-//! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task;
-//!           a [`Pid`] is the name others know it by.
-//! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], also when it is set on an actor that is already dead,
-//!           and also after a panic, a dropped future or the end of an arbiter: the notice is sent
-//!           by `Drop`, the only thing that runs in all these cases (`Actor::stopped` does not).
+//! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task; others refer to it
+//!           by a [`Pid`].
+//! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], even if it is set after the actor's death,
+//!           and after a panic, a dropped future or the end of an arbiter: `Drop` sends the notice, because nothing
+//!           else runs in all these cases (`Actor::stopped` does not).
 //! SOURCE    Erlang's `monitor/2`, `demonitor/2` with `flush`, and `link/1`; couch_proc_manager's use of them.
 //! DIFFERS   A link has one direction, and asks the linked actor to end instead of ending it.
-//! LIMITS    Within one process only. The reason is what the actor said last with
-//!           [`PidGuard::ending`]; an actor that said nothing was killed or panicked.
+//! LIMITS    Only within one process. The reason is the latest one given to [`PidGuard::ending`]; an actor that gave
+//!           none was killed or panicked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,11 +31,11 @@ pub struct ActorId(pub u64);
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 #[strum(serialize_all = "lowercase")]
 pub enum ExitReason {
-    /// It was done: its peer closed, its work was over.
+    /// It had finished: its peer closed, its work was over.
     Normal,
-    /// It was asked to end.
+    /// It was stopped.
     Shutdown,
-    /// It failed, in words for the log.
+    /// It failed, with a text for the log.
     #[strum(to_string = "{0}")]
     Failed(String),
     /// It ended without a report while a panic was unwinding.
@@ -52,7 +52,7 @@ pub struct Down {
     pub monitor: MonitorRef,
     /// The actor that ended.
     pub actor: ActorId,
-    /// Why.
+    /// The reason.
     pub reason: ExitReason,
 }
 
@@ -62,7 +62,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Who watches, or why there is nothing left to watch.
+/// The watchers, or why there is nothing left to watch.
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,
@@ -72,7 +72,7 @@ enum State {
     Dead(ExitReason),
 }
 
-/// Owned by the watched actor; its drop is the actor's death.
+/// Owned by the watched actor; dropping it is the actor's death.
 pub struct PidGuard {
     pid: Pid,
 }
@@ -97,12 +97,12 @@ impl PidGuard {
         }
     }
 
-    /// Returns the name by which others can watch this actor.
+    /// Returns the pid, to watch this actor by.
     pub fn pid(&self) -> Pid {
         self.pid.clone()
     }
 
-    /// Says why the actor is about to end; the last word counts.
+    /// Sets why the actor is about to end; the latest reason counts.
     pub fn ending(&self, reason: ExitReason) {
         if let State::Alive { ending, .. } = &mut *self.pid.lock() {
             *ending = Some(reason);
@@ -137,12 +137,12 @@ impl Drop for PidGuard {
     }
 }
 
-/// Has a linked actor end, which has nothing left to live for.
+/// Ends a linked actor, which depended on this one.
 fn end(linked: &Recipient<Stop>) {
     linked.tell(Stop { now: true });
 }
 
-/// The name of a watched actor. Cheap to clone, and does not keep the actor alive.
+/// The id of a watched actor. Cheap to clone, and does not keep the actor alive.
 #[derive(Clone)]
 pub struct Pid {
     actor: ActorId,
@@ -150,7 +150,7 @@ pub struct Pid {
 }
 
 impl Pid {
-    /// Returns the actor's identity.
+    /// Returns the actor's id.
     pub fn id(&self) -> ActorId {
         self.actor
     }
@@ -175,7 +175,8 @@ impl Pid {
         monitor
     }
 
-    /// Links another actor to this one (`link/1`): that ends when this one has ended, at once if it is already dead.
+    /// Links another actor to this one (`link/1`): it ends when this one has ended, at once if this one is already
+    /// dead.
     pub(crate) fn link(&self, linked: Recipient<Stop>) {
         let mut state = self.lock();
         match &mut *state {
@@ -187,7 +188,7 @@ impl Pid {
         }
     }
 
-    /// Watches the actor for as long as the returned value lives.
+    /// Watches the actor while the returned value lives.
     pub fn watch(&self, watcher: Recipient<Down>) -> Watch {
         Watch {
             monitor: self.monitor(watcher),
@@ -195,15 +196,15 @@ impl Pid {
         }
     }
 
-    /// Stops watching. A `Down` that is already on its way still arrives; its reference tells.
+    /// Stops watching. A `Down` in flight still arrives, and is recognised by its reference.
     pub(crate) fn demonitor(&self, monitor: MonitorRef) {
         if let State::Alive { monitors, .. } = &mut *self.lock() {
             monitors.retain(|(known, _)| *known != monitor);
         }
     }
 
-    /// The lock is held for a few instructions and never across a call, so a poisoned one only
-    /// says that a panic passed by: the state in it is whole.
+    /// The lock is held for a few instructions and never across a call, so poisoning only means that a panic unwound:
+    /// the state is intact.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,8 +218,7 @@ impl Pid {
     }
 }
 
-/// A monitor that ends with its owner, so that an actor with many short-lived watchers does not keep them
-/// all.
+/// A monitor that ends with its owner, so that an actor does not accumulate short-lived watchers.
 #[derive(Debug)]
 pub struct Watch {
     pid: Pid,
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(probe.take().len(), 0);
     }
 
-    /// An actor that never says why it ends.
+    /// An actor that never gives a reason for its end.
     struct Silent(#[allow(dead_code, reason = "its drop is what matters")] PidGuard);
 
     impl Actor for Silent {

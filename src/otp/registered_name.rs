@@ -1,16 +1,16 @@
-//! Names of actors that outlive their restarts, as OTP's registered names do, and calls by such a name.
+//! Names of actors that survive their restarts, like OTP's registered names, and calls by name.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Context, Handler, Message};
 
-/// Nobody answers under a name: the service ends, or the actor is being started again.
+/// No actor answers under a name: the service ends, or the actor is restarting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody has this name now")]
 pub struct NoProc;
 
-/// An actor's address under a name that outlives a restart (a registered name).
+/// An actor's address under a name that survives restarts (a registered name).
 pub struct RegisteredName<A: Actor>(Arc<RwLock<Addr<A>>>);
 
 impl<A: Actor> RegisteredName<A> {
@@ -27,11 +27,11 @@ impl<A: Actor> RegisteredName<A> {
             .clone()
     }
 
-    /// Asks the actor that has the name (`gen_server:call`, without its timeout). The question is on its way when this
-    /// returns; what is returned waits for the answer.
+    /// Calls the actor with the name (`gen_server:call`, without its timeout). The message is sent when this returns;
+    /// the returned future waits for the answer.
     ///
     /// # Errors
-    /// [`NoProc`]: the actor that had the name ended before it answered.
+    /// [`NoProc`]: the actor with the name ended before it answered.
     pub fn call<M>(&self, message: M) -> impl Future<Output = Result<M::Result, NoProc>> + use<A, M>
     where
         A: Actor<Context = Context<A>> + Handler<M>,

@@ -1,10 +1,10 @@
-//! Supervision as in OTP: children are restarted within an intensity, and stopped in reverse order.
-//! Unlike in OTP, children may be stopped together with the one before them.
+//! Supervision as in OTP: children are restarted within an intensity, and stopped in reverse order. Unlike in OTP, a
+//! child may be stopped together with the previous one.
 //!
-//! SUMMARY   A [`Supervisor`] starts children in order, monitors them, restarts
-//!           those that end, gives up if they fail too often, and stops all, last first.
-//! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
-//!           not do that). A child that does not end in time is left behind, with a warning.
+//! SUMMARY   A [`Supervisor`] starts children in order, monitors them, restarts those that end, gives up if they fail
+//!           too often, and stops all, last first.
+//! PROMISES  A panicked child is restarted like a failed one (not so with actix's own supervisor). A child that does
+//!           not end in time is abandoned, with a warning.
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::tell::Tell;
 
-/// Asks a supervised actor to end. Its pid guard notifies of the end.
+/// Stops a supervised actor. Its pid guard reports its end.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Stop {
-    /// Whether to end at once, without finishing anything.
+    /// Whether to end at once, without finishing pending work.
     pub now: bool,
 }
 
@@ -99,7 +99,7 @@ impl ChildSpec {
     }
 }
 
-/// How many restarts are too many.
+/// The limit of restarts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Intensity {
     /// More restarts than this ..
@@ -111,7 +111,7 @@ pub(crate) struct Intensity {
 struct Child {
     spec: ChildSpec,
     running: Option<(Running, MonitorRef)>,
-    /// How it was asked to end, if it was: at once or not.
+    /// Whether it was told to end, and at once or not.
     asked: Option<bool>,
 }
 
@@ -120,7 +120,7 @@ struct Child {
 pub(crate) struct Restarts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl Restarts {
-    /// Returns the counts of all children, those that never failed included.
+    /// Returns the counts of all children, including those that never failed.
     pub fn all(&self) -> BTreeMap<&'static str, u64> {
         self.lock().clone()
     }
@@ -134,7 +134,7 @@ impl Restarts {
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     intensity: Intensity,
-    /// When children were restarted within the period.
+    /// The times of restarts within the period.
     restarts: Vec<Instant>,
     restarted: Restarts,
     shutdown: Option<Shutdown>,
@@ -142,7 +142,7 @@ pub(crate) struct Supervisor {
     pid_guard: PidGuard,
 }
 
-/// A shutdown in progress: children end one after the other, or with those beside them, the last started first.
+/// A shutdown in progress: children end one after the other, or together with those beside them, last started first.
 struct Shutdown {
     now: bool,
     waiting: Vec<Replier<()>>,
@@ -177,7 +177,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns the pid by which it can be monitored.
+    /// Returns its pid, to monitor it by.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -230,7 +230,7 @@ impl Supervisor {
         self.stop_last(ctx);
     }
 
-    /// Asks the last running child and those beside it to end, or ends itself if none is left.
+    /// Stops the last running child and those beside it, or ends itself if none is left.
     fn stop_last(&mut self, ctx: &mut Context<Self>) {
         let Some(shutdown) = &mut self.shutdown else {
             return;
@@ -272,7 +272,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the last running child, with those that are stopped together with it; empty if none runs.
+/// Returns the last running child, with those stopped together with it; empty if none runs.
 fn last_running(children: &mut [Child]) -> &mut [Child] {
     let Some(last) = children.iter().rposition(|child| child.running.is_some()) else {
         return &mut [];

@@ -1,20 +1,20 @@
 //! Casts: messages that nobody waits for (`gen_server:cast`).
 //!
-//! SUMMARY   [`Tell::tell`] puts a message into a mailbox also where that is full.
-//! PROMISES  A cast is lost only when its receiver is gone.
-//! LIMITS    The bound of a mailbox is for calls: their senders wait until there is room. A sender of a cast cannot
-//!           wait, so that casts are bounded by what they tell of: a few for each process, prompt, job, document or
-//!           claim, and for each piece of work that has a permit, all of which have bounds of their own. Nothing that
-//!           a client or a database may send without bound is cast.
+//! SUMMARY   [`Tell::tell`] puts a message into a mailbox, even a full one.
+//! PROMISES  A cast is lost only if its receiver is gone.
+//! LIMITS    The bound of a mailbox applies to calls: their senders wait for room. A sender of a cast cannot wait, so
+//!           casts are bounded by their subjects: a few for each process, prompt, job, document or claim, and for
+//!           each piece of work with a permit, all of which are bounded. Nothing that a client or a database may send
+//!           without bound is cast.
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Message, Recipient};
 
 use super::registered_name::RegisteredName;
 
-/// Where a message can be sent.
+/// A receiver of messages.
 pub trait Tell<M: Message> {
-    /// Puts the message into the receiver's mailbox, whatever its bound; an answer goes nowhere.
+    /// Puts the message into the receiver's mailbox, regardless of its bound; an answer is discarded.
     fn tell(&self, message: M);
 }
 

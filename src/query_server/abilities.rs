@@ -1,16 +1,16 @@
-//! What the query servers of a language can do, so that they are not sent commands that would end them.
+//! The abilities of a language's query servers, so that they are not sent commands that would end them.
 //!
-//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
-//!           when it is first needed, and kept until the next reload.
-//! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
-//!           only if the child clearly refused: by an error, an end of its own, or one result for two
-//!           functions. After anything else the ability is unknown, and nothing is refused. An inconclusive probe (a
-//!           signal, a limit, silence, a command that cannot be started) is logged and retried.
+//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or each probed when it is
+//!           first needed, and kept until the next reload.
+//! PROMISES  A probe runs in a separate child outside the pool, with a deadline. An ability is absent only if the
+//!           child clearly refused: by an error, by exiting, or by one result for two functions. Otherwise it is
+//!           unknown, and nothing is refused. An inconclusive probe (a signal, a limit, no answer, a command that
+//!           cannot be started) is logged and retried.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
-//! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
-//!           manager with it (D1). couchpy is such a server.
-//! LIMITS    One child at a time for each language lives beside `os_process_limit`; each ability is probed
-//!           until a probe has told, at most [`TRIES_MAX`] times in [`RETRY_INTERVAL`].
+//! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole manager with it
+//!           (D1). couchpy is such a server.
+//! LIMITS    One child at a time for each language exists besides `os_process_limit`; each ability is probed until a
+//!           probe is conclusive, at most [`TRIES_MAX`] times in [`RETRY_INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,10 +25,10 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::probe::probe;
 use child::{CommandSpec, Spawner};
 
-/// The longest that a probe may take.
+/// The time limit of a probe.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Most children that are probed, one after the other, until one is conclusive.
+/// The most children probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
 
 /// How long an ability stays unknown after inconclusive probes.
@@ -44,24 +44,24 @@ pub enum Ability {
     AddLib,
     /// `reduce` and `rereduce`.
     Reduce,
-    /// A fourth element of `reduce` and `rereduce`: the view that is reduced for.
+    /// A fourth element of `reduce` and `rereduce`: the view.
     ReduceContext,
     /// More than one function in a `reduce`.
     SeveralReducers,
-    /// Prompts that are sent before earlier ones are answered.
+    /// Prompts sent before earlier ones are answered.
     Pipelining,
     /// Functions of search indexes: `index_doc`.
     IndexDoc,
 }
 
 impl Ability {
-    /// Returns its name, as `status` has it.
+    /// Returns its name in `status`.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// As the end of a sentence about a server without it: `the query server .. {}`.
+/// The end of a sentence about a server without it: `the query server .. {}`.
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -76,38 +76,38 @@ impl fmt::Display for Ability {
     }
 }
 
-/// What is known of one ability.
+/// The result for one ability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// It is there.
     Present,
-    /// It is missing; the text says how that is known.
+    /// It is missing; the text says how this is known.
     Absent(Arc<str>),
     /// Unknown, and not refused.
     Open,
 }
 
-/// Each with the time at which it is to be probed again, if it is.
+/// Each with the time of its next probe, if there is one.
 type Found = [Option<(Finding, Option<Instant>)>; Ability::COUNT];
 
-/// What the processes of one language can do.
+/// The abilities of one language's processes.
 #[derive(Debug)]
 pub struct Abilities {
-    /// What is known, in the order of the abilities; `None`: to be probed.
+    /// The results, in the order of the abilities; `None`: to be probed.
     found: Mutex<Found>,
     /// The command to probe; `None`: there are no probes.
     command: Option<CommandSpec>,
-    /// Held by one probe at a time: the next one may find the answer there.
+    /// Held by one probe at a time: the next may find the result already there.
     probing: tokio::sync::Mutex<()>,
 }
 
 impl Abilities {
-    /// Nothing is known, nothing is probed, and nothing is refused.
+    /// Nothing is known, probed or refused.
     pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
 
-    /// Exactly these are there.
+    /// Exactly these are present.
     pub fn declared(present: &[Ability]) -> Self {
         let finding = |ability| {
             if present.contains(&ability) {
@@ -134,7 +134,7 @@ impl Abilities {
         }
     }
 
-    /// Returns what is known now; `None` if a probe may find out.
+    /// Returns the current result; `None` if a probe may find one.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
         let found = self.found();
         let (finding, until) = found[ability as usize].as_ref()?;
@@ -142,7 +142,7 @@ impl Abilities {
         is_known.then(|| finding.clone())
     }
 
-    /// Returns them by name, for `status`: absent is false, open or not probed is null.
+    /// Returns them by name, for `status`: false if absent, null if open or not probed.
     pub fn by_name(&self) -> BTreeMap<String, Option<bool>> {
         let found = self.found();
         let known = |found: &Option<(Finding, _)>| match found {
@@ -157,8 +157,8 @@ impl Abilities {
             .collect()
     }
 
-    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Takes no longer than
-    /// `time` and [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
+    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Takes at most `time` and
+    /// [`PROBE_TIME_MAX`], for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(abilities.known(Ability::Ddoc), Some(Finding::Open));
     }
 
-    /// A server without `ddoc`; the signals end its first so many children.
+    /// A server without `ddoc`; signals end its first children, this many.
     fn killed_at_first(folder: &std::path::Path, times: usize) -> Abilities {
         let count = folder.join("count");
         server(&format!(

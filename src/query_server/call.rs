@@ -1,12 +1,12 @@
 //! A function call: its caller, subject, reports and final statistics.
 //!
-//! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
-//!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
-//!           [`FinishedCall`] is a call that is over: report, log and statistics read it.
-//! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read. What functions log
-//!           and the errors that they end with are lines of their tenant, a database.
-//! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen. What the
-//!           children of a command take on processors counts for the call at whose end it is read.
+//! SUMMARY   [`Call`] accompanies every prompt of a call, so that a process's output meanwhile can be attributed in
+//!           the log, and collected if a report is requested. [`Loan`] is one process that serves it.
+//!           [`FinishedCall`] is a finished call, read by report, log and statistics.
+//! PROMISES  Collected data is bounded. Without a report nothing is collected, and memory is not read. Functions' log
+//!           lines and the errors that they end with are also lines of their tenant, a database.
+//! LIMITS    A process's memory is read at most every [`MEMORY_INTERVAL`]: peaks in between are missed. Processor
+//!           time of a command's children counts for the call at whose end it is read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,14 +26,14 @@ use crate::query_server::tenant_logs::{LineKind, TenantLine, TenantLogs};
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use policy::pool::Token;
 
-/// The least time between two readings of a process's memory: a reading costs as much as a quick call.
+/// Minimum time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The bytes of a name that are shown: what is longer is cut behind a character, and ends with `…`. It is longer then
-/// than the name of any tenant that has a row or lines of its own.
+/// Bytes shown of a name: longer ones are cut after a character, and end with `…`. A cut name is longer than that of
+/// any tenant with its own row or lines.
 const NAME_BYTES_TOLD: usize = 256;
 
-/// What a call is about, as shown in the log and in tables.
+/// A call's subject, as shown in the log and in tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// The database.
@@ -45,7 +45,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Takes as much of the names as is shown.
+    /// Keeps the shown parts of the names.
     pub(crate) fn new(db: Option<&Arc<str>>, ddoc: Option<&Arc<str>>, function: &str) -> Self {
         let told = |name: &Arc<str>| cut(name).map_or_else(|| Arc::clone(name), Arc::from);
         Self {
@@ -55,29 +55,29 @@ impl Subject {
         }
     }
 
-    /// Returns how long its names are together, in bytes.
+    /// Returns the names' total length, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let names = [self.db.as_ref(), self.ddoc.as_ref()].into_iter().flatten();
         names.map(|name| name.len()).sum::<usize>() + self.function.len()
     }
 }
 
-/// Returns the shortened form of a name that is too long.
+/// Returns the shortened form of an overlong name.
 fn cut(name: &str) -> Option<String> {
     let told = &name[..name.ceil_char_boundary(NAME_BYTES_TOLD)];
     (name.len() > NAME_BYTES_TOLD).then(|| format!("{told}…"))
 }
 
-/// A call on its way.
+/// A call in progress.
 #[derive(Debug)]
 pub struct Call {
     pub(crate) request_id: RequestId,
     who: Option<Arc<Holder>>,
     pub(crate) subject: Subject,
-    /// Whether its caller wants a report.
+    /// Whether a report is requested.
     pub(crate) reports: bool,
     run_time: RunTime,
-    /// Where its tenant finds what functions log.
+    /// Collects the tenant's log lines.
     tenants: Option<Arc<TenantLogs>>,
     begun: Instant,
     progress: Mutex<Progress>,
@@ -88,7 +88,7 @@ pub struct Call {
 struct Progress {
     /// The pool of the first process.
     pool: Option<Arc<str>>,
-    /// The pool that refused it one.
+    /// The pool that refused it a process.
     refused_by: Option<Arc<str>>,
     wait: Duration,
     teach: Duration,
@@ -98,15 +98,15 @@ struct Progress {
     argument_bytes: usize,
     value_bytes: usize,
     told: Told,
-    /// What map functions have done, if a report is wanted.
+    /// What map functions did, if a report is requested.
     tally: Tally,
     /// Whether the process also reported the error of the answer.
     is_explained: bool,
-    /// The same of the lines of its tenant.
+    /// The same for its tenant's lines.
     is_explained_to_tenant: bool,
-    /// Whether a process was given back as unusable.
+    /// Whether a process was returned as unusable.
     has_ended_process: bool,
-    /// The functions that are run now, by their places in the call's list.
+    /// The functions being run, by their places in the call's list.
     functions: Vec<usize>,
 }
 
@@ -135,12 +135,12 @@ impl Call {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the pool that gives it no process.
+    /// Records the pool that refuses it a process.
     pub(crate) fn refused_by(&self, pool: &Arc<str>) {
         self.progress().refused_by = Some(Arc::clone(pool));
     }
 
-    /// Lends it a process under `token` that it has waited for since `asked`.
+    /// Lends it a process under `token`, requested at `asked`.
     pub(crate) fn lend(
         self: &Arc<Self>,
         asked: Instant,
@@ -149,7 +149,7 @@ impl Call {
         process: &ProcShared,
     ) -> Arc<Loan> {
         let mut progress = self.progress();
-        // Further processes are waited for beside the work of the first.
+        // Waiting for further processes overlaps with the first one's work.
         if progress.pool.is_none() {
             progress.teach = process.lesson();
             progress.wait = asked.elapsed().saturating_sub(progress.teach);
@@ -167,17 +167,16 @@ impl Call {
         })
     }
 
-    /// Names the functions that are run from now on by their places in the list of the call; the process knows these
-    /// alone.
+    /// Sets the functions that run from now on, by their places in the call's list; the process knows only these.
     pub(crate) fn run_functions(&self, functions: Vec<usize>) {
         self.progress().functions = functions;
     }
 
-    /// Takes what was reported before an answer. `failed`: the answer is an error.
+    /// Takes the reports before an answer. `failed`: the answer is an error.
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
         if failed {
-            // Prompts behind the one that failed may fail without a word.
+            // Prompts after the failed one may fail without a report.
             progress.is_explained |= !told.errors.is_empty();
         }
         for error in &mut told.errors {
@@ -190,7 +189,7 @@ impl Call {
         progress.told.append(told);
     }
 
-    /// Gives its tenant a line that a process logged. Returns whether it is an error.
+    /// Passes a process's log line to the tenant. Returns whether it is an error.
     fn tell_tenant(&self, entry: &LogEntry) -> bool {
         let Some((logs, db)) = self.tenant() else {
             return false;
@@ -215,12 +214,12 @@ impl Call {
         kind == LineKind::Error
     }
 
-    /// Returns where its tenant finds lines, and the tenant.
+    /// Returns the tenant and its log, if there is one.
     fn tenant(&self) -> Option<(&TenantLogs, &Arc<str>)> {
         self.tenants.as_deref().zip(self.subject.db.as_ref())
     }
 
-    /// Returns a line for its tenant: an error, or a message.
+    /// Converts an entry to a line for the tenant: an error, or a message.
     fn tenant_line<'a>(
         &'a self,
         kind: LineKind,
@@ -247,22 +246,22 @@ impl Call {
         }
     }
 
-    /// Takes the length of the arguments, in bytes of JSON.
+    /// Counts the arguments' length, in bytes of JSON.
     pub(crate) fn count_arguments(&self, bytes: usize) {
         self.progress().argument_bytes = bytes;
     }
 
-    /// Takes the length of the value, in bytes of JSON.
+    /// Counts the value's length, in bytes of JSON.
     pub(crate) fn count_value(&self, bytes: usize) {
         self.progress().value_bytes = bytes;
     }
 
-    /// Its process is no longer usable.
+    /// Records that its process is unusable.
     pub(crate) fn process_ended(&self) {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that so many map functions were run over: which have rows for it, and what was reported.
+    /// Counts a document that map functions ran over: which have rows for it, and what was reported.
     pub(crate) fn count_rows(
         &self,
         functions: usize,
@@ -272,19 +271,19 @@ impl Call {
         self.progress().tally.count(functions, with_rows, told);
     }
 
-    /// Returns, once, a sentence for each map function whose work came to nothing.
+    /// Returns, once, a hint for each map function without any result.
     pub(crate) fn take_hints(&self) -> Vec<String> {
         let mut progress = self.progress();
         let tally = std::mem::take(&mut progress.tally);
         tally.hints(&progress.told.returned)
     }
 
-    /// Takes an error that the service itself found.
+    /// Adds an error found by the service itself.
     pub(crate) fn error(&self, error: ReportedError) {
         self.progress().told.error(error);
     }
 
-    /// Takes a remark of the service itself.
+    /// Adds a remark by the service itself.
     pub(crate) fn remark(&self, level: Level, message: &str) {
         if self.reports {
             let message = message.to_owned();
@@ -292,14 +291,14 @@ impl Call {
         }
     }
 
-    /// Ends the call. This is the one place where calls end: what is known of one is complete here.
+    /// Ends the call. All calls end here, with complete data.
     pub(crate) fn finish(self: &Arc<Self>, error: Option<ReportedError>) -> FinishedCall {
         let hints = self.take_hints();
         let mut progress = std::mem::take(&mut *self.progress());
         if error.is_none() {
             let level = Level::Warning;
             let lines = hints.into_iter().map(|message| LogLine { level, message });
-            // Few as they are, they have room beside what functions log.
+            // They are few, and fit in addition to the functions' lines.
             progress.told.logs.extend(lines);
         }
         if let Some(error) = error.filter(|_| self.reports && !progress.is_explained) {
@@ -329,13 +328,13 @@ impl Call {
         }
     }
 
-    /// Returns a log whose records name the call.
+    /// Returns a log with records attributed to the call.
     pub(crate) fn log(self: &Arc<Self>, log: &Logger) -> Logger {
         log.new(OwnedKV(LogKeys(Arc::clone(self))))
     }
 }
 
-/// Returns a log whose records name a call, if there is one.
+/// Returns a log with records attributed to a call, if there is one.
 pub(crate) fn call_log(call: Option<&Arc<Call>>, log: &Logger) -> Logger {
     call.map_or_else(|| log.clone(), |call| call.log(log))
 }
@@ -344,7 +343,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What names a call in records of the log.
+/// The keys that attribute log records to a call.
 struct LogKeys(Arc<Call>);
 
 impl KV for LogKeys {
@@ -356,7 +355,7 @@ impl KV for LogKeys {
             ..
         } = &*self.0;
         let user = who.as_ref().and_then(|who| who.user.as_deref());
-        // They are written from last to first.
+        // Written from last to first.
         to.emit_str("function", &subject.function)?;
         for (key, value) in [
             ("ddoc", subject.ddoc.as_deref()),
@@ -375,31 +374,31 @@ impl KV for LogKeys {
 #[derive(Debug)]
 pub struct Loan {
     pub(crate) call: Arc<Call>,
-    /// Whether what the process does is the run of the call.
+    /// Whether the process's work counts as the call's run.
     is_run: bool,
     told: Mutex<Telling>,
-    /// Whether the lines of the tenant have an error since the last answer.
+    /// Whether the tenant's lines contain an error since the last answer.
     has_told_error: AtomicBool,
-    /// The time on processors that the process had used before.
+    /// Processor time used by the process before.
     cpu_before: Option<Duration>,
 }
 
-/// What a process has reported and is not taken yet.
+/// Reports of a process that have not been taken.
 #[derive(Debug, Default)]
 struct Telling {
-    /// Before each answer, oldest first.
+    /// The reports before each answer, oldest first.
     answered: VecDeque<Told>,
-    /// What those hold, in bytes.
+    /// Their size in bytes.
     bytes: usize,
-    /// Before the next answer.
+    /// The reports before the next answer.
     current: Told,
 }
 
-/// How much a process may report before that is taken, in bytes.
+/// Maximum bytes of reports that have not been taken.
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {
-    /// Keeps what a process tells beside its answers to single prompts of somebody.
+    /// Collects reports between answers to a client's single prompts.
     pub(crate) fn of_prompts(who: Option<Arc<Holder>>) -> Arc<Self> {
         let subject = Subject {
             function: "prompt".to_owned(),
@@ -410,7 +409,7 @@ impl Loan {
         Self::beside(call)
     }
 
-    /// Names a call in what a process writes to the log while it learns for it.
+    /// Attributes log output during a lesson to the call that needs it.
     pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
         Self::beside(Arc::clone(call))
     }
@@ -430,7 +429,7 @@ impl Loan {
         told.map(|told| told.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a line that the process logged.
+    /// Takes a line logged by the process.
     pub(crate) fn said(&self, entry: LogEntry) {
         if self.call.tell_tenant(&entry) {
             self.has_told_error.store(true, Ordering::Relaxed);
@@ -445,7 +444,7 @@ impl Loan {
         }
     }
 
-    /// Takes a remark of the service.
+    /// Adds a remark by the service.
     pub(crate) fn warn(&self, message: String) {
         if let Some(mut telling) = self.telling() {
             let level = Level::Warning;
@@ -453,14 +452,14 @@ impl Loan {
         }
     }
 
-    /// The process is given that many prompts.
+    /// Records that the process gets this many prompts.
     pub(crate) fn asks(&self, count: usize) {
         if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.ask(count);
         }
     }
 
-    /// The process gives its next answer. `failed`: it is an error.
+    /// Records the process's next answer. `failed`: it is an error.
     pub(crate) fn answers(&self, failed: bool) {
         if self.has_told_error.load(Ordering::Relaxed) {
             self.has_told_error.store(false, Ordering::Relaxed);
@@ -476,7 +475,7 @@ impl Loan {
         }
     }
 
-    /// Takes what was reported before the oldest answer of which that was not taken.
+    /// Takes the reports before the oldest answer that still has them.
     pub(crate) fn take(&self) -> Told {
         let Some(mut telling) = self.telling() else {
             return Told::default();
@@ -486,7 +485,7 @@ impl Loan {
         told
     }
 
-    /// Ends the loan, before anybody else can be served.
+    /// Ends the loan, before the process can serve anyone else.
     pub(crate) fn end(&self, process: &ProcShared) {
         let Some(pid) = process.measured_pid() else {
             return;
@@ -505,30 +504,30 @@ impl Loan {
     }
 }
 
-/// What a call cost. Times are in microseconds.
+/// The cost of a call. Times are in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
-    /// Until it had a process, without what that had to learn.
+    /// Time until it had a process, without its lessons.
     pub(crate) wait_us: u64,
-    /// Until the process had learned the design document.
+    /// Time until the process had learned the design document.
     pub(crate) teach_us: u64,
-    /// The rest; of a stream the time in which a process worked for it.
+    /// The remaining time; for a stream the time during which a process worked for it.
     pub(crate) run_us: u64,
-    /// On processors, of all its processes.
+    /// Processor time of all its processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_us: Option<u64>,
-    /// The most memory that one of its processes has had since it was started, with the children that it has.
+    /// Peak memory of any of its processes since its start, including current children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// A call that is over: who asked for what, who served it, what it cost, and what was reported.
+/// A finished call: its caller and subject, its process, its cost, and its reports.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
-    /// Whether a process was given back as unusable.
+    /// Whether a process was returned as unusable.
     pub(crate) has_ended_process: bool,
     is_explained_to_tenant: bool,
     argument_bytes: usize,
@@ -536,7 +535,7 @@ pub(crate) struct FinishedCall {
     pub(crate) told: Told,
 }
 
-/// What is reported of a call.
+/// The report of a call.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
     request_id: &'a RequestId,
@@ -549,7 +548,7 @@ pub(crate) struct Report<'a> {
 
 impl KV for FinishedCall {
     fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
-        // They are written from last to first.
+        // Written from last to first.
         to.emit_usize("value_bytes", self.value_bytes)?;
         to.emit_usize("argument_bytes", self.argument_bytes)?;
         if let Some(cpu_us) = self.cost.cpu_us {
@@ -566,12 +565,12 @@ impl KV for FinishedCall {
 }
 
 impl FinishedCall {
-    /// Returns how long its arguments and its value are, in bytes of JSON; of a stream only the first line counts.
+    /// Returns the length of its arguments and its value, in bytes of JSON; for a stream only the first line counts.
     pub(crate) fn bytes(&self) -> u64 {
         (self.argument_bytes + self.value_bytes) as u64
     }
 
-    /// Gives its tenant the error that it ended with, unless the process has reported it.
+    /// Passes its final error to the tenant, unless the process has reported it.
     pub(crate) fn tell_tenant(&self, error: &ReportedError) {
         if let Some((logs, db)) = self.call.tenant().filter(|_| !self.is_explained_to_tenant) {
             let pool = self.pool.as_deref();
@@ -580,7 +579,7 @@ impl FinishedCall {
         }
     }
 
-    /// Returns the report, if its caller wants one.
+    /// Returns the report, if requested.
     pub(crate) fn report(&self) -> Option<Report<'_>> {
         self.call.reports.then(|| Report {
             told: Some(&self.told),
@@ -588,7 +587,7 @@ impl FinishedCall {
         })
     }
 
-    /// Returns the last part of a report that was given piece by piece: what no piece had, if any, and the cost.
+    /// Returns the last part of a streamed report: everything not streamed before, and the cost.
     pub(crate) fn rest(&self) -> Report<'_> {
         let told = Some(&self.told).filter(|told| !told.is_empty());
         Report {
@@ -597,7 +596,7 @@ impl FinishedCall {
         }
     }
 
-    /// Returns the report without what was reported on the way.
+    /// Returns the report without streamed parts.
     fn summary(&self) -> Report<'_> {
         Report {
             request_id: &self.call.request_id,

@@ -1,10 +1,9 @@
-//! Which cell the processes of a pool get, and what they find in their environment.
+//! The cells of a pool's processes, and their environment.
 //!
-//! SUMMARY   [`Cells`] is what the configuration says of cells; [`CellTerms`] is what follows for the
-//!           processes of one pool.
-//! PROMISES  The folders of the configuration, the store and the socket are in no cell, and neither are the
-//!           ports that the service listens on. A command finds nothing of the service's environment but
-//!           the search path, the language, the time zone, and what its configuration names.
+//! SUMMARY   [`Cells`] is the configuration of cells; [`CellTerms`] is derived from it for one pool's processes.
+//! PROMISES  No cell contains the folders of the configuration, the store and the socket, or reaches the ports that
+//!           the service listens on. From the service's environment a command gets only the search path, the
+//!           language, the time zone, and what its configuration names.
 //! CALLED    By the ProcManager for each start, by commands that start query servers.
 
 use std::path::PathBuf;
@@ -14,12 +13,12 @@ use crate::config::{Config, PoolConfig, Surroundings};
 use child::cell::CellSpec;
 use child::cell::terms::CellTerms;
 
-/// Variables that every command gets as the service has them.
+/// Variables that every command inherits from the service.
 const PASSED_ON: [&str; 3] = ["PATH", "LANG", "TZ"];
-/// Start of further ones.
+/// Prefix of further ones.
 const PASSED_ON_PREFIX: &str = "LC_";
 
-/// What the configuration says of cells. By default there are none.
+/// The configuration of cells. By default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct Cells(Option<Arc<Known>>);
 
@@ -34,8 +33,8 @@ struct Known {
 }
 
 impl Cells {
-    /// Returns the cells of a configuration. `ports` are TCP ports that the service has got beside those
-    /// of the configuration.
+    /// Returns the cells of a configuration. `ports` are TCP ports that the service listens on besides the configured
+    /// ones.
     pub(crate) fn of(config: &Arc<Config>, ports: &[u16]) -> Self {
         Self::with(config, ports, text_of(&Surroundings::of_process()))
     }
@@ -57,7 +56,7 @@ impl Cells {
         })))
     }
 
-    /// Returns them for a program that is over soon: nobody looks at what holds of them.
+    /// Skips tests of the layers: for a short-lived program.
     #[must_use]
     pub(crate) fn untried(mut self) -> Self {
         if let Some(known) = &mut self.0 {
@@ -66,12 +65,12 @@ impl Cells {
         self
     }
 
-    /// Returns whether it is to be found out which layers hold.
+    /// Returns whether the layers are tested.
     pub(crate) fn are_tried(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.is_tried)
     }
 
-    /// Returns what holds for the processes of a pool with this section.
+    /// Returns the terms for the processes of a pool with this section.
     pub(crate) fn of_pool(&self, section: &PoolConfig) -> CellTerms {
         let Some(known) = &self.0 else {
             return CellTerms::default();
@@ -87,7 +86,7 @@ impl Cells {
         }
     }
 
-    /// Returns a pool's section with the keys of cells as they hold.
+    /// Returns a pool's section with the effective keys of cells.
     pub(crate) fn in_force(&self, section: PoolConfig) -> PoolConfig {
         match &self.0 {
             Some(known) => known.config.with_cell(section),
@@ -97,7 +96,7 @@ impl Cells {
 }
 
 impl Known {
-    /// Returns what is passed on, and what `env` adds or replaces.
+    /// Returns the inherited variables, and those that `env` adds or replaces.
     fn environment(&self, env: &[String]) -> Vec<(String, String)> {
         let is_passed_on =
             |name: &str| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
@@ -122,7 +121,7 @@ impl Known {
     }
 }
 
-/// What is no text cannot be passed on.
+/// Variables that are not text are omitted.
 fn text_of(surroundings: &Surroundings) -> Vec<(String, String)> {
     let variables = surroundings.variables.iter();
     let texts = variables.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));

@@ -1,10 +1,8 @@
-//! Lines that a process writes for the log, passed to the service's log within bounds.
+//! A process's log lines, passed to the service's log within limits.
 //!
-//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: a bounded number a second for each
-//!           process, and of bytes a minute for all processes of a pool. One line reports how many were left
-//!           out.
-//! PROMISES  No function fills the disk by logging, however many processes run it. Lines that are left out
-//!           are counted.
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: a maximum number a second for each process,
+//!           and of bytes a minute for all processes of a pool. One line reports how many were dropped.
+//! PROMISES  No function fills the disk by logging, however many processes run it. Dropped lines are counted.
 //! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
 
 use std::cell::{Cell, RefCell};
@@ -19,19 +17,19 @@ use crate::query_server::call::Call;
 use child::stderr::LINE_BYTES_MAX;
 use policy::time::Timestamp;
 
-/// What a record takes in the log beside its line and the names of its call, in bytes.
+/// Overhead of a log record besides its line and the names of its call, in bytes.
 const RECORD_BYTES: usize = 200;
 
-/// The time over which the lines of a process are counted.
+/// The period of a process's limit of lines.
 const LINES_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time over which the bytes of a pool are counted.
+/// The period of a pool's limit of bytes.
 const BYTES_PERIOD: Duration = Duration::from_secs(60);
 
-/// The least time between two reports of lines that were left out.
+/// Minimum time between two reports of dropped lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What was used in a period of time.
+/// Usage within a period.
 #[derive(Debug, Default)]
 struct Used {
     since: Option<Timestamp>,
@@ -39,7 +37,7 @@ struct Used {
 }
 
 impl Used {
-    /// Takes `amount` of the `of` that a period has; returns false if there is less left.
+    /// Takes `amount` of a period's `of`; returns false if less is left.
     fn take(&mut self, amount: usize, of: usize, period: Duration, now: Timestamp) -> bool {
         if self.since.is_none_or(|since| now.since(since) >= period) {
             *self = Self {
@@ -55,7 +53,7 @@ impl Used {
     }
 }
 
-/// What all processes of a pool have logged.
+/// The logged bytes of a pool's processes.
 #[derive(Debug, Default)]
 pub struct PoolLog(Mutex<Used>);
 
@@ -66,14 +64,14 @@ impl PoolLog {
     }
 }
 
-/// How much a process may log.
+/// Limits of a process's log.
 #[derive(Clone, Debug)]
 pub struct LogTerms {
-    /// Lines in a second.
+    /// Maximum lines a second.
     pub lines_max: usize,
-    /// Bytes in a minute, of all processes of the pool.
+    /// Maximum bytes a minute, for all processes of the pool.
     pub pool_bytes_max: usize,
-    /// What the pool has logged.
+    /// The pool's logged bytes.
     pub pool: Arc<PoolLog>,
 }
 
@@ -83,10 +81,10 @@ pub(crate) struct ChildLog {
     clock: Clock,
     terms: LogTerms,
     lines: RefCell<Used>,
-    /// Lines that were left out and not reported yet.
+    /// Dropped lines that were not reported yet.
     left_out: Cell<u64>,
     reported: Cell<Option<Timestamp>>,
-    /// What the lines are for.
+    /// The call that lines are attributed to.
     call: RefCell<Option<Arc<Call>>>,
 }
 
@@ -104,12 +102,12 @@ impl ChildLog {
         })
     }
 
-    /// Says for which call the lines are that come next.
+    /// Attributes the following lines to a call.
     pub(crate) fn speak_for(&self, call: Option<&Arc<Call>>) {
         self.call.replace(call.cloned());
     }
 
-    /// Returns the log, with the call that the process works for.
+    /// Returns the log, attributed to the current call.
     fn log(&self) -> Logger {
         let call = self.call.borrow();
         let named = call.as_ref().map(|call| call.log(&self.log));
@@ -138,7 +136,7 @@ impl ChildLog {
         }
     }
 
-    /// Returns as much of a line as is logged; `None` if it is left out.
+    /// Returns the part of a line that is logged; `None` if it is dropped.
     fn admit<'a>(self: &Rc<Self>, text: &'a str) -> Option<&'a str> {
         let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
         let now = self.clock.now();
@@ -155,7 +153,7 @@ impl ChildLog {
         admitted.then_some(line)
     }
 
-    /// Returns what the names of the call take in a record, in bytes.
+    /// Returns the bytes of the call's names in a record.
     fn bytes_of_call(&self) -> usize {
         let call = self.call.borrow();
         call.as_ref().map_or(0, |call| call.subject.bytes())
@@ -197,7 +195,7 @@ impl ChildLog {
     }
 }
 
-/// Says what to do where a cell refused a system call.
+/// Returns the remedy for a system call refused by a cell.
 pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
     match call {
         "socket" | "connect" | "sendto" | "sendmsg" | "sendmmsg" => {
@@ -209,14 +207,14 @@ pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
     }
 }
 
-/// Reports what was not reported before.
+/// Reports the remaining dropped lines.
 impl Drop for ChildLog {
     fn drop(&mut self) {
         self.report();
     }
 }
 
-/// Returns the bytes of a line in the log, where control characters are escaped.
+/// Returns a line's bytes in the log, with escaped control characters.
 fn written(line: &str) -> usize {
     let controls = line.bytes().filter(u8::is_ascii_control).count();
     line.len() + controls * 5 + RECORD_BYTES

@@ -1,4 +1,4 @@
-//! A design document as the pool sees it: identity, language, and the text that is taught.
+//! A design document for the pool: id, language, and the text to teach.
 
 use std::sync::Arc;
 
@@ -12,39 +12,39 @@ use crate::query_server::language::LanguageName;
 use json::object::RawObject;
 use policy::pool::{DdocKey, TaughtText};
 
-/// A design document, checked.
+/// A validated design document.
 #[derive(Clone, Debug)]
 pub struct Ddoc {
-    /// Its id, and its text as it is taught: without what belongs to the database only.
+    /// Its id, and the text to teach: without members that concern only the database.
     pub key: DdocKey,
-    /// Its `language`, `javascript` when it has none.
+    /// Its `language`, or `javascript`.
     pub language: LanguageName,
 }
 
-/// The document cannot be one. The caller's fault; not worth a retry.
+/// The document is invalid. The caller's fault; a retry is no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDdoc {
-    /// It is no JSON object.
+    /// It is not a JSON object.
     #[error("the design document must be a JSON object")]
     NotAnObject,
-    /// A member that must be a string is missing, empty or something else.
+    /// A member that must be a string is missing, empty or invalid.
     #[error("the design document needs a string as '{0}'")]
     Member(&'static str),
     /// A member is longer than a name may be.
     #[error("the design document's {0}")]
     TooLong(String),
-    /// The digest of a reference is none.
+    /// The digest of a reference is invalid.
     #[error("the design document's 'sha256' must be a string of 64 hexadecimal digits")]
     Digest,
 }
 
-/// Longer texts name no design document, in bytes.
+/// The longest text that can be a reference, in bytes.
 const REFERENCE_BYTES_MAX: usize = 8 * NAME_BYTES_MAX;
 
-/// The SHA-256 digest of a design document's text as it was sent.
+/// The SHA-256 digest of a design document's text as sent.
 pub(crate) type TextDigest = [u8; 32];
 
-/// Reads what names a design document by its id and its digest, `{"_id": .., "sha256": ..}`; anything else is `None`.
+/// Parses a reference to a design document by id and digest, `{"_id": .., "sha256": ..}`; anything else is `None`.
 ///
 /// # Errors
 /// [`BadDdoc::Digest`].
@@ -56,7 +56,7 @@ pub(crate) fn reference(json: &str) -> Result<Option<(Arc<str>, TextDigest)>, Ba
         id: String,
         sha256: Value,
     }
-    // An error of the parser costs more than a look.
+    // A quick check: an error of the parser costs more.
     let may_be = json.len() < REFERENCE_BYTES_MAX && json.contains("sha256");
     let Some(Reference { id, sha256 }) = may_be.then(|| serde_json::from_str(json).ok()).flatten()
     else {
@@ -68,11 +68,11 @@ pub(crate) fn reference(json: &str) -> Result<Option<(Arc<str>, TextDigest)>, Ba
     Ok(Some((id.into(), digest.ok_or(BadDdoc::Digest)?)))
 }
 
-/// The language of a design document that names none.
+/// The default language of a design document.
 pub(crate) const DEFAULT_LANGUAGE: &str = "javascript";
 
-/// Members that belong to the database and not to the document that a query server is taught. They
-/// come and go with how the document is asked for.
+/// Members that concern only the database and are not taught to a query server. Whether they are present depends on
+/// how the document is requested.
 const NOT_TAUGHT: [&str; 5] = [
     "_revisions",
     "_revs_info",
@@ -82,10 +82,10 @@ const NOT_TAUGHT: [&str; 5] = [
 ];
 
 impl Ddoc {
-    /// Checks a design document.
+    /// Parses and validates a design document.
     ///
     /// # Errors
-    /// [`BadDdoc`] names the first thing that is wrong.
+    /// [`BadDdoc`] names the first error.
     ///
     /// # Source
     /// couch_query_servers, get_ddoc_process/2; couch_proc_manager, get_proc/3.

@@ -1,10 +1,10 @@
-//! Isolates: several tenants in one process, each with its own heap, of which one is selected at a time.
+//! Isolates: several tenants in one process, each with its own heap, one selected at a time.
 //!
-//! SUMMARY   `["tenant", NONCE, NAME]` selects the isolate of a tenant and makes one that is not there;
-//!           `["tenant", NONCE, NAME, "new"]` makes it in any case. The answer names the isolates that it evicted:
-//!           `{"evicted": [NAME, ..]}`. Isolates end at no other time.
-//! PROMISES  The nonce is known to the process and to the service: no line of a holder selects an isolate.
-//! CALLED    By the manager, which decides, and by the process's actor, which sends the line before that of a holder.
+//! SUMMARY   `["tenant", NONCE, NAME]` selects a tenant's isolate, creating a missing one; `["tenant", NONCE, NAME,
+//!           "new"]` always creates it. The answer names the isolates evicted for it: `{"evicted": [NAME, ..]}`.
+//!           Isolates end at no other time.
+//! PROMISES  Only the process and the service know the nonce: no line of a holder selects an isolate.
+//! CALLED    By the manager, which decides, and by the process's actor, which sends the line before a holder's line.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct IsolateTerms {
 }
 
 impl IsolateTerms {
-    /// Makes those of a process that may have so many isolates.
+    /// Makes the terms of a process with this maximum of isolates.
     pub(crate) fn new(max: u32) -> Self {
         let mut nonce = String::new();
         for byte in random::<16>() {
@@ -34,7 +34,7 @@ impl IsolateTerms {
         Self { max, nonce }
     }
 
-    /// Returns what the environment of the process says.
+    /// Returns the process's environment variables.
     pub(crate) fn environment(&self) -> [(String, String); 2] {
         [
             ("SETTEE_ISOLATES_MAX".to_owned(), self.max.to_string()),
@@ -53,7 +53,7 @@ impl IsolateTerms {
     }
 }
 
-/// Returns whose isolates have ended, as the answer to a selection says it; `None`: it is no such answer.
+/// Returns the tenants of evicted isolates from a selection's answer; `None`: it is no such answer.
 pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
     #[derive(Deserialize)]
     struct Answer {
@@ -63,7 +63,7 @@ pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
     Some(evicted.iter().filter_map(|name| tenant_of(name)).collect())
 }
 
-/// A tenant's kind and its name, so that no two are called the same.
+/// A tenant's kind and name, so that names are unique.
 fn name_of(tenant: &Tenant) -> String {
     match tenant {
         Tenant::Database(db) => format!("database:{db}"),

@@ -1,9 +1,9 @@
 //! Design documents that calls may name by id and digest.
 //!
-//! SUMMARY   [`KnownDdocs::keep`] keeps a design document that a call has sent, [`KnownDdocs::find`] finds it for a later
-//!           call of the same database. Both return the one text that the pool compares by its address.
-//! PROMISES  A digest finds nothing of another database. Memory is bounded by [`KNOWN_BYTES_MAX`]; the least recently
-//!           used goes first. Sending a text again costs a comparison, not another digest.
+//! SUMMARY   [`KnownDdocs::keep`] keeps a design document sent with a call, [`KnownDdocs::find`] finds it for a later
+//!           call of the same database. Both return the same text, which the pool compares by address.
+//! PROMISES  A digest never finds a document of another database. Memory is bounded by [`KNOWN_BYTES_MAX`]; the least
+//!           recently used is evicted first. Resending a text costs a comparison, not another digest.
 //! CALLED    Where arguments of calls are parsed, on any thread.
 //! SOURCE    Redis: EVALSHA, without its scripts' global names.
 
@@ -16,19 +16,19 @@ use sha2::{Digest, Sha256};
 use super::ddoc::{Ddoc, TextDigest};
 use policy::pool::DdocKey;
 
-/// Most bytes that are kept of design documents.
+/// The most bytes of design documents kept.
 const KNOWN_BYTES_MAX: usize = 64 << 20;
 
-/// What a document counts beside its texts, in bytes.
+/// The overhead of a document besides its texts, in bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// A database, the id of a design document, and the digest of its text.
 type Name = (Arc<str>, Arc<str>, TextDigest);
 
-/// A database, and a design document that is taught as it was sent.
+/// A database, and a design document taught as sent.
 type Text = (Arc<str>, DdocKey);
 
-/// The design documents that were sent lately.
+/// Recently sent design documents.
 pub struct KnownDdocs {
     kept: Mutex<Kept>,
     bytes_max: usize,
@@ -48,7 +48,7 @@ impl KnownDdocs {
         }
     }
 
-    /// Returns a design document that was sent for this database.
+    /// Returns a design document sent for this database.
     pub(crate) fn find(
         &self,
         db: &Arc<str>,
@@ -58,9 +58,9 @@ impl KnownDdocs {
         self.kept().get(&(Arc::clone(db), id, digest))
     }
 
-    /// Keeps a design document that was sent as the text `sent`. Returns the same document as before if that was the text.
+    /// Keeps a design document sent as the text `sent`. Returns the earlier document if its text was the same.
     pub(crate) fn keep(&self, db: &Arc<str>, ddoc: Ddoc, sent: &str) -> Arc<Ddoc> {
-        // Where members are not taught, other texts are taught as the same one.
+        // If members are not taught, different texts are taught as the same one.
         let is_whole = ddoc.key.text.as_str().len() == sent.len();
         let text = is_whole.then(|| (Arc::clone(db), ddoc.key.clone()));
         if let Some(known) = text.as_ref().and_then(|text| self.kept().sent_again(text)) {
@@ -92,11 +92,11 @@ fn bytes_of((db, id, _): &Name, ddoc: &Ddoc) -> usize {
 
 #[derive(Default)]
 struct Kept {
-    /// The documents, and when each was used last.
+    /// The documents, and when each was last used.
     ddocs: HashMap<Name, (Arc<Ddoc>, u64)>,
-    /// The names of those that are taught as they were sent.
+    /// The names of those taught as sent.
     by_text: HashMap<Text, Name>,
-    /// The least recently used first.
+    /// Least recently used first.
     by_use: BTreeMap<u64, Name>,
     uses: u64,
     bytes: usize,
@@ -197,7 +197,7 @@ mod tests {
             .each_ref()
             .map(|text| find(&known, "shop", text).is_some());
         assert_eq!(found, [true, false, true]);
-        // More than there is room for evicts nothing.
+        // A document that exceeds the limit evicts nothing.
         let long = ddoc("d", &"x".repeat(room));
         assert_eq!(&*keep(&known, "shop", &long).key.id, "d");
         assert!(find(&known, "shop", &long).is_none());

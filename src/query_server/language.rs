@@ -1,6 +1,6 @@
 //! Names of languages.
 //!
-//! DIFFERS   Names are one whatever their case, so each language has one pool and one limit (D16).
+//! DIFFERS   Names are case-insensitive, so each language has one pool and one limit (D16).
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct LanguageName(Arc<str>);
 
 impl LanguageName {
-    /// Makes the one spelling of a name.
+    /// Normalises a name.
     pub fn new(name: &str) -> Self {
         if name.chars().any(char::is_uppercase) {
             Self(Arc::from(name.to_lowercase()))

@@ -1,12 +1,11 @@
-//! The lines that a child prints, classified.
+//! Classifies the lines that a child prints.
 //!
 //! SUMMARY   [`classify`] looks at one line.
-//! PROMISES  A line that is not one whole JSON value is never an answer (PM-10).
+//! PROMISES  A line is an answer only if it is one whole JSON value (PM-10).
 //! SOURCE    couch_os_process, readjson/1.
-//! DIFFERS   The reference looks at the first token only and takes the rest on trust, returns log
-//!           and error lines of a wrong shape as answers, takes a blank line for the answer `none`
-//!           and has no bound for a line. Here the whole line is checked, in one pass without
-//!           recursion, because it is embedded in replies to others.
+//! DIFFERS   The reference checks only the first token, returns log and error lines of a wrong shape as answers,
+//!           takes a blank line for the answer `none`, and has no limit for a line. Here the whole line is checked,
+//!           in one pass without recursion, because it is embedded in replies to others.
 
 use std::borrow::Cow;
 
@@ -17,18 +16,18 @@ use crate::query_server::told::LogEntry;
 use json::cursor::Cursor;
 use json::string::unescape;
 
-/// What one line of a child's output is.
+/// The meaning of a line of a child's output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
     /// An answer to the oldest prompt, unchanged.
     Answer(Bytes),
-    /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: something for the log; the answer is still to come.
+    /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: for the log; the answer follows.
     Log(LogEntry),
     /// `["error", NAME, REASON]`: an answer. The process lives.
     Error(ErrorLine),
-    /// `["fatal", NAME, REASON]`: an answer. The process is to end.
+    /// `["fatal", NAME, REASON]`: an answer. The process must end.
     Fatal(ErrorLine),
-    /// Not a line of the protocol; says why.
+    /// Not a line of the protocol, and why.
     Malformed(&'static str),
 }
 
@@ -39,7 +38,7 @@ pub struct ErrorLine {
     pub name: String,
     /// The reason: a string's text, or the JSON text of anything else.
     pub reason: String,
-    /// The reason as it came, as JSON text.
+    /// The reason as received, as JSON text.
     pub raw_reason: String,
 }
 
@@ -61,7 +60,7 @@ pub fn classify(line: Bytes) -> Line {
     }
 }
 
-/// Returns the first element of an array if it is a string. The rest is not read.
+/// Returns the first element of an array if it is a string. The rest is not parsed.
 fn first_string(text: &str) -> Option<Cow<'_, str>> {
     let mut cursor = Cursor::of(text.as_bytes());
     cursor.open(b'[')?;
@@ -93,7 +92,7 @@ fn error_line(text: &str) -> Result<ErrorLine, &'static str> {
     })
 }
 
-/// A string's text, or the JSON text of anything else (also of a string that is no Unicode text).
+/// A string's text, or the JSON text of anything else (including a string that is not Unicode).
 fn plain_text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())
 }

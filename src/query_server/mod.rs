@@ -1,4 +1,4 @@
-//! The query-server protocol: lines, prompts, what a process tells, and the built-in reducers.
+//! The query-server protocol: lines, prompts, reports of a process, and the built-in reducers.
 
 pub mod abilities;
 pub mod call;
@@ -22,7 +22,7 @@ pub(crate) mod tenant_logs;
 pub mod told;
 pub(crate) mod tried_cell;
 
-/// Shown as the command of a language that has none.
+/// Shown as the command of a language without one.
 pub(crate) const NATIVE: &str = "native";
 
 pub use ::child::{self, cell};

@@ -1,13 +1,13 @@
 //! Probes of abilities, each in a child outside the pool.
 //!
-//! SUMMARY   [`probe`] starts the command, resets it, asks the smallest question that needs the ability, and
-//!           judges the answer.
-//! PROMISES  An ability is absent only if the child clearly refused: by an error, an end of its own, or one
-//!           result for two functions. An end by a signal or a limit of its cell tells nothing. Dropping a
-//!           probe ends its child.
+//! SUMMARY   [`probe`] starts the command, resets it, sends the smallest commands that need the ability, and judges
+//!           the answers.
+//! PROMISES  An ability is absent only if the child clearly refused: by an error, by exiting, or by one result for
+//!           two functions. An end by a signal or a limit of its cell is inconclusive. Dropping a probe ends its
+//!           child.
 //! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
-//! LIMITS    Questions with a function are asked in JavaScript, Python, Perl, Ruby or Lua: in the one with the language's
-//!           name, or else in the one whose map function the command runs.
+//! LIMITS    Commands with a function are in JavaScript, Python, Perl, Ruby or Lua: the one with the language's name,
+//!           or else the one whose map function the command runs.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::line::{Line, classify};
 use child::unpooled_child::UnpooledChild;
 use child::{CommandSpec, Spawner};
 
-/// The longest line that is read, in bytes.
+/// The longest line read, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// The most characters of an answer that a finding quotes.
@@ -61,28 +61,28 @@ const FUNCTIONS: [Functions; 5] = [
     },
 ];
 
-/// Commands with the answer that is expected of each.
+/// Commands with their expected answers.
 type Questions = Vec<(Value, Value)>;
 
-/// How the child answered the questions.
+/// The child's answers.
 enum Outcome {
-    /// It answered each as expected.
+    /// All as expected.
     AsExpected,
-    /// It answered an error; its line.
+    /// An error; its line.
     Error(String),
-    /// It answered something else; its line.
+    /// Another answer; its line.
     Other(String),
-    /// It ended by itself; how.
+    /// It exited; how.
     Ended(String),
     /// It does not answer `reset` as a query server does.
     NoServer,
 }
 
-/// Finds out about one ability of the query servers of a language.
+/// Probes one ability of a language's query servers.
 ///
 /// # Errors
-/// Why nothing was found out: the child was not started, or something else than its own refusal ended it. Another
-/// probe may tell.
+/// The probe is inconclusive: the child was not started, or something other than its own refusal ended it. A retry
+/// may succeed.
 pub(super) async fn probe(
     ability: Ability,
     language: &str,
@@ -112,7 +112,7 @@ fn absent(how: &str) -> Finding {
     Finding::Absent(format!("when tried, {how}").into())
 }
 
-/// Returns the questions without functions; `None` if the ability needs one.
+/// Returns the commands without functions; `None` if the ability needs one.
 fn questions(ability: Ability) -> Option<Questions> {
     let ddoc = |rev| {
         let ddoc = json!({"_id": "_design/a", "_rev": rev});
@@ -127,7 +127,7 @@ fn questions(ability: Ability) -> Option<Questions> {
     })
 }
 
-/// Returns the questions with reduce functions.
+/// Returns the commands with reduce functions.
 fn questions_about(ability: Ability, sum: &str) -> Questions {
     let rows = json!([[["x", "d1"], 1], [["y", "d2"], 2], [["z", "d3"], 3.5]]);
     match ability {
@@ -169,7 +169,7 @@ async fn functions_of(
     Ok(None)
 }
 
-/// Starts the command, resets it and asks: one question after the other, or all `together`.
+/// Starts the command, resets it and sends the commands: one after the other, or all `together`.
 async fn ask(
     questions: &[(Value, Value)],
     together: bool,
@@ -205,7 +205,7 @@ async fn ask(
     Ok(Outcome::AsExpected)
 }
 
-/// Reads the next answer, past log lines.
+/// Reads the next answer, skipping log lines.
 async fn answer(child: &mut UnpooledChild, expected: &Value) -> Result<Outcome, String> {
     loop {
         let line = match child.line().await {

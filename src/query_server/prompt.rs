@@ -1,4 +1,4 @@
-//! The commands of the query-server protocol: writing them, and classifying those of others.
+//! The commands of the query-server protocol: writing and classifying them.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::query_server::language::LanguageName;
 use couchjs::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Cursor;
 
-/// What a command asks a process to do, as its first elements tell.
+/// The meaning of a command, from its first elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Command {
     /// `reset`.
@@ -46,9 +46,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// Tells what a command asks for. `None`: it is not one JSON array on one line.
+    /// Classifies a command. `None`: it is not one JSON array on one line.
     ///
-    /// Looks at the first elements only, and only as far as needed.
+    /// Parses only the first elements, and only as far as needed.
     pub fn of(line: &[u8]) -> Option<Self> {
         if memchr::memchr(b'\n', line).is_some() {
             return None;
@@ -76,7 +76,7 @@ impl Command {
         }
     }
 
-    /// Reads a command as far as is needed to tell what it asks for.
+    /// Parses a command as far as needed to classify it.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::of(line);
         let mut goes_on = cursor.open(b'[');
@@ -104,7 +104,7 @@ impl Command {
         })
     }
 
-    /// Returns its name as the phase of an error.
+    /// Returns its name as an error's phase.
     pub const fn phase(self) -> &'static str {
         match self {
             Self::Reset => "reset",
@@ -121,7 +121,7 @@ impl Command {
         }
     }
 
-    /// Returns whether it runs functions of users, which may take forever.
+    /// Returns whether it runs users' functions, which may not terminate.
     pub(crate) const fn runs_functions(self) -> bool {
         !matches!(
             self,
@@ -129,7 +129,7 @@ impl Command {
         )
     }
 
-    /// Returns what it is counted as.
+    /// Returns the class that it is counted in.
     pub(crate) const fn class(self) -> PromptClass {
         match self {
             Self::Map => PromptClass::Map,
@@ -147,7 +147,7 @@ impl Command {
     }
 }
 
-/// What a command is counted as.
+/// The class that a command is counted in.
 ///
 /// # Source
 /// couch_os_process, bump_cmd_time_stat/2.
@@ -194,11 +194,11 @@ impl PromptClass {
     }
 }
 
-/// How much of a command is searched for its first word, in bytes.
+/// How many bytes of a command are searched for its first word.
 const WORD_BYTES: usize = 48;
 
-/// Returns a command's first element without its quotes, if it is a short string, as it is written;
-/// otherwise its beginning.
+/// Returns a command's first element as written, without its quotes, if it is a short string; otherwise the command's
+/// beginning.
 fn first_word(command: &[u8]) -> &[u8] {
     let beginning = &command[..command.len().min(WORD_BYTES)];
     let Some(word) = beginning.strip_prefix(b"\"") else {
@@ -208,7 +208,7 @@ fn first_word(command: &[u8]) -> &[u8] {
     end.map_or(word, |end| &word[..end])
 }
 
-/// Returns the text of an element of a command, if it is a string.
+/// Returns the text of a command's element, if it is a string.
 fn text(element: &[u8]) -> Option<String> {
     serde_json::from_slice(element).ok()
 }
@@ -232,8 +232,8 @@ pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts and a console. With `report`
-/// it asks every query server to tell errors in its log.
+/// The `reset` before Settee's own function calls: like [`reset`], and asks JavaScript for error texts and a console.
+/// With `report` it asks every query server to log errors.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
     let asked: Vec<String> = [
@@ -266,11 +266,11 @@ pub fn ddoc(id: &str, path: &RawValue, args: &RawValue) -> Bytes {
     line(&("ddoc", id, path, args))
 }
 
-/// Writes a command as one line. JSON texts in it stay as they are, except for line feeds.
+/// Writes a command as one line. JSON texts in it are unchanged except for line feeds.
 pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");
-    // A line feed in JSON is between values, never in a string.
+    // In JSON a line feed is between values, never in a string.
     let mut seen = 0;
     while let Some(found) = memchr::memchr(b'\n', &bytes[seen..]) {
         seen += found;

@@ -1,4 +1,4 @@
-//! Why a prompt has no answer, and whose fault that is.
+//! Why a prompt has no answer, and whose fault it is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,56 +11,55 @@ use child::cell::report::MetLimit;
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Command;
 
-/// Whose doing an error is.
+/// Who is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// The caller's, or that of the function that it sent.
+    /// The caller, or a function that it sent.
     Client,
-    /// The function's: it takes longer than it may, or does not end.
+    /// A function that exceeds its time, or does not end.
     Function,
-    /// The query server's.
+    /// The query server.
     QueryServer,
-    /// The machine's: memory, processes, files, permissions.
+    /// The machine: memory, processes, files, permissions.
     Host,
-    /// Our own.
+    /// Settee itself.
     Settee,
 }
 
-/// How an exit report describes a process that we stopped: the end of a sentence.
+/// The end of a sentence about a process that we stopped, in an exit report.
 const TOLD_TO_STOP: &str = "was told to stop";
 
-/// What a child has broken the protocol with if it printed more than it was asked for: in the middle of nothing, and
-/// behind the last answer.
+/// The protocol violation of a child that printed too much: without any prompt, or after the last answer.
 pub(crate) const UNASKED: &str = "output that nobody asked for";
 pub(crate) const TOO_MANY_ANSWERS: &str = "more answers than prompts, as when a function prints,";
 
-/// The statuses, as a shell shows them, of a child that SIGKILL or SIGTERM has ended.
+/// Exit statuses, in a shell's form, of a child ended by SIGKILL or SIGTERM.
 const KILLED: i32 = 128 + libc::SIGKILL;
 const TERMINATED: i32 = 128 + libc::SIGTERM;
 
-/// How a child ended and what it said last, for errors that have to explain it.
+/// How a child ended and its last output, to explain errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
     /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
-    /// The exit status as a shell shows it: 0 to 255, or 128 and the signal.
+    /// The exit status in a shell's form: 0 to 255, or 128 plus the signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// The last lines that the child wrote to its standard error, oldest first.
+    /// The child's last lines on standard error, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
-    /// The limit of its cell that it met, if it did: what it ran needs more than it may have.
+    /// The limit of its cell that it reached, if any: it needed more.
     #[serde(skip)]
     pub met: Option<MetLimit>,
-    /// Whether the end is the host's fault: an operator stopped the process, or the machine did not let it start.
+    /// Whether the host is at fault: an operator stopped the process, or the machine prevented its start.
     #[serde(skip)]
     pub is_hosts_fault: bool,
 }
 
 impl ExitReport {
-    /// Describes a process that we stopped, by order of somebody or not.
+    /// Describes a process that we stopped, by a user's order or not.
     pub(crate) fn stopped(by: Option<&str>) -> Self {
         let exit = by.map_or_else(
             || TOLD_TO_STOP.to_owned(),
@@ -73,13 +72,13 @@ impl ExitReport {
         }
     }
 
-    /// Returns whether somebody ended it who is not this service, or by an order to it: the system, or who runs the
-    /// machine.
+    /// Returns whether something other than this service ended it, or a user's order: the system, or the machine's
+    /// operator.
     pub(crate) fn is_from_outside(&self) -> bool {
         self.is_hosts_fault || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
-    /// Returns how it ended and what it said last, in words that follow its name.
+    /// Returns how it ended and its last output, in words that follow its name.
     pub(crate) fn told(&self) -> String {
         let exit = self.exit.as_deref().unwrap_or("ended");
         if self.stderr.is_empty() {
@@ -99,63 +98,63 @@ impl fmt::Display for ExitReport {
 /// Why a prompt has no answer.
 ///
 /// # Source
-/// couch_os_process, prompt/2. The reference shows one event (a process that is gone) in four
-/// ways, depending on who looks when; here they are one.
+/// couch_os_process, prompt/2. The reference reports one event (a process that has ended) in four ways, depending on
+/// who notices it when; here they are one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// The query server said no, by an error line. It lives and can be used on.
+    /// The query server answered with an error line. It continues and is still usable.
     #[error("{name}: {reason}")]
     Function {
-        /// The error's name, for example `not_found` or `compilation_error`.
+        /// The error's name, such as `not_found` or `compilation_error`.
         name: String,
-        /// Why: a string's text, or JSON text.
+        /// The reason: a string's text, or JSON text.
         reason: String,
         /// The reason as JSON text.
         raw_reason: String,
-        /// Whether the query server ends over it.
+        /// Whether the query server ends because of it.
         fatal: bool,
     },
-    /// No answer came in time. The process was killed. Where functions are run for the prompt, the
-    /// function is to blame; otherwise the query server is, and another one may do better.
+    /// No answer arrived in time. The process was killed. If the prompt runs functions, the function is at fault;
+    /// otherwise the query server, and another one may do better.
     #[error("{}", timeout_text(*timeout, *command, *held_back, tenant_key.as_deref()))]
     Timeout {
         /// The time it had.
         timeout: Duration,
-        /// What it was to do.
+        /// The command.
         command: Command,
         /// Whether its cell has throttled it, then or before.
         held_back: bool,
-        /// The key that bounds the tenant, where no other was in the way.
+        /// The key of the tenant's timeout, if that was the effective one.
         tenant_key: Option<Arc<str>>,
     },
-    /// The prompt was sent behind another one, over which the process ended. Worth a retry.
+    /// The prompt was queued behind another one that ended the process. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
     NotRun {
-        /// What became of the earlier one.
+        /// The result of the earlier one.
         because: Box<PromptError>,
     },
     /// The process ended before it answered. Worth a retry with another one.
     #[error("{0}")]
     Exited(ExitReport),
-    /// The process did not keep to the protocol and was killed. Worth a retry with another one,
-    /// though a query server that does it once tends to do it again.
+    /// The process broke the protocol and was killed. Worth a retry with another one, although a query server that
+    /// does so once tends to repeat it.
     #[error("the query server broke the protocol with {what} and was killed")]
     Protocol {
-        /// What it printed, in words.
+        /// What it printed.
         what: &'static str,
         /// The beginning of the line.
         excerpt: String,
     },
-    /// The prompt is none: not an array, or more than one line. The caller's fault.
+    /// The prompt is invalid: not an array, or more than one line. The caller's fault.
     #[error("a prompt must be one JSON array on one line")]
     BadPrompt,
-    /// More prompts are unanswered, or more bytes unsent, than a process may have. Wait for answers.
+    /// The process has too many unanswered prompts or unsent bytes. Wait for answers.
     #[error("too many prompts are waiting for this process, at most {limit}")]
     TooMany {
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// The caller does not hold the process, or no longer.
+    /// The caller does not hold the process, or no longer does.
     #[error("the process is not held under this token")]
     NotHolder,
 }
@@ -188,14 +187,14 @@ fn timeout_text(
     text
 }
 
-/// How much of a text that was not expected an error quotes, in characters.
+/// Characters quoted of an unexpected text.
 const QUOTED_CHARACTERS: usize = 200;
 
 pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(QUOTED_CHARACTERS).collect()
 }
 
-/// How much of a bad line an error quotes, in bytes.
+/// Bytes quoted of a bad line.
 const EXCERPT_BYTES: usize = 200;
 
 impl PromptError {
@@ -223,7 +222,7 @@ impl PromptError {
         }
     }
 
-    /// Returns how the process ended, if that is what happened.
+    /// Returns how the process ended, if it did.
     pub const fn exit_report(&self) -> Option<&ExitReport> {
         match self {
             Self::Exited(exit_report) => Some(exit_report),
@@ -231,8 +230,8 @@ impl PromptError {
         }
     }
 
-    /// Returns whether a process that ended over it did so of its own accord: it ended, or broke
-    /// the protocol, without having been told to stop.
+    /// Returns whether a process that ended because of it did so on its own: it ended or broke the protocol without
+    /// being told to stop.
     pub(crate) fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(exit_report) => {
@@ -244,7 +243,7 @@ impl PromptError {
         }
     }
 
-    /// Returns whether more was printed than was asked for: then earlier answers may not be those of their prompts.
+    /// Returns whether the process printed too much: then earlier answers may belong to other prompts.
     pub(crate) fn is_shifted(&self) -> bool {
         match self {
             Self::Protocol { what, .. } => [UNASKED, TOO_MANY_ANSWERS].contains(what),
@@ -253,7 +252,7 @@ impl PromptError {
         }
     }
 
-    /// Returns whose fault it is.
+    /// Returns who is at fault.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,
@@ -271,7 +270,7 @@ impl PromptError {
     pub const fn retryable(&self) -> bool {
         match self {
             Self::Timeout { command, .. } => !command.runs_functions(),
-            // Another process would meet the limit, too.
+            // Another process would reach the limit, too.
             Self::Exited(exit_report) => exit_report.met.is_none(),
             Self::Protocol { .. } | Self::TooMany { .. } | Self::NotRun { .. } => true,
             Self::Function { .. } | Self::BadPrompt | Self::NotHolder => false,

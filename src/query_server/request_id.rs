@@ -1,7 +1,7 @@
-//! The name of a request, by which its records in the log and its answer are found.
+//! Request ids, which link a request's log records to its answer.
 //!
-//! PROMISES  One that a client gives has at most [`BYTES_MAX`] printable ASCII characters. One that is made is
-//!           unique, also among several runs of the service.
+//! PROMISES  An id from a client has at most [`BYTES_MAX`] printable ASCII characters. A generated one is unique
+//!           across runs of the service.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Serialize, Serializer};
 
-/// The longest name that is taken, in bytes.
+/// Maximum length of a client's id, in bytes.
 const BYTES_MAX: usize = 128;
 
-/// The name of a request.
+/// The id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(Name);
 
@@ -23,7 +23,7 @@ enum Name {
 }
 
 impl RequestId {
-    /// Takes the name that a client gave, or makes one in its place.
+    /// Takes the id that a client sent, or generates one.
     pub(crate) fn of(given: Option<&str>) -> Self {
         let is_printable = |name: &&str| name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         let fits = |name: &&str| (1..=BYTES_MAX).contains(&name.len());
@@ -31,7 +31,6 @@ impl RequestId {
         given.map_or_else(Self::made, |name| Self(Name::Given(name.into())))
     }
 
-    /// Makes a name.
     pub(crate) fn made() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(1);
         Self(Name::Made(MADE.fetch_add(1, Ordering::Relaxed)))
@@ -40,7 +39,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What the names of this run begin with.
+        /// Prefix of this run's ids.
         static RUN: LazyLock<u64> = LazyLock::new(|| getrandom::u64().unwrap_or_default());
         match &self.0 {
             Name::Given(name) => f.write_str(name),

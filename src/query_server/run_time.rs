@@ -1,13 +1,13 @@
-//! How long a call runs.
+//! The run time of a call.
 //!
-//! SUMMARY   [`RunTime`] says which time counts. [`WorkingTime`] is the time in which any process has an unanswered
-//!           prompt of the call.
+//! SUMMARY   [`RunTime`] selects which time counts. [`WorkingTime`] is the time during which any process has an
+//!           unanswered prompt of the call.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Which time of a call counts as its run.
+/// Which time of a call counts as run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RunTime {
     /// From the first process to the end of the call.
@@ -17,25 +17,25 @@ pub(crate) enum RunTime {
     Work,
 }
 
-/// The time in which processes work for a call.
+/// The time during which processes work for a call.
 #[derive(Debug, Default)]
 pub(crate) struct WorkingTime {
     /// The number of unanswered prompts.
     unanswered: usize,
-    /// Since when there are any.
+    /// Start of the current working time.
     since: Option<Instant>,
-    /// The time before that.
+    /// Working time before that.
     time: Duration,
 }
 
 impl WorkingTime {
-    /// Notes that many prompts.
+    /// Adds this many prompts.
     pub(crate) fn ask(&mut self, count: usize) {
         self.unanswered += count;
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     pub(crate) fn answer(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
         if self.unanswered == 0 {

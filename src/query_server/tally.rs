@@ -1,33 +1,33 @@
-//! What the map functions of a call have done over its documents, and what their author should learn from that.
+//! What the map functions of a call did, and hints for their author.
 //!
-//! SUMMARY   [`Tally`] counts for a report; [`Tally::hints`] are sentences for functions whose work came to nothing
-//!           without an error.
-//! LIMITS    A function that threw over a document has an error, and no hint for want of rows.
+//! SUMMARY   [`Tally`] counts for a report; [`Tally::hints`] are sentences about functions without any effect or
+//!           error.
+//! LIMITS    A function that threw has an error, and no hint about missing rows.
 
 use serde::Deserialize;
 
 use crate::query_server::told::{FunctionName, Told};
 
-/// How many functions of a call get hints.
+/// The most functions of a call that get hints.
 const HINTS_MAX: usize = 10;
 
-/// How the query server calls the value that async functions return.
+/// The query server's name for the value that async functions return.
 const PROMISE: &str = "a promise";
 
-/// What a map function has returned, which nobody uses. A query server sends it for a function that has emitted nothing
-/// so far, or has returned a promise.
+/// The unused value that a map function returned. A query server sends it if the function has emitted nothing so far,
+/// or has returned a promise.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Returned {
-    /// Its place in the list of functions of the call, from 0.
+    /// The index in the call's list of functions, from 0.
     pub(crate) function: usize,
-    /// What it was, in words: `a number`.
+    /// Its description: `a number`.
     pub(crate) returned: String,
     /// The id of the document.
     pub(crate) doc: Option<String>,
 }
 
 impl Returned {
-    /// Returns what it holds, in bytes of text.
+    /// Returns its size, in bytes of text.
     pub(crate) fn bytes(&self) -> usize {
         self.returned.len() + self.doc.as_ref().map_or(0, String::len)
     }
@@ -39,14 +39,14 @@ impl Returned {
     }
 }
 
-/// What one function has done.
+/// The counts of one function.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     has_rows: bool,
     has_failed: bool,
 }
 
-/// What the functions of a call have done.
+/// The counts of a call's functions.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     documents: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a document: how many functions ran over it, which of them have rows for it, and what was reported.
+    /// Counts a document: how many functions ran, which of them have rows, and their reports.
     pub(crate) fn count(
         &mut self,
         functions: usize,
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Returns a sentence for each function whose work came to nothing, as far as it is known.
+    /// Returns a sentence for each function without effect, as far as known.
     pub(crate) fn hints(&self, returned: &[Returned]) -> Vec<String> {
         let numbered = self.functions.iter().enumerate();
         let hints = numbered.filter_map(|(index, done)| {

@@ -1,13 +1,12 @@
-//! What a client has taught a process, so that another process can be taught the same.
+//! A client's lessons to a process, kept for teaching another process the same.
 //!
-//! SUMMARY   [`Taught`] keeps the lines that a process accepted and gives them back in an order that leads
-//!           to the same state: the last `reset`, libraries and functions since then, design documents.
-//! PROMISES  A line that was not accepted is not kept. If the state of the process may differ from what
-//!           the lines lead to, [`Taught::is_portable`] is false: in a list, after an unknown command,
-//!           and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
+//! SUMMARY   [`Taught`] keeps the lines that a process accepted and returns them in an order that leads to the same
+//!           state: the last `reset`, libraries and functions since then, design documents.
+//! PROMISES  Only accepted lines are kept. [`Taught::is_portable`] is false if the process's state may differ from
+//!           the result of the lines: within a list, after an unknown command, and beyond [`TAUGHT_BYTES_MAX`] or
+//!           [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
-//! LIMITS    What functions leave in global variables is not carried over; no query server promises to
-//!           keep it.
+//! LIMITS    Global variables set by functions are not carried over; no query server promises to keep them.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use serde_json::value::RawValue;
 
 use super::prompt::{Command, leaves_list_open, reset};
 
-/// Most bytes of lines that are kept of one client.
+/// Maximum bytes of lines kept for one client.
 pub(crate) const TAUGHT_BYTES_MAX: usize = 4 << 20;
 
-/// Most lines that are kept of one client.
+/// Maximum lines kept for one client.
 pub(crate) const TAUGHT_LINES_MAX: usize = 512;
 
-/// Returns the time that the client gives the process for each line, from its `reset`.
+/// Returns the client's timeout for lines, from its `reset`.
 pub fn timeout_of(reset: &[u8]) -> Option<Duration> {
     #[derive(serde::Deserialize)]
     struct Config {
@@ -39,7 +38,7 @@ fn taught_id(line: &[u8]) -> Option<String> {
     serde_json::from_str(elements.get(2)?.get()).ok()
 }
 
-/// What one client has taught.
+/// One client's lessons.
 #[derive(Clone, Debug)]
 pub(crate) struct Taught {
     reset: Option<Bytes>,
@@ -50,14 +49,14 @@ pub(crate) struct Taught {
     bytes: usize,
     bytes_max: usize,
     list_open: bool,
-    /// Whether something is missing until the next `reset`.
+    /// Whether some are missing until the next `reset`.
     views_lost: bool,
-    /// Whether something is missing for good.
+    /// Whether some are missing permanently.
     ddocs_lost: bool,
 }
 
 impl Taught {
-    /// Keeps at most this many bytes, and never more than [`TAUGHT_BYTES_MAX`].
+    /// Keeps at most this many bytes, and at most [`TAUGHT_BYTES_MAX`].
     pub fn new(bytes_max: usize) -> Self {
         Self {
             reset: None,
@@ -81,12 +80,12 @@ impl Taught {
         self.list_open
     }
 
-    /// Returns the time that the client gives the process for each line, if its `reset` tells.
+    /// Returns the client's timeout for lines, if its `reset` has one.
     pub(crate) fn patience(&self) -> Option<Duration> {
         timeout_of(self.reset.as_ref()?)
     }
 
-    /// Notes a command and the line that answered it. `None`: the line is not a command.
+    /// Records a command and its answer. `None`: the line is not a command.
     pub fn answered(&mut self, command: Option<Command>, line: &Bytes, answer: &[u8]) {
         let accepted = answer.trim_ascii() == b"true";
         match command {
@@ -103,7 +102,7 @@ impl Taught {
             Some(Command::OpenList | Command::ListRow) => self.list_open = leaves_list_open(answer),
             Some(Command::Other) | None => self.views_lost = true,
             Some(Command::Forget) => self.ddocs_lost = true,
-            // The process refused, or the command does not change its state.
+            // The process refused it, or it does not change state.
             Some(_) => {}
         }
     }
@@ -126,7 +125,7 @@ impl Taught {
         }
     }
 
-    /// Copies a line if there is room for it: it may be a small part of a larger buffer.
+    /// Copies a line, if there is room: it may be a small part of a larger buffer.
     fn keep(&mut self, line: &Bytes) -> Option<Bytes> {
         let lines = self.views.len() + self.ddocs.len() + 1;
         if self.bytes + line.len() > self.bytes_max || lines > TAUGHT_LINES_MAX {
@@ -136,7 +135,7 @@ impl Taught {
         Some(Bytes::copy_from_slice(line))
     }
 
-    /// Returns the lines that a process accepted, in the order in which they teach another one the same.
+    /// Returns the accepted lines, in an order that teaches another process the same.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = &Bytes> {
         self.reset
             .iter()
@@ -144,8 +143,8 @@ impl Taught {
             .chain(self.ddocs.values())
     }
 
-    /// Returns the lines that teach a process the same, each with its line feed, and their number.
-    /// `config` is for the `reset` if the client has sent none.
+    /// Returns the lines that teach a process the same, each with its line feed, and their number. `config` is for
+    /// the `reset`, if the client has sent none.
     pub fn lines(&self, config: &str) -> (Bytes, usize) {
         let first = self.reset.clone().unwrap_or_else(|| reset(config));
         let count = 1 + self.views.len() + self.ddocs.len();

@@ -1,13 +1,13 @@
-//! The last lines of what functions of each tenant have logged, and the errors that they ended with.
+//! The latest lines that each tenant's functions have logged, and their errors.
 //!
-//! SUMMARY   [`TenantLogs::note`] takes a line of a database, [`TenantLogs::page`] gives those after a number, and
+//! SUMMARY   [`TenantLogs::note`] adds a line of a database, [`TenantLogs::page`] returns those after a number, and
 //!           [`TenantLogs::news`] notifies of more.
-//! PROMISES  Memory is bounded: lines and bytes of a tenant, and bytes of all, have limits; the tenant that wrote least recently
-//!           loses its lines first. The lines of a tenant have numbers that rise by one and never come again, so that
-//!           a reader learns how many were lost.
+//! PROMISES  Memory is bounded: lines and bytes of a tenant, and bytes of all, have limits; the tenant that wrote
+//!           least recently loses its lines first. A tenant's lines have numbers that rise by one and are never
+//!           reused, so that a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
-//! LIMITS    Lines are in memory alone. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`] have
-//!           none.
+//! LIMITS    Lines are only in memory. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`]
+//!           have none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -25,16 +25,16 @@ use crate::logging::timestamp;
 use crate::otp::clock::system_time;
 use crate::query_server::request_id::RequestId;
 
-/// The lines that are kept of a tenant.
+/// The most lines of a tenant.
 pub(crate) const LINES_MAX: usize = 1_000;
 
-/// What they may take, in bytes.
+/// The most bytes of a tenant's lines.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// What the lines of all tenants may take, in bytes.
+/// The most bytes of all tenants' lines.
 pub(crate) const TOTAL_BYTES_MAX: usize = 64 << 20;
 
-/// How many tenants have lines.
+/// The most tenants with lines.
 pub(crate) const TENANTS_MAX: usize = 10_000;
 
 /// The longest name of a tenant with lines, in bytes.
@@ -43,26 +43,26 @@ const NAME_BYTES_MAX: usize = 256;
 /// The longest message and the longest name in a line, in bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// What a line takes beside its text, in bytes.
+/// The overhead of a line besides its text, in bytes.
 const LINE_BYTES: usize = 64;
 
 /// The most lines of a page.
 pub(crate) const PAGE_LINES_MAX: usize = 100;
 
-/// Readers who wait are woken in so many groups, by the hash of their tenant.
+/// Waiting readers are woken in this many groups, by the hash of their tenant.
 const GROUPS: usize = 64;
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LineKind {
-    /// Said by a function, or by its query server.
+    /// Logged by a function, or by its query server.
     Log,
     /// An error of a function.
     Error,
 }
 
-/// A line as it is written.
+/// A line to be written.
 #[derive(Debug, Serialize)]
 pub(crate) struct TenantLine<'a> {
     pub(crate) kind: LineKind,
@@ -72,30 +72,30 @@ pub(crate) struct TenantLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ddoc: Option<&'a str>,
     pub(crate) function: &'a str,
-    /// The place of the function in the list of the call, from 0.
+    /// The index of the function in the call's list, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<usize>,
-    /// The document that it was called with.
+    /// The id of the function's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) doc: Option<&'a str>,
-    /// Of an error.
+    /// The name of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<&'a str>,
     pub(crate) message: &'a str,
-    /// The place in the source, from 1.
+    /// The position in the source, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u32>,
 }
 
 impl TenantLine<'_> {
-    /// Returns the members of the object behind its number, and its end.
+    /// Returns the members of the object after its number, and its end.
     fn rest(mut self) -> String {
         self.function = cut(self.function);
         self.message = cut(self.message);
         self.ddoc = self.ddoc.map(cut);
         self.doc = self.doc.map(cut);
         self.name = self.name.map(cut);
-        // Texts and numbers have a form in JSON.
+        // Texts and numbers always serialize.
         let mut text = serde_json::to_string(&self).unwrap_or_default();
         text.replace_range(
             ..1,
@@ -117,13 +117,13 @@ pub(crate) struct TenantLogs {
     hasher: RandomState,
 }
 
-/// What is kept, oldest lines first.
+/// The lines kept, oldest first.
 #[derive(Debug, Default)]
 struct Rows {
     rows: FxHashMap<Arc<str>, Row>,
-    /// The tenants with lines, by when they wrote last.
+    /// The tenants with lines, by their latest write.
     order: BTreeMap<u64, Arc<str>>,
-    /// How often was written.
+    /// The number of writes.
     writes: u64,
     bytes: usize,
 }
@@ -133,7 +133,7 @@ struct Rows {
 struct Row {
     /// The number of its first line ever.
     begun: u64,
-    /// The number of the first that is kept.
+    /// The number of the first line kept.
     first: u64,
     /// Each without its number.
     lines: VecDeque<Bytes>,
@@ -143,8 +143,8 @@ struct Row {
 }
 
 impl Row {
-    /// Begins to count lines. The time is above all numbers of a count that was forgotten, for nobody writes more than
-    /// one line a microsecond.
+    /// Begins to number lines. The start, a time, exceeds all numbers of a forgotten count, because nobody writes
+    /// more than one line a microsecond.
     fn new() -> Self {
         let begun = system_time().as_micros();
         Self {
@@ -161,7 +161,7 @@ impl Row {
         self.first + self.lines.len() as u64
     }
 
-    /// Forgets the oldest line; returns what it took.
+    /// Drops the oldest line; returns its size.
     fn lose_first(&mut self) -> usize {
         let bytes = self.lines.pop_front().map_or(0, |line| taken(&line));
         self.first += 1;
@@ -169,7 +169,7 @@ impl Row {
         bytes
     }
 
-    /// Forgets all lines, and goes on counting; returns what they took.
+    /// Drops all lines, but continues the numbers; returns their size.
     fn lose_all(&mut self) -> usize {
         self.first = self.next();
         self.lines = VecDeque::new();
@@ -205,7 +205,7 @@ impl Rows {
         }
     }
 
-    /// Makes room for another tenant: forgets those without lines, otherwise the one that wrote least recently.
+    /// Makes room for another tenant: removes those without lines, otherwise the one that wrote least recently.
     fn make_room(&mut self) {
         if self.rows.len() < TENANTS_MAX {
             return;
@@ -222,15 +222,15 @@ impl Rows {
 /// Lines of a tenant.
 #[derive(Debug, Default)]
 pub(crate) struct LogPage {
-    /// How many were lost before these: `Some(None)` where nobody knows, because the count was forgotten.
+    /// How many were lost before these: `Some(None)` if unknown, because the count was forgotten.
     pub(crate) lost: Option<Option<u64>>,
-    /// The number of the last line, or what was asked for.
+    /// The number of the last line, or the requested one.
     pub(crate) last: u64,
     lines: Vec<Bytes>,
 }
 
 impl LogPage {
-    /// Returns the lines, each a JSON object, before them one that says how many were lost, if any were.
+    /// Returns the lines, each a JSON object, preceded by one about lost lines if there are any.
     pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
         let lost = self.lost.map(|lines| {
             let lines = serde_json::json!(lines);
@@ -238,7 +238,7 @@ impl LogPage {
         });
         let first = (self.last - self.lines.len() as u64).saturating_add(1);
         let numbered = (first..).zip(&self.lines).map(|(number, line)| {
-            // It was made of texts.
+            // It was made from text.
             let rest = String::from_utf8_lossy(line);
             format!("{{\"seq\":{number}{rest}")
         });
@@ -270,18 +270,18 @@ impl TenantLogs {
         })
     }
 
-    /// What is locked is whole after each line.
+    /// Ignores poisoning: each line leaves the guarded value consistent.
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what notifies of further lines of a tenant, sometimes without any. A wait has to begin before the page
-    /// is asked for behind which there is nothing.
+    /// Returns a notifier of further lines of a tenant; it may fire without any. A wait must begin before requesting
+    /// the page that turns out empty.
     pub(crate) fn news<'a>(&'a self, db: &str) -> &'a Notify {
         &self.groups[self.hasher.hash_one(db) as usize % GROUPS]
     }
 
-    /// Takes a line of a tenant.
+    /// Adds a line of a tenant.
     pub(crate) fn note(&self, db: &Arc<str>, line: TenantLine<'_>) {
         if db.len() > NAME_BYTES_MAX {
             return;
@@ -291,8 +291,8 @@ impl TenantLogs {
         self.news(db).notify_waiters();
     }
 
-    /// Returns the first lines of a tenant after the number `since`, at most [`PAGE_LINES_MAX`]. With 0, or a
-    /// number that no line has, those from the oldest that is kept.
+    /// Returns a tenant's first lines after the number `since`, at most [`PAGE_LINES_MAX`]. With 0 or an unknown
+    /// number, starts with the oldest.
     pub(crate) fn page(&self, db: &str, since: u64) -> LogPage {
         let rows = self.rows();
         let Some(row) = rows.rows.get(db) else {

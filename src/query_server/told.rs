@@ -1,30 +1,30 @@
-//! What processes report beside their answers, for the caller of a function: log lines and errors.
+//! Reports of processes besides their answers, for the caller of a function: log lines and errors.
 //!
-//! SUMMARY   [`Told`] collects them. A process reports an error by a third element of a log line, an object.
-//! PROMISES  Lines, errors and their texts are bounded; what is beyond is counted. The object is untrusted: of one
-//!           that is no error only the line is kept.
+//! SUMMARY   [`Told`] collects them. A process reports an error as an object in the third element of a log line.
+//! PROMISES  Lines, errors and their texts are bounded; the excess is counted. The object is untrusted: if it is not
+//!           an error, only the line is kept.
 
 use serde::{Deserialize, Serialize};
 
 use crate::query_server::tally::Returned;
 
-/// How many log lines are kept for a call.
+/// Maximum log lines kept for a call.
 pub(crate) const LINES_MAX: usize = 1_000;
 
-/// How much text they may have together, in bytes.
+/// Maximum length of these together, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// How many errors are kept for a call.
+/// Maximum errors kept for a call.
 pub(crate) const ERRORS_MAX: usize = 100;
 
-/// How much text they may have together, in bytes.
+/// Maximum length of these together, in bytes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256 << 10;
 
-/// How severe a log line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Level {
-    /// Said by the function.
+    /// Logged by the function.
     Info,
     /// A remark of the query server or of the service.
     Warning,
@@ -32,7 +32,7 @@ pub(crate) enum Level {
     Error,
 }
 
-/// A line that was logged during a call.
+/// A line logged during a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LogLine {
     pub(crate) level: Level,
@@ -43,13 +43,13 @@ pub(crate) struct LogLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum FunctionName {
-    /// Its place in the list of functions of the call, from 0.
+    /// Its place in the call's list of functions, from 0.
     Index(usize),
     /// Its path in the design document, joined by `/`.
     Path(String),
 }
 
-/// An error of a function, as far as it is known.
+/// A function's error, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReportedError {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,16 +59,16 @@ pub(crate) struct ReportedError {
     pub(crate) doc: Option<String>,
     pub(crate) name: String,
     pub(crate) message: String,
-    /// The module that it happened in.
+    /// The module that raised it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) module: Option<String>,
-    /// In the source as it was written, from 1.
+    /// In the original source, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u32>,
     /// In characters, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) column: Option<u32>,
-    /// The line of a mistake of grammar, and below it a mark.
+    /// The line of a syntax error, with a mark below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source_line: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,28 +95,27 @@ impl ReportedError {
     }
 }
 
-/// A log line as a process wrote it.
+/// A log line as written by a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// What is logged.
     pub(crate) text: String,
     /// The third element of the line, JSON text.
     pub(crate) details: Option<Box<str>>,
 }
 
-/// What a third element is, beside an error.
+/// A third element that is not an error.
 #[derive(Deserialize)]
 struct Remark {
     level: Level,
 }
 
 impl LogEntry {
-    /// What a map function has returned, if the third element says so.
+    /// Returns a map function's return value, if the third element has one.
     pub(crate) fn returned(&self) -> Option<Returned> {
         serde_json::from_str(self.details.as_deref()?).ok()
     }
 
-    /// Reads the third element.
+    /// Parses the third element.
     pub(crate) fn read(self) -> (LogLine, Option<ReportedError>) {
         let details = self.details.as_deref();
         let error = details.and_then(|json| serde_json::from_str::<ReportedError>(json).ok());
@@ -131,16 +130,16 @@ impl LogEntry {
     }
 }
 
-/// What was reported during a call, or before one of its answers.
+/// Reports during a call, or before one of its answers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Told {
     pub(crate) logs: Vec<LogLine>,
-    /// Lines beyond the bounds.
+    /// The number of lines beyond the limits.
     pub(crate) logs_dropped: u64,
     pub(crate) errors: Vec<ReportedError>,
-    /// Errors beyond the bounds.
+    /// The number of errors beyond the limits.
     pub(crate) errors_dropped: u64,
-    /// What map functions have returned, as far as there is room.
+    /// Return values of map functions, as far as there is room.
     #[serde(skip)]
     pub(crate) returned: Vec<Returned>,
     #[serde(skip)]
@@ -156,12 +155,12 @@ impl Told {
         is_silent && self.returned.is_empty() && dropped == 0
     }
 
-    /// Returns what it holds, in bytes of text.
+    /// Returns its size, in bytes of text.
     pub(crate) fn bytes(&self) -> usize {
         self.log_bytes + self.error_bytes
     }
 
-    /// Takes a line that a process logged.
+    /// Adds a line logged by a process.
     pub(crate) fn add(&mut self, entry: LogEntry) {
         if let Some(returned) = entry.returned() {
             return self.note(returned);
@@ -173,7 +172,7 @@ impl Told {
         }
     }
 
-    /// Takes what a map function has returned.
+    /// Adds a map function's return value.
     fn note(&mut self, returned: Returned) {
         let bytes = self.error_bytes + returned.bytes();
         if self.returned.len() < ERRORS_MAX && bytes <= ERROR_BYTES_MAX {
@@ -202,7 +201,7 @@ impl Told {
         self.errors.push(error);
     }
 
-    /// Adds what was reported later.
+    /// Appends later reports.
     pub(crate) fn append(&mut self, later: Self) {
         later.logs.into_iter().for_each(|line| self.log(line));
         later.errors.into_iter().for_each(|error| self.error(error));

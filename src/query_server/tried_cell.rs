@@ -8,7 +8,7 @@ use crate::query_server::status::SandboxStatus;
 use child::cell::layers::Layers;
 use child::cell::trial::CellTrial;
 
-/// A cell, and what was found out about it.
+/// A cell and its trial's result.
 #[derive(Debug)]
 pub(crate) struct TriedCell {
     pub(crate) trial: CellTrial,
@@ -16,13 +16,12 @@ pub(crate) struct TriedCell {
 }
 
 impl TriedCell {
-    /// Nothing is known yet.
     pub(crate) fn new(trial: CellTrial) -> Arc<Self> {
         let found = OnceLock::new();
         Arc::new(Self { trial, found })
     }
 
-    /// Says what was found; the first word counts. Called by the PoolProber only.
+    /// Sets the result; only the first call counts. Called by the PoolProber only.
     pub(crate) fn set_found(&self, found: Result<Layers, String>) {
         let _ = self.found.set(found);
     }
@@ -32,7 +31,7 @@ impl TriedCell {
         self.found.get()
     }
 
-    /// Returns what is known, for `status`.
+    /// Returns the result for `status`.
     pub(crate) fn status(&self) -> SandboxStatus {
         let (layers, error) = match self.found() {
             None => (Layers::default(), None),

@@ -1,4 +1,4 @@
-//! Whether a job may begin a checkpoint, and continue with it: always, or while the daemon holds the lease of its document.
+//! Whether a job may begin a checkpoint, and continue it: always, or while the daemon holds its document's lease.
 //!
 //! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 
@@ -11,28 +11,28 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// The lease under which a document's job runs.
+/// The lease that a document's job runs under.
 pub trait JobLease: fmt::Debug + Send + Sync {
-    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if
-    /// none may be begun.
+    /// Returns how long a checkpoint begun now may take, unless the lease is renewed meanwhile; `None` if none may
+    /// begin.
     fn left(&self) -> Option<Duration>;
 
     /// Returns the epoch of the owner, for the checkpoint's history.
     fn epoch(&self) -> u64;
 }
 
-/// What a job asks before each checkpoint. Cheap to clone; the default always says yes.
+/// Checked by a job before each checkpoint. Cheap to clone; the default always says yes.
 #[derive(Clone, Debug, Default)]
 pub struct CheckpointGuard(Option<Arc<dyn JobLease>>);
 
 impl CheckpointGuard {
-    /// Says yes for as long as the lease does.
+    /// Says yes while the lease does.
     pub fn of(lease: Arc<dyn JobLease>) -> Self {
         Self(Some(lease))
     }
 
-    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if
-    /// none may be begun.
+    /// Returns how long a checkpoint begun now may take, unless the lease is renewed meanwhile; `None` if none may
+    /// begin.
     pub(crate) fn left(&self) -> Option<Duration> {
         let Some(lease) = &self.0 else {
             return Some(Duration::MAX);
@@ -40,10 +40,10 @@ impl CheckpointGuard {
         lease.left()
     }
 
-    /// Works while the lease lasts, however often it is renewed meanwhile; none if it is over before the work is done.
+    /// Works while the lease lasts, including renewals; `None` if it ends before the work.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
-        // A suspended process may find an answer and the end of the lease at once: the next request is not sent.
+        // A suspended process may find an answer and the end of the lease at once: then the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
@@ -51,7 +51,7 @@ impl CheckpointGuard {
         .await
     }
 
-    /// Waits until the lease is over. It is asked anew when what was left of it has passed.
+    /// Waits until the lease is over. It is checked again whenever its remaining time has passed.
     async fn over(&self) {
         while let Some(left) = self.left() {
             sleep(left).await;
@@ -66,7 +66,7 @@ impl CheckpointGuard {
         }
     }
 
-    /// Returns the epoch of the owner; none where one daemon owns everything.
+    /// Returns the epoch of the owner; `None` if a single daemon owns everything.
     pub(crate) fn epoch(&self) -> Option<u64> {
         self.0.as_ref().map(|lease| lease.epoch())
     }
@@ -82,7 +82,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A lease in paused time that counts who asks.
+    /// A lease in paused time that counts the checks.
     #[derive(Debug)]
     struct Lease {
         until: Mutex<Instant>,
@@ -133,7 +133,7 @@ mod tests {
         let guard = lease.guard();
         let done = guard.while_held(sleep(3600 * SECOND)).await;
         assert_eq!(done, Some(()));
-        // It sleeps between: what was left passes every 10 s, and both tasks have the runtime poll it.
+        // It sleeps in between: the remaining time passes every 10 s, and both tasks make the runtime poll it.
         let asked = lease.asked.load(Ordering::SeqCst);
         assert!(asked <= 4 * 361, "{asked}");
         renewing.abort();
@@ -166,7 +166,7 @@ mod tests {
                 sleep(10 * SECOND).await;
             }
         });
-        // The process is suspended: the answer and the end of the lease are known at once.
+        // The process was suspended: the answer and the end of the lease are known at once.
         let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
         assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
     }

@@ -37,11 +37,11 @@ pub struct Written {
     pub rev: String,
 }
 
-/// A document that was not written: its id, and why.
+/// A document that was not written: its id, and the reason.
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store, which tells `states` of its documents.
+    /// Makes a database of a store; `states` learns of its documents.
     pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             store,
@@ -55,7 +55,7 @@ impl Database {
         &self.states
     }
 
-    /// Returns where it is kept.
+    /// Returns its store.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -107,7 +107,7 @@ impl Database {
         Ok(export_lines(self.store.snapshot().await?, secrets))
     }
 
-    /// Writes documents of an export, those that are not there. Each has its own result, in the same order.
+    /// Writes the documents of an export that do not exist yet. Each has its own result, in the same order.
     ///
     /// # Errors
     /// See [`StoreError`]; then none is written.
@@ -164,7 +164,7 @@ fn local_name(id: &str) -> &str {
     id.strip_prefix("_local/").unwrap_or(id)
 }
 
-/// CouchDB says `0-0` of a `_local/` document that was deleted.
+/// CouchDB reports `0-0` for a deleted `_local/` document.
 fn local_rev(number: u64, deleted: bool) -> String {
     format!("0-{}", if deleted { 0 } else { number })
 }
@@ -184,7 +184,7 @@ fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {
     })
 }
 
-/// Returns the lines of an export of a store, with credentials or without.
+/// Returns the lines of a store's export, with or without credentials.
 pub(crate) fn export_lines(snapshot: StoreSnapshot, secrets: bool) -> ExportLines {
     let strip = |row: &mut ExportRow| {
         let mut members = DocMembers::parse(row.doc.get()).unwrap_or_default();
@@ -197,7 +197,7 @@ pub(crate) fn export_lines(snapshot: StoreSnapshot, secrets: bool) -> ExportLine
     ExportLines::new(snapshot, (!secrets).then_some(strip))
 }
 
-/// Reads a row of an export.
+/// Parses a row of an export.
 fn to_import(row: ExportRow, defaults: &Defaults) -> Result<Import, Refused> {
     let ExportRow {
         id,

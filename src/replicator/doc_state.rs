@@ -1,4 +1,4 @@
-//! The states in which documents and their jobs are listed.
+//! The states of documents and their jobs in lists.
 
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr};
@@ -6,14 +6,14 @@ use strum::{EnumString, IntoStaticStr};
 use policy::counted::Class;
 use policy::schedule::JobState;
 
-/// What a document is in lists, or its job.
+/// The state of a document or its job in lists.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, EnumString, IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum DocState {
-    /// It has no job yet, because something went wrong; it is retried.
+    /// It has no job yet, because of an error; it is retried.
     Error = 1,
     /// Its job waits for its turn.
     Pending = 2,
@@ -23,17 +23,17 @@ pub(crate) enum DocState {
     Crashing = 4,
     /// Its replication is done.
     Completed = 5,
-    /// It never will run.
+    /// It will never run.
     Failed = 6,
-    /// Its job is not to run until it is resumed. In lists of jobs only.
+    /// Its job must not run until it is resumed. Only in lists of jobs.
     Paused = 7,
-    /// Nobody has read it yet, or its id is not known. Also read for a name that a later version gives.
+    /// It has not been read yet, or its id is unknown. Also stands for unknown names, which later versions may send.
     #[serde(other)]
     Initializing = 0,
 }
 
 impl DocState {
-    /// Those of documents, in the order in which they are listed.
+    /// Those of documents, in the order of lists.
     pub const OF_DOCS: [Self; 7] = [
         Self::Initializing,
         Self::Error,
@@ -44,26 +44,26 @@ impl DocState {
         Self::Failed,
     ];
 
-    /// Those of documents without a job that somebody has to look at.
+    /// Those of documents without a job that need attention.
     pub const TROUBLED: [Self; 2] = [Self::Error, Self::Failed];
 
-    /// Returns its name, as users write it.
+    /// Returns its name, in the form for users.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Returns the state of a name; none for any other text.
+    /// Returns the state with a name; `None` for any other text.
     pub fn of_name(name: &str) -> Option<Self> {
         name.parse().ok()
     }
 
-    /// Returns the names of all states of jobs and documents, with commas between them.
+    /// Returns the names of all states of jobs and documents, separated by commas.
     pub fn names() -> String {
         let all = Self::OF_DOCS.into_iter().chain([Self::Paused]);
         all.map(Self::name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns what a job is in lists of jobs; none for a state that only documents without a job have.
+    /// Returns the state of a job in lists of jobs; `None` for a state of documents without a job.
     pub fn of_job(self) -> Option<JobState> {
         let mut jobs = JobState::ALL.into_iter();
         jobs.find(|job| Self::from(*job) == self)
@@ -72,19 +72,19 @@ impl DocState {
     /// Returns the class that documents in this state are counted in.
     pub(super) const fn class(self) -> Class {
         match self {
-            // Lists of documents do not tell them apart.
+            // Lists of documents do not distinguish them.
             Self::Paused => Self::Pending as Class,
             state => state as Class,
         }
     }
 
-    /// Returns the state of a class; none for that of design documents.
+    /// Returns the state of a class; `None` for that of design documents.
     pub(super) fn of_class(class: Class) -> Option<Self> {
         let mut all = Self::OF_DOCS.into_iter();
         all.find(|state| state.class() == class)
     }
 
-    /// Returns its place in a list by trouble: the first ones need somebody first.
+    /// Returns its rank in a list by trouble: the first need attention most.
     pub const fn trouble(self) -> u8 {
         match self {
             Self::Crashing => 0,

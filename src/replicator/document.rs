@@ -1,12 +1,11 @@
-//! What may be written into the replicator database, and what a reader sees of it.
+//! What may be written into the replicator database, and what a reader sees.
 //!
-//! SUMMARY   [`Incoming`] is a document as its writer sent it; [`check`] accepts it or says why not;
-//!           [`shown`] is what a reader sees.
-//! PROMISES  Only an admin and the owner read credentials. Another reader cannot write back what was read
+//! SUMMARY   [`Incoming`] is a document as sent; [`check`] accepts or refuses it; [`shown`] is what a reader sees.
+//! PROMISES  Only an admin and the owner can read credentials. Another reader cannot write back a document read
 //!           without them.
 //! SOURCE    couch_doc: from_json_obj/1, validate_docid/2; couch_replicator_docs: before_doc_update/3,
 //!           after_doc_read/2.
-//! DIFFERS   The reason of an error is always plain text; CouchDB prints some as Erlang terms.
+//! DIFFERS   An error's reason is always plain text; CouchDB prints some as Erlang terms.
 
 use std::sync::LazyLock;
 
@@ -18,7 +17,7 @@ use crate::operations::LONG_NAME_BYTES_MAX;
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 use store::{Document, Revision};
 
-/// DocMembers with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
+/// Members with a leading underscore that a document may have besides `_id`, `_rev` and `_deleted`.
 const STATE_MEMBERS: &[&str] = &[
     super::state::STATE,
     super::state::TIME,
@@ -27,7 +26,7 @@ const STATE_MEMBERS: &[&str] = &[
     super::state::STATS,
 ];
 
-/// DocMembers that readers of other databases get with a document, which mean nothing in a write.
+/// Members that other databases send with a document, and that have no meaning in a write.
 const IGNORED_MEMBERS: &[&str] = &[
     "_revisions",
     "_revs_info",
@@ -36,7 +35,7 @@ const IGNORED_MEMBERS: &[&str] = &[
     "_local_seq",
 ];
 
-/// Why a document is not written. The writer is at fault.
+/// Why a document is refused. The writer is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DocumentError {
     /// It is malformed (400 `bad_request`).
@@ -45,13 +44,13 @@ pub(crate) enum DocumentError {
     /// Its id is illegal (400 `illegal_docid`).
     #[error("{0}")]
     IllegalId(String),
-    /// It has a reserved member that is unknown or wrong (400 `doc_validation`).
+    /// It has an unknown or invalid reserved member (400 `doc_validation`).
     #[error("{0}")]
     Special(String),
-    /// It does not ask for a replication, or belongs to another user (403 `forbidden`).
+    /// It does not request a replication, or belongs to another user (403 `forbidden`).
     #[error("{0}")]
     Forbidden(String),
-    /// Its writer did not name its last revision (409 `conflict`).
+    /// Its writer did not name its latest revision (409 `conflict`).
     #[error("Document update conflict.")]
     Conflict,
 }
@@ -72,15 +71,15 @@ impl DocumentError {
 /// The kind of a document, by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocKind {
-    /// It asks for a replication.
+    /// It requests a replication.
     Replication,
     /// `_design/..`: stored without effect.
     Design,
-    /// `_local/..`: stored apart, without a history.
+    /// `_local/..`: stored separately, without a history.
     Local,
 }
 
-/// Returns which kind of document has this id.
+/// Returns the kind of document for this id.
 ///
 /// # Errors
 /// The id is illegal.
@@ -116,7 +115,7 @@ pub(crate) fn kind_of(id: &str) -> Result<DocKind, DocumentError> {
 /// A writer or a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Person {
-    /// Their name, if they have logged in.
+    /// The name, if logged in.
     pub name: Option<String>,
     /// Whether they may do everything.
     pub is_admin: bool,
@@ -127,30 +126,30 @@ impl Person {
         self.name.clone().map_or(Value::Null, Value::String)
     }
 
-    /// Returns whether they may read the credentials of a document.
+    /// Returns whether they may read a document's credentials.
     pub(crate) fn reads_credentials(&self, members: &DocMembers) -> bool {
         self.is_admin || self.name.is_some() && members.text("owner") == self.name
     }
 }
 
-/// A document as its writer sent it.
+/// A document as sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Incoming {
-    /// Its id, if it has one in it.
+    /// The id in it, if any.
     pub id: Option<String>,
-    /// The revision that its writer knows: text, for `_local/` documents have others.
+    /// The revision that its writer knows: as text, because `_local/` documents have another form.
     pub rev: Option<String>,
     /// Whether it is a deletion.
     pub deleted: bool,
-    /// Everything else.
+    /// All other members.
     pub members: DocMembers,
 }
 
 impl Incoming {
-    /// Takes a document apart.
+    /// Parses a document.
     ///
     /// # Errors
-    /// It is not a JSON object, its id is illegal, or a member with a leading underscore is wrong.
+    /// It is not a JSON object, its id is illegal, or a member with a leading underscore is invalid.
     pub fn of(text: &str) -> Result<Self, DocumentError> {
         let members = DocMembers::parse(text).map_err(|_| {
             let text = "Document must be a JSON object";
@@ -159,7 +158,7 @@ impl Incoming {
         Self::of_members(members)
     }
 
-    /// As [`Incoming::of`], of members.
+    /// Like [`Incoming::of`], from members.
     pub(super) fn of_members(mut members: DocMembers) -> Result<Self, DocumentError> {
         let mut text = |name: &str, wrong: DocumentError| match members.remove(name) {
             None => Ok(None),
@@ -205,15 +204,15 @@ impl Incoming {
     }
 }
 
-/// Not a valid revision.
+/// The error of an invalid revision.
 pub(crate) fn invalid_rev() -> DocumentError {
     DocumentError::BadRequest("Invalid rev format".to_owned())
 }
 
-/// Accepts a document, with its writer as its owner if it has none. Returns its kind.
+/// Accepts a document; if it has no owner, its writer becomes the owner. Returns its kind.
 ///
 /// # Errors
-/// It does not ask for a replication, or belongs to another user.
+/// It does not request a replication, or belongs to another user.
 pub fn check(
     id: &str,
     incoming: &mut Incoming,
@@ -235,10 +234,10 @@ pub fn check(
     }
 }
 
-/// Reads the replication that a document asks for.
+/// Parses the replication that a document requests.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The error, in words.
 pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Replication, String> {
     let body = &members.value();
     let doc = DocRef {
@@ -249,8 +248,7 @@ pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Repl
     Replication::parse(body, defaults, user, Some(doc)).map_err(|error| error.to_string())
 }
 
-/// Returns what a document asks for, under whatever configuration; none where it asks for no
-/// replication.
+/// Returns the replication that a document requests, under any configuration; `None` if it requests none.
 pub(crate) fn asked_by(id: &str, members: &DocMembers) -> Option<Replication> {
     static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| super::defaults(&Default::default()));
     parse(id, members, &DEFAULTS).ok()
@@ -272,8 +270,8 @@ fn set_owner(members: &mut DocMembers, writer: &Person) -> Result<(), DocumentEr
     Ok(())
 }
 
-/// Returns a document as this reader may see it, with its id and revision. Of one without its credentials the
-/// hash of the revision is another one, always the same: its reader cannot write it back.
+/// Returns a document as this reader may see it, with its id and revision. Without its credentials the revision has
+/// another, constant hash: its reader cannot write it back.
 pub fn shown(document: &Document, reader: &Person) -> DocMembers {
     let mut members = members(document);
     let mut revision = document.revision.clone();
@@ -288,7 +286,7 @@ pub fn shown(document: &Document, reader: &Person) -> DocMembers {
     )
 }
 
-/// Takes the credentials out. Returns whether there were any.
+/// Removes the credentials. Returns whether there were any.
 pub(super) fn strip(members: &mut DocMembers) -> bool {
     let mut is_stripped = false;
     for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
@@ -300,7 +298,7 @@ pub(super) fn strip(members: &mut DocMembers) -> bool {
     is_stripped
 }
 
-/// Returns an endpoint without what only its owner may read; none if there is nothing of that in it.
+/// Returns an endpoint without the parts that only its owner may read; `None` if it has none.
 fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
     let stripped = match (
         serde_json::from_str(endpoint.get()),
@@ -323,12 +321,12 @@ fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
     (stripped.get() != endpoint.get()).then_some(stripped)
 }
 
-/// Returns the members that a document has beside its id and revision.
+/// Returns a document's members other than its id and revision.
 pub fn members(document: &Document) -> DocMembers {
     DocMembers::parse(&document.body).unwrap_or_default()
 }
 
-/// Puts `_id`, `_rev` and, where it is so, `_deleted` in front of members.
+/// Prepends `_id`, `_rev` and, for a deletion, `_deleted`.
 pub(crate) fn with_head(id: &str, rev: &str, deleted: bool, members: DocMembers) -> DocMembers {
     let mut whole = DocMembers::default().with("_id", id).with("_rev", rev);
     if deleted {

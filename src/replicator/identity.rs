@@ -5,15 +5,15 @@ use std::sync::{Arc, OnceLock};
 use replication::id::Identity;
 use store::{Store, StoreError};
 
-/// The port that CouchDB has, for ids of version 2.
+/// CouchDB's port, for ids of version 2.
 const PORT: u16 = 5984;
 
-/// The identity of this service, which is known once the store is open. Cheap to clone.
+/// The identity of this service, known once the store is open. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerIdentity(Arc<OnceLock<Identity>>);
 
 impl ServerIdentity {
-    /// Returns the identity; asks the store for it the first time.
+    /// Returns the identity, queried from the store the first time.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -26,13 +26,13 @@ impl ServerIdentity {
         Ok(identity.clone())
     }
 
-    /// Returns the identity if it is known. No job starts before it is.
+    /// Returns the identity if it is known. No job starts before.
     pub fn known(&self) -> Option<Identity> {
         self.0.get().cloned()
     }
 }
 
-/// Returns the identity of the owner of a uuid on this host, whose name is part of older ids.
+/// Returns the identity with this uuid on this host; the host name is part of older ids.
 pub(crate) fn on_this_host(uuid: String) -> Identity {
     let system = rustix::system::uname();
     let host = match system.nodename().to_string_lossy() {

@@ -1,4 +1,4 @@
-//! What the store keeps of a document's job: whether it is paused, its priority, and when it was restarted.
+//! The values that the store keeps for a document's job: pause, priority, and the last restart.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use policy::schedule::{Earlier, History, HistoryEntry, Level, Pause, WallTime};
 
-/// What was set by hand.
+/// The values set by users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Who paused it, if somebody did.
+    /// Who paused it, if anyone.
     pub paused: Option<Pause>,
     /// Its priority.
     pub priority: Level,
-    /// When somebody restarted it last, where several daemons share the store: what happened before does not count.
+    /// When a user last restarted it, if several daemons share the store: its earlier past is ignored.
     pub restarted: Option<WallTime>,
 }
 
 impl Kept {
-    /// Reads it; text that cannot be read counts as nothing.
+    /// Parses it; invalid text counts as empty.
     pub fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let pause = |paused: &Value| {
@@ -36,8 +36,8 @@ impl Kept {
         }
     }
 
-    /// Returns what counts of a job's past. Clocks of daemons may differ by less than it takes to see that a job has
-    /// failed and to restart it.
+    /// Returns the valid part of a job's past. Daemons' clocks must differ by less than it takes to notice a failed
+    /// job and restart it.
     pub fn counts_of(&self, past: Earlier) -> Earlier {
         let Some(restarted) = self.restarted else {
             return past;
@@ -58,7 +58,7 @@ impl Kept {
         }
     }
 
-    /// Returns its text; none where there is nothing to keep.
+    /// Returns its text; `None` if there is nothing to keep.
     pub fn text(&self) -> Option<String> {
         if *self == Self::default() {
             return None;

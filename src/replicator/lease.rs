@@ -1,7 +1,7 @@
-//! The lease under which this daemon has a document, for its job and the writers of its outcome.
+//! The lease that this daemon has on a document, for its job and the writers of its outcome.
 //!
-//! SUMMARY   The member of the fleet says how long an epoch's lease lasts ([`EpochLease`]), the table of documents which
-//!           claims are over ([`DocLease`]); jobs on other threads ask, without a lock.
+//! SUMMARY   The fleet member sets the end of an epoch's lease ([`EpochLease`]), the table of documents ends claims
+//!           ([`DocLease`]); jobs on other threads check them without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use policy::ownership::{Claim, Epoch};
 pub(crate) struct EpochLease {
     epoch: Epoch,
     clock: BootClock,
-    /// Until when checkpoints may be begun, in microseconds of the clock; 0: it is over.
+    /// Until when checkpoints may begin, in microseconds of the clock; 0: it has ended.
     until: AtomicU64,
 }
 
 impl EpochLease {
-    /// Begins the lease of an epoch, which says no until it learns how long it lasts.
+    /// Begins an epoch's lease, which is invalid until its end is set.
     pub fn new(epoch: Epoch, clock: BootClock) -> Self {
         Self {
             epoch,
@@ -30,18 +30,18 @@ impl EpochLease {
         }
     }
 
-    /// Returns whose it is.
+    /// Returns the owner's epoch.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Says until when checkpoints may be begun, by the clock.
+    /// Sets until when checkpoints may begin.
     pub fn set_until(&self, until: Duration) {
         let until = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
         self.until.store(until, Ordering::SeqCst);
     }
 
-    /// Ends it, for good.
+    /// Ends it permanently.
     pub fn end(&self) {
         self.set_until(Duration::ZERO);
     }
@@ -53,7 +53,7 @@ impl EpochLease {
     }
 }
 
-/// What a claim of a document is worth: the lease of its epoch, until the document is lost.
+/// A claim on a document: valid during its epoch's lease, until the document is lost.
 #[derive(Debug)]
 pub(crate) struct DocLease {
     lease: Arc<EpochLease>,
@@ -63,7 +63,7 @@ pub(crate) struct DocLease {
 }
 
 impl DocLease {
-    /// Begins a claim. `is_extra`: the document is closed to daemons that do not reach its servers.
+    /// Begins a claim. `is_extra`: the document is closed to daemons that cannot reach its servers.
     pub fn new(lease: Arc<EpochLease>, claim: Claim, is_extra: bool) -> Arc<Self> {
         Arc::new(Self {
             lease,
@@ -73,22 +73,22 @@ impl DocLease {
         })
     }
 
-    /// Returns by which claim the document is owned.
+    /// Returns the claim that owns the document.
     pub const fn claim(&self) -> Claim {
         self.claim
     }
 
-    /// Whether what other daemons found of its servers does not count.
+    /// Whether other daemons' reports about its servers are ignored.
     pub const fn is_extra(&self) -> bool {
         self.is_extra
     }
 
-    /// Returns whose claim it is.
+    /// Returns the claim's owner.
     pub fn owner(&self) -> Epoch {
         self.lease.epoch
     }
 
-    /// The document is no longer owned, or must not be acted upon.
+    /// The document is no longer owned, or must not be acted on.
     pub fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
@@ -98,7 +98,7 @@ impl DocLease {
         self.left().is_some()
     }
 
-    /// Returns what a job of the document asks.
+    /// Returns the check for a job of the document.
     pub fn guard(self: &Arc<Self>) -> CheckpointGuard {
         let lease: Arc<Self> = Arc::clone(self);
         CheckpointGuard::of(lease)

@@ -1,9 +1,9 @@
 //! The members of a document, with the texts of their values.
 //!
-//! SUMMARY   [`DocMembers`] is a JSON object whose values are texts: a number keeps all its digits from the
-//!           writer through the store to the reader. Values are read where something is made of them.
-//! PROMISES  Order is the writer's; of members with one name the last counts. No white space is
-//!           between tokens, so that a document is one line.
+//! SUMMARY   [`DocMembers`] is a JSON object with values as texts: a number keeps all its digits from the writer
+//!           through the store to the reader. Values are parsed only when they are used.
+//! PROMISES  The writer's order is kept; of members with one name the last counts. There is no white space between
+//!           tokens, so that a document is one line.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use json::RawObject;
 pub struct DocMembers(Vec<(String, Box<RawValue>)>);
 
 impl DocMembers {
-    /// Reads the text of a JSON object.
+    /// Parses the text of a JSON object.
     ///
     /// # Errors
     /// It is not an object.
@@ -39,10 +39,10 @@ impl DocMembers {
         Ok(Self(members))
     }
 
-    /// Adds a member, or gives it another value.
+    /// Adds or replaces a member.
     ///
     /// # Panics
-    /// The value cannot be written as JSON.
+    /// The value has no JSON form.
     pub fn set(&mut self, name: &str, value: impl Serialize) {
         let text = to_raw_value(&value).expect("members: a value that is set can be written");
         match self.0.iter_mut().find(|(known, _)| known == name) {
@@ -51,7 +51,7 @@ impl DocMembers {
         }
     }
 
-    /// As [`DocMembers::set`], for objects that are made member by member.
+    /// Like [`DocMembers::set`], for building objects.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
         self.set(name, value);
@@ -64,7 +64,7 @@ impl DocMembers {
         found.map(|(_, text)| &**text)
     }
 
-    /// Reads a value; none if there is no member, or if it is a number beyond all bounds.
+    /// Parses a value; `None` if there is no member, or it is a number out of range.
     pub fn get(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
@@ -74,18 +74,18 @@ impl DocMembers {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub fn remove(&mut self, name: &str) -> Option<Box<RawValue>> {
         let place = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(place).1)
     }
 
-    /// Keeps the members that are wanted.
+    /// Keeps the wanted members.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(&str, &RawValue) -> bool) {
         self.0.retain(|(name, text)| is_wanted(name, text));
     }
 
-    /// Returns the names, in their order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
@@ -95,17 +95,17 @@ impl DocMembers {
         members.map(|(name, text)| (name.as_str(), text.get()))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Puts other members behind these. None of them may be here already.
+    /// Appends other members, which must not exist yet.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// Reads all values. What cannot be read, a number beyond all bounds, is `null`.
+    /// Parses all values. A number out of range becomes `null`.
     pub fn value(&self) -> Value {
         let members = self.0.iter().map(|(name, text)| {
             let value = serde_json::from_str(text.get()).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Serialize for DocMembers {
     }
 }
 
-/// Takes out the white space between tokens.
+/// Removes the white space between tokens.
 fn compact(text: &RawValue) -> Result<Box<RawValue>, serde_json::Error> {
     if !text.get().contains([' ', '\t', '\n', '\r']) {
         return Ok(text.to_owned());

@@ -1,7 +1,7 @@
-//! The replicator database: documents that ask for replications.
+//! The replicator database: documents that request replications.
 //!
-//! SUMMARY   [`document`] says what may be written and read, [`state`] how the outcome of a replication is
-//!           written into its document, [`Database`] applies both to the store.
+//! SUMMARY   [`document`] defines what may be written and read, [`state`] how a replication's outcome is written into
+//!           its document, [`Database`] applies both to the store.
 //! CALLED    By HTTP; by the actor that turns documents into jobs.
 //! SOURCE    couch_replicator_docs; the document API of chttpd_db.
 //! DIFFERS   There is one database, `_replicator`.
@@ -35,9 +35,9 @@ use replication::endpoint::HttpConfig;
 use replication::spec::{Defaults, Tuning};
 pub use settee_client::JobOrder;
 
-/// Returns what the configuration says about every replication.
+/// Returns the configured defaults of every replication.
 pub fn defaults(config: &Replicator) -> Defaults {
-    // The configuration's own bounds are below these.
+    // The configuration's own bounds are lower.
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Defaults {
         tuning: Tuning {
@@ -56,7 +56,7 @@ pub fn defaults(config: &Replicator) -> Defaults {
     }
 }
 
-/// Returns how the service speaks HTTP to databases.
+/// Returns the settings for HTTP to databases.
 pub fn http_config(config: &Replicator) -> HttpConfig {
     HttpConfig {
         request_timeout: config.request_timeout,

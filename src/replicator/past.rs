@@ -1,4 +1,4 @@
-//! A job's past as the owner of its document leaves it to the next one: JSON text.
+//! A job's past, which a document's owner leaves to its next owner: JSON text.
 //!
 //! ```json
 //! {"asked": "5f0c..", "not_before": 0, "history": [{"at": 1790000000000000, "type": "crashed",
@@ -6,8 +6,8 @@
 //!  "refused": [{"id": "a", "rev": "1-x", "error": "forbidden", "reason": ".."}]}
 //! ```
 //!
-//! SUMMARY   `asked` is the digest of the replication that has this past: after an edit a document's job begins
-//!           anew. `history` has the newest event first, `refused` the latest document last. Times are microseconds
+//! SUMMARY   `asked` is the digest of the replication with this past: after an edit the document's job starts without
+//!           a past. `history` has the newest event first, `refused` the latest document last. Times are microseconds
 //!           since 1970.
 //! LIMITS    [`ENTRIES_MAX`] events, [`REFUSED_MAX`] documents, [`BYTES_MAX`] bytes.
 
@@ -19,23 +19,22 @@ use serde_json::{Value, json};
 use policy::schedule::{Earlier, History, HistoryEntry, HistoryEvent, Reason, WallTime};
 use replication::refused::RefusedDoc;
 
-/// The most events of a past; older ones are left out.
+/// Maximum events of a past; older ones are dropped.
 pub(crate) const ENTRIES_MAX: usize = 100;
 
-/// The most documents that a job remembers of those that were not replicated.
+/// Maximum documents remembered of those that were not replicated.
 pub(crate) const REFUSED_MAX: usize = 20;
 
-/// The most bytes that these documents have in a text. One that does not fit is left out, which only an id or a name of
-/// an error of kilobytes causes.
+/// Maximum bytes of these documents in a text. One that does not fit is dropped, which takes an id or error name of
+/// kilobytes.
 const REFUSED_BYTES_MAX: usize = 128 * 1024;
 
-/// The longest text that is read, in bytes. [`text`] makes none that is longer.
+/// Maximum length of a text that is read, in bytes; [`text`] stays below.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// What is left of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// What happened to it.
+    /// Its history.
     pub earlier: Earlier,
     /// The latest documents that were not replicated, the latest last.
     pub refused: Vec<Arc<RefusedDoc>>,
@@ -85,8 +84,7 @@ fn written(entry: &HistoryEntry) -> Value {
     }
 }
 
-/// Reads the past of a job that asks for this. Text that cannot be read, or is of a job that asked for something
-/// else, is no past.
+/// Reads the past of a job with this digest. Invalid text, or text with another digest, yields an empty past.
 pub(crate) fn read(text: &str, asked: &str) -> Past {
     if text.len() > BYTES_MAX {
         return Past::default();
@@ -109,7 +107,7 @@ pub(crate) fn read(text: &str, asked: &str) -> Past {
 }
 
 fn earlier(value: &Value) -> Option<Earlier> {
-    // Equal reasons, as they are as a rule, are kept once.
+    // Usually equal reasons, kept once.
     let mut last: Option<Arc<Reason>> = None;
     let entries = value["history"]
         .as_array()?
@@ -247,7 +245,7 @@ mod tests {
         let asked = "0".repeat(32);
         let longest = text(&asked, &past(10_000));
         assert!(longest.len() <= BYTES_MAX, "{}", longest.len());
-        // The newest events.
+        // The newest events remain.
         assert_eq!(read(&longest, &asked), past(ENTRIES_MAX as u64));
         let padded = longest + &" ".repeat(BYTES_MAX);
         assert_eq!(read(&padded, &asked), Past::default());

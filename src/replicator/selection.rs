@@ -1,9 +1,9 @@
-//! Which jobs a list or an order is about: patterns, the order of trouble, counts by reason.
+//! Selects the jobs of a list or an order: patterns, the order by trouble, counts by reason.
 //!
-//! SUMMARY   [`Selection`] is what users ask for, checked; [`JobFacts`] is what it looks at of a job.
-//! PROMISES  Pure. A job that is not known by one of the names does not fit.
-//! LIMITS    [`PATTERNS_MAX`] patterns of [`PATTERN_BYTES_MAX`] bytes; names without `*` and `?` are as many as a
-//!           request holds.
+//! SUMMARY   [`Selection`] is a validated selection; [`JobFacts`] are the facts that it compares.
+//! PROMISES  Pure. A job must match one of the names.
+//! LIMITS    [`PATTERNS_MAX`] patterns of [`PATTERN_BYTES_MAX`] bytes; names without `*` and `?` are limited only by
+//!           the request's size.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,31 +15,30 @@ use super::doc_state::DocState;
 use policy::schedule::{JobState, WallTime};
 use replication::crash::reason_group;
 
-/// The most patterns with `*` or `?` of a selection.
+/// Maximum patterns with `*` or `?` in a selection.
 const PATTERNS_MAX: usize = 64;
 
-/// The longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// The most groups that are returned, the largest ones.
+/// Maximum returned groups, largest first.
 const GROUPS_MAX: usize = 1000;
 
-/// What a selection looks at of a job.
+/// The facts about a job for selections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobFacts<'a> {
-    /// Its id.
     pub id: &'a str,
-    /// The document that it belongs to.
+    /// Its document.
     pub doc: Option<&'a str>,
-    /// What it is in lists, or what its document is.
+    /// Its state in lists, or its document's.
     pub state: DocState,
-    /// Its source, as it is shown.
+    /// Its source as shown.
     pub source: &'a str,
-    /// Its target, as it is shown.
+    /// Its target as shown.
     pub target: &'a str,
-    /// Why it does not run, in a few words.
+    /// The short reason why it does not run.
     pub reason: Option<&'a str>,
-    /// The address of the daemon that has it; none where there is only one.
+    /// The address of its daemon; `None` if there is only one.
     pub daemon: Option<&'a str>,
 }
 
@@ -50,10 +49,10 @@ impl JobFacts<'_> {
     }
 }
 
-/// A selection that was checked.
+/// A validated selection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// What was asked for, but for states and for names without `*` and `?`.
+    /// The selection without states and without names that lack `*` and `?`.
     asked: JobSelection,
     /// Names without `*` and `?`, and whether a job had them so far.
     names: BTreeMap<String, bool>,
@@ -62,10 +61,10 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Checks a selection.
+    /// Validates a selection.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The mistake, in words.
     pub fn new(asked: &JobSelection) -> Result<Self, String> {
         let mut asked = asked.clone();
         let names = asked
@@ -111,24 +110,24 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
-    /// Also selects documents without a job that an order to start over is for, unless states are asked for.
+    /// Also selects documents without a job that can be restarted, unless states are given.
     pub fn take_troubled_docs(&mut self) {
         if self.states.is_none() {
             self.doc_states = DocState::TROUBLED.to_vec();
         }
     }
 
-    /// Returns the states that are asked for of those that only documents without a job have.
+    /// Returns the selected states that only documents without a job have.
     pub fn doc_states(&self) -> &[DocState] {
         &self.doc_states
     }
 
-    /// Returns whether only states of jobs are asked for.
+    /// Returns whether only states of jobs are selected.
     pub fn is_of_states(&self) -> bool {
         self.doc_states.is_empty() && self.names.is_empty() && self.asked.is_empty()
     }
 
-    /// Returns whether a job fits, but for its state; remembers that its names are known.
+    /// Returns whether a job matches, apart from its state; records which names exist.
     pub fn fits(&mut self, job: &JobFacts<'_>) -> bool {
         let Self { asked, names, .. } = self;
         let patterns = &asked.patterns;
@@ -162,15 +161,15 @@ impl Selection {
     }
 }
 
-/// Returns whether a name stands for several.
+/// Returns whether a name contains wildcards.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// Returns whether a text fits a pattern, in which `*` stands for any text and `?` for one character.
+/// Returns whether a text matches a pattern, in which `*` matches any text and `?` one character.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Behind the latest `*`; the text that it may match so far ends here.
+    // After the latest `*`, and the end of the text that it matches so far.
     let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {
         let here = (pattern.clone(), text.clone());
@@ -196,20 +195,19 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet or failed for good, paused, pending and
-/// running ones, and last those that are done; of each
-/// those that have been longest.
+/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet or failed for good, paused, pending
+/// and running ones, and completed ones last; within a state the longest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Trouble(u8, WallTime, Box<str>);
 
 impl Trouble {
-    /// Returns the place of a job that has been in its state for some time.
+    /// Returns the sort key of a job that has been in its state since this time.
     pub fn of(job: &JobFacts<'_>, since: WallTime) -> Self {
         Self(job.state.trouble(), since, job.name().into())
     }
 }
 
-/// Jobs, counted by state and by reason.
+/// Counts of jobs by state and by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     total: usize,
@@ -236,17 +234,17 @@ impl Groups {
         *group.states.entry(name).or_default() += 1;
     }
 
-    /// Returns how many there are.
+    /// Returns the number of jobs.
     pub const fn total(&self) -> usize {
         self.total
     }
 
-    /// Returns how many there are in which state.
+    /// Returns the number of jobs by state.
     pub const fn states(&self) -> &BTreeMap<&'static str, usize> {
         &self.states
     }
 
-    /// Returns the groups, the largest first, at most [`GROUPS_MAX`].
+    /// Returns the groups, largest first, at most [`GROUPS_MAX`].
     pub fn into_groups(self) -> Vec<JobGroup> {
         let mut groups: Vec<_> = self.groups.into_values().collect();
         groups.sort_unstable_by_key(|group| (Reverse(group.count), group.reason.clone()));

@@ -1,8 +1,8 @@
-//! How the outcome of a replication is written in its document.
+//! Writes a replication's outcome into its document.
 //!
 //! SOURCE    couch_replicator_docs: update_doc_completed/3, update_failed/3, update_triggered/2,
 //!           update_error/2, remove_state_fields/2.
-//! DIFFERS   A document that was changed by then is not overwritten.
+//! DIFFERS   A document that has changed meanwhile is not overwritten.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,31 +11,31 @@ use super::members::DocMembers;
 use replication::id::ReplicationId;
 use replication::spec::DocRef;
 
-/// The member that names the state.
+/// The member with the state.
 pub(crate) const STATE: &str = "_replication_state";
-/// Since when.
+/// The time of the state.
 pub const TIME: &str = "_replication_state_time";
-/// Why it failed.
+/// The reason of a failure.
 pub const REASON: &str = "_replication_state_reason";
 /// The replication's id.
 pub const ID: &str = "_replication_id";
-/// What was counted.
+/// The counters.
 pub const STATS: &str = "_replication_stats";
 
-/// The state of a replication that never will run.
+/// The state of a replication that will never run.
 pub(crate) const FAILED: &str = "failed";
-/// The state of one that has done its work.
+/// The state of a completed one.
 pub(crate) const COMPLETED: &str = "completed";
 /// The state of one that runs.
 const TRIGGERED: &str = "triggered";
-/// The state of one that failed and will be tried again.
+/// The state of a failed one that will be retried.
 const ERROR: &str = "error";
 
-/// In a few words, that another one runs the replication.
+/// The short reason of a document whose replication is another's.
 pub(crate) const TAKEN: &str = "duplicate replication";
 const ALREADY_STARTED: &str = "already started, triggered by document";
 
-/// The most characters of a reason in a list.
+/// Maximum characters of a reason in a list.
 const REASON_CHARS_MAX: usize = 120;
 
 /// The outcome of a replication.
@@ -46,21 +46,18 @@ pub enum Outcome {
         /// Its id.
         id: String,
     },
-    /// It failed, and will be tried again; written with `update_docs` only.
+    /// It failed, and will be retried; written with `update_docs` only.
     Error {
         /// Its id, if it has one.
         id: Option<String>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It never will run.
-    Failed {
-        /// Why.
-        reason: String,
-    },
-    /// It has done its work.
+    /// It will never run.
+    Failed { reason: String },
+    /// It has completed.
     Completed {
-        /// What was counted.
+        /// The counters.
         stats: Value,
         /// Its id.
         id: String,
@@ -73,7 +70,7 @@ impl Outcome {
         update_docs || matches!(self, Self::Failed { .. } | Self::Completed { .. })
     }
 
-    /// Writes it into the members of a document. `now` is a time as it is shown.
+    /// Writes it into a document's members. `now` is a displayed time.
     pub fn write(self, members: &mut DocMembers, now: &str, update_docs: bool) {
         let (state, reason, id, stats) = match self {
             Self::Triggered { id } => (TRIGGERED, None, Some(id), None),
@@ -91,7 +88,7 @@ impl Outcome {
     }
 }
 
-/// Returns why a document has failed whose replication is another one's, in CouchDB's words.
+/// Returns the reason of a document whose replication is another's, in CouchDB's words.
 pub(crate) fn already_started(job: &ReplicationId, doc: &str, other: &DocRef) -> String {
     let DocRef { database, id } = other;
     format!(
@@ -99,7 +96,7 @@ pub(crate) fn already_started(job: &ReplicationId, doc: &str, other: &DocRef) ->
     )
 }
 
-/// Returns why a document has failed as lists have it: equal for equal causes, and not too long.
+/// Returns a failed document's reason for lists: equal for equal causes, and not too long.
 pub(crate) fn listed_reason(reason: &str) -> String {
     if reason.contains(ALREADY_STARTED) {
         TAKEN.to_owned()
@@ -113,7 +110,7 @@ pub(crate) fn is_over(members: &DocMembers) -> bool {
     matches!(members.text(STATE).as_deref(), Some(COMPLETED | FAILED))
 }
 
-/// Takes out of a document what was written of an outcome. Returns whether there was something.
+/// Removes an outcome from a document. Returns whether there was one.
 pub fn remove(members: &mut DocMembers) -> bool {
     let before = members.len();
     members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name));

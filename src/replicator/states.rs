@@ -1,9 +1,9 @@
-//! The table of all documents, for everything that learns of them or asks.
+//! The table of all documents, for all its writers and readers.
 //!
-//! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler report to it
-//!           every change.
-//! PROMISES  A document that was written is here before its writer is answered.
-//! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for one page at most.
+//! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler report
+//!           every change to it.
+//! PROMISES  A written document is here before its writer is answered.
+//! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for at most one page.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,12 +21,12 @@ use store::Watcher;
 #[derive(Debug, Default)]
 pub struct DocStates {
     table: Mutex<DocTable>,
-    /// Whether lists are not whole yet.
+    /// Whether lists are still incomplete.
     is_loading: watch::Sender<bool>,
 }
 
-/// The lock. Its release wakes those who wait for complete lists: at the end of the
-/// statement, or of the `match`, in which it was taken.
+/// The lock. Releasing it wakes waiters for complete lists: at the end of the statement, or of the `match`, that took
+/// it.
 pub(crate) struct Locked<'s> {
     table: MutexGuard<'s, DocTable>,
     was_loading: bool,
@@ -57,7 +57,7 @@ impl Drop for Locked<'_> {
 }
 
 impl DocStates {
-    /// Takes the lock, for one statement.
+    /// Takes the lock for one statement.
     pub(crate) fn lock(&self) -> Locked<'_> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         Locked {
@@ -67,9 +67,9 @@ impl DocStates {
         }
     }
 
-    /// Waits until lists are whole. Safe to cancel.
+    /// Waits until lists are complete. Safe to cancel.
     pub(crate) async fn loaded(&self) {
-        // Its sender is here.
+        // Its sender is in `self`.
         drop(
             self.is_loading
                 .subscribe()
@@ -97,7 +97,7 @@ impl Watcher for DocStates {
         }
     }
 
-    /// All but design documents, and those whose replication has completed or failed.
+    /// All except design documents, and those whose replication has completed or failed.
     fn asks(&self, id: &str, body: &str) -> bool {
         self.class(id, body) == 0
     }

@@ -1,8 +1,8 @@
-//! A job's status, as one daemon of a fleet reports it to the others.
+//! A job's status, as reported by one daemon of a fleet to the others.
 //!
-//! SUMMARY   [`StatusBody`] is what is written: the finished views, and beside them what lists sort and select by.
-//!           [`OtherStatus`] is one that another daemon has written.
-//! PROMISES  Has no credentials: the views have none. What a later version adds is ignored.
+//! SUMMARY   [`StatusBody`] is written: the finished views, with the fields that lists sort and select by.
+//!           [`OtherStatus`] is another daemon's.
+//! PROMISES  Has no credentials: the views have none. Members added by later versions are ignored.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use policy::ownership::Epoch;
 use policy::schedule::{JobState, WallTime};
 use store::fleet::StatusOf;
 
-/// The status of a document, or of a transient job. One without state and job has nothing to report: its document
-/// says it all.
+/// The status of a document, or of a transient job. Without state and job there is nothing to report beyond the
+/// document.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct StatusBody {
     /// The document's state, as in `_scheduler/docs`.
@@ -34,15 +34,15 @@ pub(crate) struct StatusBody {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct JobBody {
     pub id: String,
-    /// What it is in lists.
+    /// Its state in lists.
     pub listed: DocState,
     pub source: String,
     pub target: String,
-    /// Why it does not run, in a few words.
+    /// The short reason why it does not run.
     pub reason: Option<String>,
-    /// Since when it is what it is in lists, in microseconds since 1970.
+    /// Since when it is in that state, in microseconds since 1970.
     pub since: u64,
-    /// Who asked for it, of a transient job.
+    /// The user who requested it, for a transient job.
     pub user: Option<String>,
     /// As in `_scheduler/jobs`.
     pub shown: Box<RawValue>,
@@ -51,7 +51,7 @@ pub(crate) struct JobBody {
 }
 
 impl StatusBody {
-    /// Reads what another daemon has written; what cannot be read tells nothing.
+    /// Parses another daemon's status; unreadable text is empty.
     pub fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl StatusBody {
 }
 
 impl JobBody {
-    /// Returns what it is in lists; none if a later version has given that another name.
+    /// Returns its state in lists; `None` if a later version uses another name.
     pub fn listed(&self) -> Option<JobState> {
         self.listed.of_job()
     }
@@ -73,13 +73,13 @@ impl JobBody {
     }
 }
 
-/// A status that another daemon has written.
+/// A status written by another daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct OtherStatus {
-    /// Whose.
+    /// Its writer's epoch.
     pub epoch: Epoch,
     pub of: StatusOf,
-    /// How old it was when it was read.
+    /// Its age when it was read.
     pub age: Duration,
     /// When it was read.
     pub read: Instant,
@@ -87,12 +87,12 @@ pub(crate) struct OtherStatus {
 }
 
 impl OtherStatus {
-    /// Returns how old it is, in seconds.
+    /// Returns its age in seconds.
     pub fn age_s(&self) -> u64 {
         (self.age + self.read.elapsed()).as_secs()
     }
 
-    /// Returns the document that it is of; none for a transient job.
+    /// Returns its document; `None` for a transient job.
     pub fn doc(&self) -> Option<&str> {
         match &self.of {
             StatusOf::Document(doc) => Some(doc),
@@ -100,7 +100,7 @@ impl OtherStatus {
         }
     }
 
-    /// Returns what a selection looks at of its job; `reason` replaces its own.
+    /// Returns the facts about its job for selections; `reason` replaces its own.
     pub fn facts<'a>(&'a self, daemon: &'a str, reason: Option<&'a str>) -> Option<JobFacts<'a>> {
         let job = self.body.job.as_ref()?;
         Some(JobFacts {

@@ -1,10 +1,10 @@
 //! The state of each replicator document, as a pure table.
 //!
-//! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, the replication that it requests and its progress
-//!           ([`Row`]), by which lease it is owned, its job's state, and what other daemons reported of it. Each source
-//!           reports to the table; lists, counts and ownership are read from it.
-//! PROMISES  A page costs what it shows, however many documents it skips. Lists are [`Loading`] until of each
-//!           document that was there when the store was opened, and asks for a replication, it is known how far it is.
+//! SUMMARY   [`DocTable`] has an entry for each document: its class in the store, the requested replication and its
+//!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. Each
+//!           source reports to the table; lists, counts and ownership are read from it.
+//! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
+//!           progress is known of each document that existed when the store was opened and requests a replication.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
 mod event;
@@ -31,21 +31,21 @@ pub(crate) use row::{Row, RowState};
 /// The class of design documents, which are counted and have no state.
 pub(super) const DESIGN: Class = 7;
 
-/// What is known of a document.
+/// The state of a document.
 #[derive(Debug, Default)]
 struct Known {
-    /// What its body says; none while it is not there.
+    /// The class of its body; `None` while it does not exist.
     stored: Option<Class>,
-    /// What it asks for, and how far it is on its way to a job.
+    /// The requested replication, and its progress to a job.
     row: Option<Box<Row>>,
-    /// Under which lease it is owned, where the store is shared.
+    /// The lease that it is owned under, if the store is shared.
     owned: Option<Box<OwnedDoc>>,
     /// The state of its job.
     job: Option<(JobId, JobState)>,
-    /// What another daemon reported of it.
+    /// Another daemon's report.
     other: Option<others::Other>,
-    /// Whether it was there when the store was opened, or the scheduler was started again, and nobody has said since
-    /// how far it is.
+    /// Whether it existed when the store was opened, or the scheduler restarted, and its progress has not been
+    /// reported since.
     is_awaited: bool,
 }
 
@@ -59,7 +59,7 @@ impl Known {
         })
     }
 
-    /// Whether it asks for a replication, and nobody reported how far it is.
+    /// Whether it requests a replication without reported progress.
     fn is_unread(&self) -> bool {
         self.class() == Some(0)
     }
@@ -73,27 +73,27 @@ impl Known {
     }
 }
 
-/// Whether lists are whole.
+/// Whether lists are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loading {
     /// They are.
     Done,
-    /// So many documents are still to be read, and their jobs to be made; none is known before the store is open.
+    /// How many documents are still to be read, and their jobs to be made; `None` before the store is open.
     Documents(usize),
 }
 
-/// Which documents to list.
+/// The documents to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Where to begin, in the order of the list.
+    /// The start, in the order of the list.
     pub start: Bound<String>,
-    /// Where to end.
+    /// The end.
     pub end: Bound<String>,
-    /// Whether the last id comes first.
+    /// Whether the last id is first.
     pub descending: bool,
     /// How many to skip.
     pub skip: usize,
-    /// How many at most.
+    /// The most to list.
     pub limit: usize,
 }
 
@@ -112,11 +112,11 @@ impl Default for Page {
 /// Documents of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageOfIds {
-    /// How many documents there are in all, whatever was asked for.
+    /// The number of all documents, regardless of the page.
     pub total: usize,
     /// How many precede the page.
     pub offset: usize,
-    /// Those of the page.
+    /// The ids on the page.
     pub ids: Vec<Arc<str>>,
 }
 
@@ -124,22 +124,22 @@ pub(crate) struct PageOfIds {
 #[derive(Debug, Default)]
 pub(crate) struct DocTable {
     known: FxHashMap<Arc<str>, Known>,
-    /// Those that are there, in the order of lists.
+    /// Existing documents, in the order of lists.
     names: CountedNames,
-    /// What other daemons are to learn; none where there are none.
+    /// Changes for other daemons; `None` if there are none.
     changed: Option<others::Changed>,
-    /// Whether there is a store that was not opened yet.
+    /// Whether there is a store that is not open yet.
     is_awaited: bool,
     /// How many of `known` are awaited.
     unread: usize,
     /// How many of `known` have a row.
     rows: usize,
-    /// How many attempts there were to make a job of a document.
+    /// The number of attempts to make a job of a document.
     attempts: u64,
 }
 
 impl DocTable {
-    /// Takes in what happened to a document, and says what to do.
+    /// Handles an event of a document, and returns the actions.
     pub fn handle(&mut self, doc: &str, event: Event, now: WallTime) -> Vec<RowAction> {
         debug_assert_eq!(event.doc(), doc, "an event is of its document");
         let (mut attempts, rows) = (self.attempts, self.rows);
@@ -156,16 +156,16 @@ impl DocTable {
         actions
     }
 
-    /// Returns the row of a document that asks for a replication.
+    /// Returns the row of a document that requests a replication.
     pub fn row(&self, doc: &str) -> Option<&Row> {
         self.known.get(doc)?.row.as_deref()
     }
 
-    /// Notes the state of a document's job; none when the job is gone.
+    /// Sets the state of a document's job; `None` if the job is gone.
     pub fn set_job(&mut self, id: &str, job: &JobId, state: Option<JobState>) {
         self.change_own(id, |known| match state {
             Some(state) => known.job = Some((Arc::clone(job), state)),
-            // Another one may be its job by now.
+            // It may have another job by now.
             None => drop(known.job.take_if(|(own, _)| own == job)),
         });
     }
@@ -176,7 +176,7 @@ impl DocTable {
         Some(Arc::clone(job))
     }
 
-    /// There is a store, which is to be opened.
+    /// There is a store, which is not open yet.
     pub const fn await_store(&mut self) {
         self.is_awaited = true;
     }
@@ -191,7 +191,7 @@ impl DocTable {
         self.await_all();
     }
 
-    /// These documents were written, or deleted.
+    /// These documents were written or deleted.
     pub fn written(&mut self, documents: Vec<(String, Option<Class>)>) {
         for (id, class) in documents {
             self.change(&id, |known| known.stored = class);
@@ -204,7 +204,7 @@ impl DocTable {
         self.await_all();
     }
 
-    /// The scheduler no longer has jobs: all documents are read again. Those that are owned stay so.
+    /// The scheduler has lost its jobs: all documents are read again. Ownership stays.
     pub fn forget_jobs(&mut self) {
         self.change_all(|known| {
             (known.row, known.job) = (None, None);
@@ -215,7 +215,7 @@ impl DocTable {
         self.await_all();
     }
 
-    /// Returns whether lists are whole.
+    /// Returns whether lists are complete.
     pub const fn loading(&self) -> Loading {
         match (self.is_awaited, self.unread) {
             (false, 0) => Loading::Done,
@@ -223,7 +223,7 @@ impl DocTable {
         }
     }
 
-    /// Waits for news of all documents whose progress is not reported yet.
+    /// Awaits news of all documents without reported progress.
     fn await_all(&mut self) {
         self.unread = 0;
         for known in self.known.values_mut() {
@@ -266,7 +266,7 @@ impl DocTable {
         }
     }
 
-    /// Changes what this daemon knows of a document, and notes that it did.
+    /// Changes what this daemon knows of a document, and records that it did.
     fn change_own<T>(&mut self, id: &str, change: impl FnOnce(&mut Known) -> T) -> T {
         let mut is_own = false;
         let changed = self.change(id, |known| {
@@ -283,7 +283,7 @@ impl DocTable {
         changed
     }
 
-    /// Returns a page of the documents in some states, all but design documents without states.
+    /// Returns a page of the documents in some states; without states, all except design documents.
     pub fn page(&self, page: &Page, states: &[DocState]) -> PageOfIds {
         let classes = match states {
             [] => (0..DESIGN).collect(),
@@ -326,7 +326,7 @@ impl DocTable {
     }
 }
 
-/// Returns the bound of what is on the other side of a bound.
+/// Returns the bound of everything on the other side of a bound.
 fn other_side(bound: Bound<&str>) -> Bound<&str> {
     match bound {
         Bound::Included(id) => Bound::Excluded(id),

@@ -12,28 +12,28 @@ use super::table::Wish;
 use crate::config::Replicator;
 use store::Document;
 
-/// What a version says.
+/// The content of a version.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// What the document asks for; none where this version has no say in that.
+    /// The document's request; `None` if this version does not count.
     pub wish: Option<Wish>,
-    /// What is to be done in the store.
+    /// The change to make in the store.
     pub in_store: Option<StoreWork>,
     /// Whether it has the replication's state.
     pub has_state: bool,
 }
 
-/// Something to do in the store for a document.
+/// A change in the store for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreWork {
-    /// Forget what was kept of its job.
+    /// Forget the kept settings of its job.
     ForgetKept,
-    /// Give it the body that [`without_state`] returns.
+    /// Replace its body by the one that [`without_state`] returns.
     RemoveState,
 }
 
 impl Reading {
-    /// Reads a version. It is not acted upon where the document is another daemon's, or a later version was seen.
+    /// Reads a version. It is not acted upon if another daemon owns the document, or a later version was seen.
     pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
         let in_store = document.deleted.then_some(StoreWork::ForgetKept);
         if !is_acted_upon || document.id.starts_with("_design/") {
@@ -71,15 +71,15 @@ fn wish(id: &str, body: &DocMembers, config: &Replicator) -> Wish {
     }
 }
 
-/// Returns the body of a document without what `update_docs` wrote into it; none if there is nothing of that, or
-/// the replication is over.
+/// Returns the body of a document without the members that `update_docs` wrote; `None` if there are none, or the
+/// replication is over.
 pub(crate) fn without_state(document: &Document) -> Option<String> {
     let mut body = members(document);
     let has_state = body.text(STATE).is_some() && !is_over(&body);
     (has_state && state::remove(&mut body)).then(|| body.to_string())
 }
 
-/// Returns the body of a document without anything of what became of its replication, so that it is run again.
+/// Returns the body of a document without any outcome of its replication, so that it runs again.
 pub(crate) fn afresh(document: &Document) -> String {
     let mut body = members(document);
     state::remove(&mut body);
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Returns a body that asks for a replication, with more members.
+    /// Returns a body that requests a replication, with these further members.
     fn asking(more: Value) -> Value {
         let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
         let more = more.as_object().cloned().unwrap_or_default();
@@ -119,7 +119,7 @@ mod tests {
         config
     }
 
-    /// Reads a version that is to be acted upon, and says in a word what the document asks for.
+    /// Reads a version to be acted upon, and names what the document asks for.
     fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
         let reading = Reading::of(document, true, config);
         let wish = match reading.wish {

@@ -1,20 +1,20 @@
-//! Work that waits for files, or computes for long, on a thread of its own.
+//! Runs blocking or long work on a separate thread.
 //!
-//! SUMMARY   [`run`] starts a thread for one piece of work and returns its result; [`Turns`] bound how many run at a time.
-//! PROMISES  Where no thread can be started the caller gets an error, never a panic.
-//! DIFFERS   `tokio::task::spawn_blocking` panics where the system refuses its first thread.
-//! LIMITS    A thread for each call of [`run`]: callers bound how many they have at a time.
+//! SUMMARY   [`run`] starts a thread for one piece of work and returns its result; [`Turns`] bound concurrent work.
+//! PROMISES  If no thread can be started the caller gets an error, never a panic.
+//! DIFFERS   `tokio::task::spawn_blocking` panics if the system refuses its first thread.
+//! LIMITS    One thread per call of [`run`]: callers bound their concurrency.
 
 use std::io;
 use std::thread;
 
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
-/// Runs `work` on a thread named `name`. The thread starts at once; a caller that is dropped leaves the
-/// work to end by itself.
+/// Runs `work` on a thread named `name`. The thread starts at once; dropping the returned future lets the work finish
+/// on its own.
 ///
 /// # Errors
-/// The system has no room for another thread, which may pass; or the work panicked.
+/// The system has no room for another thread, possibly temporarily; or the work panicked.
 pub fn run<T, W>(name: &str, work: W) -> impl Future<Output = io::Result<T>> + use<T, W>
 where
     T: Send + 'static,
@@ -32,7 +32,7 @@ where
     W: FnOnce() -> T + Send + 'static,
 {
     let (reply, result) = oneshot::channel();
-    // The caller may have gone: then nobody wants the result.
+    // The caller may have gone, and not need the result.
     let started = builder.spawn(move || drop(reply.send(work())));
     async move {
         started.map_err(|error| {
@@ -99,7 +99,7 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_thread_that_cannot_be_started_is_an_error() {
-        // No machine has so much address space for one stack.
+        // No machine has enough address space for such a stack.
         let impossible = thread::Builder::new().stack_size(1 << 60);
         let refused = run_on(impossible, || ()).await.unwrap_err();
         let text = refused.to_string();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// What a shell adds to the number of a signal.
+/// A shell adds this to the number of a signal.
 const SIGNAL_STATUS: i32 = 128;
 
 /// The greatest number of a signal.
@@ -23,7 +23,7 @@ impl Exit {
         Self(status)
     }
 
-    /// Returns the status as a shell shows it: 0 to 255, or 128 and the signal.
+    /// Returns the status in a shell's form: 0 to 255, or 128 and the signal.
     pub fn status(self) -> i32 {
         self.0
             .code()
@@ -31,17 +31,17 @@ impl Exit {
             .unwrap_or(-1)
     }
 
-    /// Returns whether it ended by itself and reported a failure.
+    /// Returns whether it exited with a failure.
     pub(super) fn is_failure(self) -> bool {
         self.0.code().is_some_and(|code| code != 0)
     }
 
-    /// Returns whether a signal ended it, or, by a shell's status, a process that it waited for.
+    /// Returns whether a signal ended it or, by a shell's status, a process that it waited for.
     pub(super) fn is_by_signal(self) -> bool {
         (SIGNAL_STATUS + 1..=SIGNAL_STATUS + SIGNAL_MAX).contains(&self.status())
     }
 
-    /// Returns whether it ended by itself and in order.
+    /// Returns whether it exited successfully.
     pub fn is_success(self) -> bool {
         self.0.success()
     }

@@ -1,18 +1,17 @@
-//! Child processes: starting, confining, reading, signalling, killing and reaping them. The
-//! only crate that talks to the operating system about processes.
+//! Child processes: starting, confining, reading, signalling, killing and reaping them. The only crate that controls
+//! the operating system's processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them. A child is started in its
-//!           [`cell`], so the cell and the start are one crate: apart, each would reach into the other. Knows
-//!           nothing of query servers, their protocol, pools or configuration.
-//! PROMISES  A child leads a process group of its own, and a session unless it is in a cell.
-//!           It is reaped by its holder, after its group was killed; dropping it kills and reaps
-//!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
-//!           its number. When this program is killed, every child is too, by the system.
+//!           [`cell`], so cell and start are one crate: separate ones would depend on each other. Independent of
+//!           query servers, their protocol, pools and configuration.
+//! PROMISES  A child leads its own process group, and a session unless it is in a cell. Its holder reaps it after
+//!           killing its group; dropping it kills and reaps it. Signals go only to unreaped processes, so never to a
+//!           stranger with a reused PID. When this program is killed, the system kills every child.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
-//! LIMITS    Without a cell, a grandchild that starts a session of its own escapes its group, and when this
-//!           program is killed, grandchildren live until their input ends. Waiting for children needs a
-//!           tokio runtime whose tasks stay on their thread.
+//! LIMITS    Without a cell, a grandchild that starts its own session escapes the group, and when this program is
+//!           killed, grandchildren live until their input ends. Waiting for children needs a tokio runtime whose
+//!           tasks stay on their thread.
 
 #![warn(missing_docs)]
 
@@ -51,19 +50,19 @@ use posix::{Pipes, Unreaped};
 pub use exit::Exit;
 pub use posix::watch;
 
-/// How often a child is polled if the system has no pidfd (Linux before 5.3).
+/// Poll interval for a child's exit if the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A program and its arguments, ready to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// The program: a path, or a name to be looked up in `PATH`.
+    /// The program: a path, or a name to look up in `PATH`.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Its environment; without a cell it is added to the inherited one.
     pub environment: Vec<(String, String)>,
-    /// What the system lets it do.
+    /// What the system allows it.
     pub cell: Cell,
 }
 
@@ -73,7 +72,7 @@ pub enum SpawnError {
     /// No such program.
     #[error("the program '{}' was not found; correct the command or install it", .0.display())]
     NotFound(PathBuf),
-    /// The program is there but cannot be executed.
+    /// The program exists but cannot be executed.
     #[error("the program '{}' cannot be executed: {source}", program.display())]
     NotExecutable {
         /// The program.
@@ -101,11 +100,11 @@ struct SpawnRequest {
     reply: oneshot::Sender<Result<RawChild, SpawnError>>,
 }
 
-/// Starts children from a thread of its own.
+/// Starts children from a dedicated thread.
 ///
-/// A start blocks its thread for 0.1 to 0.4 ms, and longer if the program lies on a slow disk. The
-/// thread lives as long as the last clone of its spawner, because a child's parent-death signal is tied
-/// to the thread that started it.
+/// A start blocks the thread for 0.1 to 0.4 ms, and longer if the program lies on a slow disk. The thread lives as
+/// long as the last clone of its spawner, because a child's parent-death signal is tied to the thread that started
+/// it.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     requests: mpsc::Sender<SpawnRequest>,
@@ -144,7 +143,7 @@ impl Spawner {
     }
 }
 
-/// A child between its start and its reaping, not yet known to any event loop.
+/// A child between its start and its reaping, not yet registered with an event loop.
 struct RawChild {
     process: Unreaped,
     pipes: Pipes,
@@ -172,7 +171,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     })
 }
 
-/// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
+/// Looks up a bare program name in `PATH`, to distinguish a missing program from a failing one.
 pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
@@ -188,17 +187,17 @@ pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
 pub struct Child {
     process: RefCell<Unreaped>,
     pidfd: Option<AsyncFd<OwnedFd>>,
-    /// Its standard input, until somebody takes it.
+    /// Its standard input, until taken.
     pub stdin: Option<OwnedFd>,
-    /// Its standard output, until somebody takes it.
+    /// Its standard output, until taken.
     pub stdout: Option<OwnedFd>,
-    /// Its standard error, until somebody takes it.
+    /// Its standard error, until taken.
     pub stderr: Option<OwnedFd>,
-    /// What the launcher of its cell reports, until somebody takes it; `None` without a launcher.
+    /// Reports of its cell's launcher, until taken; `None` without a launcher.
     pub report: Option<OwnedFd>,
-    /// How strict the cell is that a launcher put it in.
+    /// The mode of its launched cell.
     launched: Option<SandboxMode>,
-    /// Its time on processors when it was reaped.
+    /// Its processor time when it was reaped.
     cpu_time_at_end: RefCell<Option<Duration>>,
     pid: u32,
 }
@@ -226,20 +225,20 @@ impl Child {
         })
     }
 
-    /// Returns the operating system's number of the child.
+    /// Returns the child's PID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns what asks the system whether the limit of processor time has held back its cell so far; `None` without one.
-    /// Waits for files of the system: to be called on a thread of its own.
+    /// Returns a query of whether the processor limit has throttled its cell so far; `None` without a limit. The
+    /// query reads files and blocks: call it on its own thread.
     pub fn held_back(&self) -> Option<impl FnOnce() -> bool + Send + 'static> {
         let launcher = self.pid;
         self.launched
             .map(|_| move || cell::cgroup::has_held_back(launcher))
     }
 
-    /// Returns by what its cell is told to rest; `None` without a launcher, or where somebody has taken the reports.
+    /// Returns the channel for suspending its cell; `None` without a launcher, or if the reports were taken.
     ///
     /// # Errors
     /// The system has no room for another descriptor.
@@ -247,12 +246,12 @@ impl Child {
         self.report.as_ref().map(Orders::by).transpose()
     }
 
-    /// Asks the child and its group to end (SIGTERM). One that rests does so when it goes on.
+    /// Asks the child and its group to end (SIGTERM). A suspended one does so once resumed.
     pub fn terminate(&self) {
         self.process.borrow().signal_group(Signal::TERM);
     }
 
-    /// Ends the child and its group (SIGKILL).
+    /// Kills the child and its group (SIGKILL).
     pub fn kill(&self) {
         self.process.borrow().signal_group(Signal::KILL);
     }
@@ -266,7 +265,7 @@ impl Child {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         let follow = |signal| {
-            // What happens to the launcher is meant for its command.
+            // The launcher is stopped and continued on behalf of its command.
             if self.launched.is_some() {
                 process.signal_group(signal);
             }
@@ -281,8 +280,8 @@ impl Child {
         })
     }
 
-    /// Returns how it ended, for the report of one that ended by itself. One in a cell that has `answered`
-    /// nothing and exits with an error may lack something that its cell does not give.
+    /// Returns how it ended, for reports about a child that ended by itself. One in a cell that has `answered`
+    /// nothing and exits with an error may lack something that its cell denies.
     pub fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
         let error = reports.and_then(|reports| reports.error.as_ref());
         let described = match (error, self.launched) {
@@ -303,8 +302,7 @@ impl Child {
         }
     }
 
-    /// Returns the time that it had been on processors when it was reaped; of a launcher that of its cell, which it has
-    /// waited for.
+    /// Returns its processor time when it was reaped; for a launcher that of its cell, which it has waited for.
     pub fn cpu_time_at_end(&self) -> Option<Duration> {
         *self.cpu_time_at_end.borrow()
     }
@@ -319,14 +317,14 @@ impl Child {
         }
     }
 
-    /// Waits until the child has ended, kills what is left of its group, and reaps it.
+    /// Waits until the child has ended, kills the rest of its group, and reaps it.
     ///
-    /// The group is killed before the child is reaped, while its number is still its own. Safe to
-    /// cancel. After it has returned, further calls never return.
+    /// The group is killed before the child is reaped, while its number cannot be reused. Safe to cancel. After it
+    /// has returned, further calls never return.
     pub async fn reap(&self) -> Exit {
         loop {
             match &self.pidfd {
-                // A pidfd becomes readable when its process has ended, and stays so.
+                // A pidfd becomes readable when its process ends, and stays so.
                 Some(pidfd) => drop(pidfd.readable().await),
                 None => tokio::time::sleep(EXIT_POLL_INTERVAL).await,
             }
@@ -456,7 +454,7 @@ mod tests {
         let grandchild = String::from_utf8_lossy(&line[..length]).trim().to_owned();
         child.kill();
         assert_eq!(child.reap().await.status(), 137);
-        // The grandchild held the other end of the pipe: its end is the end of the file.
+        // The grandchild held the other end of the pipe: the pipe closes when it ends.
         let end = stdout
             .async_io(Interest::READABLE, |mut file| {
                 io::Read::read(&mut file, &mut line)

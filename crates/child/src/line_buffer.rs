@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
 pub struct LineTooLong {
-    /// The bound, in bytes.
+    /// The maximum, in bytes.
     pub limit: usize,
 }
 
@@ -28,12 +28,12 @@ impl LineBuffer {
         }
     }
 
-    /// Changes the bound for later lines.
+    /// Changes the maximum for later lines.
     pub fn set_line_bytes_max(&mut self, line_bytes_max: usize) {
         self.line_bytes_max = line_bytes_max;
     }
 
-    /// Adds what was read. Call [`Self::next_line`] until it has no more before adding again.
+    /// Appends a chunk. Call [`Self::next_line`] until it has no more before appending again.
     pub fn add(&mut self, chunk: Bytes) {
         debug_assert!(
             self.chunk.is_empty(),
@@ -45,7 +45,7 @@ impl LineBuffer {
     /// Takes the next whole line, without its line feed.
     ///
     /// # Errors
-    /// [`LineTooLong`]: the line, complete or not, exceeds the bound. The stream is lost.
+    /// [`LineTooLong`]: the line, complete or not, exceeds the maximum. The stream is lost.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         let end = memchr::memchr(b'\n', &self.chunk);
         let piece_bytes = end.unwrap_or(self.chunk.len());
@@ -75,12 +75,12 @@ impl LineBuffer {
         self.partial.split().freeze()
     }
 
-    /// Returns how much of an unfinished line is held, in bytes.
+    /// Returns the length of the held incomplete line, in bytes.
     pub fn partial_bytes(&self) -> usize {
         self.partial.len() + self.chunk.len()
     }
 
-    /// Returns whether an unfinished line is held.
+    /// Returns whether an incomplete line is held.
     pub fn has_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()
     }

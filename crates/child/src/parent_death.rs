@@ -1,14 +1,14 @@
 //! Children that die with the thread that started them.
 //!
-//! The built-in server sets this itself, because a hook between fork and exec costs the parent more than
-//! the whole start of that child. Other programs get the hook.
+//! The built-in server sets this itself, because a hook between fork and exec costs the parent more than that child's
+//! whole start. Other programs get the hook.
 
 use std::io;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Makes the process die with the thread that started it, so that an endless loop of a user
-/// function does not outlive a killed parent.
+/// Makes the process die with the thread that started it, so that an endless loop of a user function does not outlive
+/// a killed parent.
 ///
 /// # Errors
 /// The system refuses.

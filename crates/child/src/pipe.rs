@@ -17,11 +17,11 @@ use tokio::io::unix::AsyncFd;
 
 use crate::watch;
 
-/// How much is read at a time, in bytes: what a pipe holds.
+/// Maximum bytes of a read: a pipe's capacity.
 const READ_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// One buffer for all reads of a thread: an idle process then costs no memory for reading.
+    /// One buffer for all reads of a thread, so an idle process needs no read buffer.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -54,7 +54,7 @@ impl PipeReader {
 
     /// Reads without waiting; `None` if there is nothing now, an empty chunk at the end.
     ///
-    /// Asks the system rather than the event loop, which may not know yet.
+    /// Queries the system, since the event loop may not know yet.
     pub fn read_now(&self) -> Option<Bytes> {
         self.read().ok()
     }
@@ -68,8 +68,7 @@ impl PipeReader {
             let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
             if let Ok(result) = guard.try_io(|_| self.read()) {
                 if result.as_ref().is_ok_and(|chunk| chunk.len() < READ_BYTES) {
-                    // A short read has emptied the pipe. This saves a system call that would find
-                    // nothing.
+                    // A short read has emptied the pipe. Saves a system call that would find nothing.
                     guard.clear_ready();
                 }
                 return Poll::Ready(result);
@@ -80,12 +79,12 @@ impl PipeReader {
 
 /// The chunks of a pipe until its end. Any error counts as the end.
 ///
-/// A child that writes as fast as it can must not starve others: after each pipe full of output the event
-/// loop runs once. Waking the reader at once is not enough, because the loop polls timers and other pipes
-/// only after a whole round of such tasks.
+/// A child that writes as fast as it can must not starve others: after each pipe's capacity of output the event loop
+/// runs once. Waking the reader immediately is not enough: the loop polls timers and other pipes only after a whole
+/// round of such tasks.
 pub struct Chunks {
     pipe: Rc<PipeReader>,
-    /// How much was read since the event loop last ran, in bytes.
+    /// Bytes read since the event loop last ran.
     unshared_bytes: usize,
     turn_of_others: Option<LocalBoxFuture<'static, ()>>,
 }
@@ -133,13 +132,13 @@ impl Stream for Chunks {
     }
 }
 
-/// How many pieces are written at a time.
+/// Maximum pieces of one write.
 const PIECES_MAX: usize = 64;
 
-/// For how many unsent pieces an idle pipe keeps room.
+/// Pieces that an idle pipe keeps room for.
 const PIECES_KEPT: usize = 8;
 
-/// The writing end: writes at once what fits into the pipe, and the rest when there is room. Copies nothing.
+/// The writing end: writes what fits into the pipe immediately, and the rest when there is room. Copies nothing.
 pub struct PipeWriter(Rc<Writer>);
 
 struct Writer {
@@ -168,22 +167,22 @@ impl PipeWriter {
     pub fn unreadable(&self) -> impl Future<Output = ()> + use<> {
         let writer = Rc::clone(&self.0);
         async move {
-            // A pipe that can no longer be watched has ended as well.
+            // A pipe that can no longer be watched counts as closed.
             let _ = writer.pipe.ready(Interest::ERROR).await;
         }
     }
 
-    /// Returns how many bytes wait for room in the pipe.
+    /// Returns how many bytes are waiting for room in the pipe.
     pub fn unsent_bytes(&self) -> usize {
         self.0.unsent_bytes.get()
     }
 
-    /// Writes lines, each with a line feed, at once as far as they fit into the pipe.
+    /// Writes lines, each with a line feed; those that do not fit are sent later.
     pub fn write_lines(&self, lines: impl IntoIterator<Item = Bytes>) {
         let is_first = self.unsent_bytes() == 0;
         lines.into_iter().for_each(|line| self.0.add_line(line));
         if is_first {
-            // An error shows again at the next try.
+            // An error recurs at the next attempt.
             let _ = self.0.write();
         }
         self.send_rest();
@@ -203,8 +202,7 @@ impl PipeWriter {
 
     fn send_rest(&self) {
         if self.unsent_bytes() > 0 && !self.0.sending.replace(true) {
-            // Ends when everything is sent, or when the child has closed its end. It keeps the pipe
-            // open until then.
+            // Ends when everything is sent or the child has closed its end; holds the pipe open until then.
             tokio::task::spawn_local(Rc::clone(&self.0).send_all());
         }
     }
@@ -256,7 +254,7 @@ impl Writer {
             };
             match guard.try_io(|_| self.write()) {
                 Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
-                    // The child has closed its input. Its exit is reported to everybody who waits.
+                    // The child has closed its input; its exit is reported elsewhere.
                     self.clear();
                 }
                 Ok(_) | Err(_) => {}

@@ -1,9 +1,9 @@
-//! The operating system's calls for children, each behind a safe function.
+//! System calls for children, each behind a safe function.
 //!
-//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server and the
-//!           launcher of a cell make themselves die with us, so the standard library can use
-//!           posix_spawn(3), which takes 0.1 ms. Any other program needs a hook between fork and exec, which takes 0.3 ms, and more when
-//!           the service has grown to hundreds of megabytes; it leads a session as well.
+//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server and a cell's launcher set
+//!           their own parent-death signal, so the standard library can use posix_spawn(3), which takes 0.1 ms. Other
+//!           programs need a hook between fork and exec, which takes 0.3 ms, and more when the service has grown to
+//!           hundreds of megabytes; such a child also leads a session.
 //! SOURCE    posix_spawn(3), pidfd_open(2), waitpid(2), kill(2), clock_getcpuclockid(3), PR_SET_PDEATHSIG.
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
@@ -28,7 +28,7 @@ use tokio::io::unix::AsyncFd;
 use crate::cell::{Cell, subordinate};
 use crate::{CommandSpec, parent_death, watches};
 
-/// Our ends of the pipes to a child's standard input, output and error. They do not block.
+/// Our non-blocking ends of the pipes to a child's standard input, output and error.
 pub(super) struct Pipes {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -37,8 +37,7 @@ pub(super) struct Pipes {
     pub(super) report: Option<OwnedFd>,
 }
 
-/// A child that is not reaped yet, so that its number is its own. Dropping it kills its group and
-/// reaps it.
+/// An unreaped child, whose number is therefore still its own. Dropping it kills its group and reaps it.
 pub(super) struct Unreaped {
     pid: Pid,
     reaped: bool,
@@ -54,16 +53,15 @@ impl Unreaped {
         self.pid
     }
 
-    /// Sends a signal to the child's group. The number of the group is taken for as long as its leader
-    /// is not reaped.
+    /// Sends a signal to the child's group. The group's number cannot be reused while its leader is unreaped.
     pub(super) fn signal_group(&self, signal: Signal) {
         if !self.reaped {
-            // Fails only where the whole group has ended.
+            // Fails only if the whole group has ended.
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// Reaps the child if it has ended; `None` while it has not, and again after it was reaped.
+    /// Reaps the child if it has ended; `None` before its end, and after it was reaped.
     pub(super) fn try_reap(&mut self) -> Option<ExitStatus> {
         if self.reaped {
             return None;
@@ -85,15 +83,14 @@ impl Drop for Unreaped {
         }
         self.signal_group(Signal::KILL);
         let pid = self.pid;
-        // A kill takes effect within a millisecond unless the child hangs in the kernel, and that
-        // is nothing to wait for here. Without room for a thread it stays a zombie until the
-        // service ends.
+        // A kill takes effect within a millisecond unless the child hangs in the kernel, which must not block us
+        // here. Without room for a thread it stays a zombie until the service ends.
         let reaper = std::thread::Builder::new().name("reaper".into());
         drop(reaper.spawn(move || wait(pid, WaitOptions::empty())));
     }
 }
 
-/// Returns the time that a process has been on processors, with all its threads; `None` when it is not there.
+/// Returns the processor time of a process with all its threads; `None` if there is no such process.
 pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let (mut clock, mut time) = (
@@ -103,7 +100,7 @@ pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
             tv_nsec: 0,
         },
     );
-    // SAFETY: both calls write to what they are given the address of, and keep nothing.
+    // SAFETY: both calls write to the given addresses, and retain nothing.
     let is_read = unsafe {
         libc::clock_getcpuclockid(pid, &mut clock) == 0
             && libc::clock_gettime(clock, &mut time) == 0
@@ -112,18 +109,17 @@ pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     Some(Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?))
 }
 
-/// Waits for a child; `None` when it has not ended, or is none of ours.
+/// Waits for a child; `None` if it has not ended, or is not ours.
 fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
     let waited = rustix::io::retry_on_intr(|| waitpid(Some(pid), options));
     let (_, status) = waited.ok()??;
     Some(ExitStatus::from_raw(status.as_raw()))
 }
 
-/// Starts a program with pipes, in a process group of its own, with the default handling of signals.
-/// It dies when this program does.
+/// Starts a program with pipes, in its own process group, with default signal handling. It dies with this program.
 ///
 /// # Errors
-/// What the system says: also for a program that is missing or cannot be executed.
+/// The system's error, also for a missing or non-executable program.
 pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped, Pipes)> {
     let (mut child, report) = match &spec.cell {
         Cell::None => (start(without_cell(program, &spec.arguments), spec)?, None),
@@ -148,7 +144,7 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
         } => {
             must_be_executable(program)?;
             let (report, of_launcher) = UnixStream::pair()?;
-            // Until it is closed below, only this thread starts children of the service.
+            // Until it is closed below, no other thread starts children of the service.
             fcntl_setfd(&of_launcher, FdFlags::empty())?;
             let users = Users::handed();
             let mut command = Command::new(launcher);
@@ -188,7 +184,7 @@ fn start(mut command: Command, spec: &CommandSpec) -> io::Result<std::process::C
         .spawn()
 }
 
-/// What a service manager tells this program alone.
+/// Variables from a service manager for this program only.
 const OF_SERVICE_MANAGER: [&str; 4] = [
     "LISTEN_FDNAMES",
     "NOTIFY_SOCKET",
@@ -196,12 +192,12 @@ const OF_SERVICE_MANAGER: [&str; 4] = [
     "WATCHDOG_USEC",
 ];
 
-/// What launchers are given where they may not change users by themselves.
+/// Passed to launchers that cannot switch users themselves.
 struct Users(Option<Result<OwnedFd, String>>);
 
 impl Users {
-    /// What it holds is inherited by a program that is started before it is dropped; until then, only this thread
-    /// starts children of the service.
+    /// Programs started before it is dropped inherit its descriptor; until then no other thread starts children of
+    /// the service.
     fn handed() -> Self {
         Self(subordinate::handed())
     }
@@ -221,8 +217,7 @@ fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
     for name in OF_SERVICE_MANAGER {
         command.env_remove(name);
     }
-    // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor
-    // takes a lock.
+    // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(|| {
             rustix::process::setsid()?;
@@ -232,7 +227,7 @@ fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Fails as executing the program would: its launcher would find out too late to say so at once.
+/// Fails like executing the program would: its launcher would notice too late to report it at once.
 fn must_be_executable(program: &Path) -> io::Result<()> {
     if program.metadata()?.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
@@ -240,7 +235,7 @@ fn must_be_executable(program: &Path) -> io::Result<()> {
     Ok(access(program, Access::EXEC_OK)?)
 }
 
-/// Opens a handle that tells when the child ends; `None` where the system has none.
+/// Opens a handle that notifies of the child's end; `None` if the system has none.
 pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
     pidfd_open(child.pid, PidfdFlags::empty()).ok()
 }
@@ -250,8 +245,8 @@ pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
 /// # Errors
 /// The event loop has no room for it.
 pub fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an `Owner` keeps one and the same descriptor open for as long as it lives, and the
-    // `AsyncFd` never lets go of it before the registration ends.
+    // SAFETY: an `Owner` keeps the same descriptor open during its lifetime, and the `AsyncFd` does not release it
+    // before the registration ends.
     let registered = unsafe { AsyncFd::register_with_interest(owner, interest) };
     registered.map_err(|error| watches::named(error.into()))
 }

@@ -1,4 +1,4 @@
-//! A child's standard error: it is logged, and its last lines are kept for errors.
+//! Logs a child's standard error, and keeps its last lines for errors.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use crate::line_buffer::LineBuffer;
 
-/// The longest line that is kept, in bytes; the rest of a longer one is left out.
+/// Maximum length of a kept line, in bytes; longer ones are cut.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// How many lines are kept for error messages.
+/// Maximum lines kept for error messages.
 const KEPT_LINES: usize = 10;
 
-/// Gets every line, in addition.
+/// Also gets every line.
 pub type LineLog = Box<dyn Fn(&str)>;
 
 /// Collects what a child writes to its standard error.
@@ -34,7 +34,7 @@ impl StderrLog {
 
     /// Adds what was read.
     pub fn add(&mut self, chunk: &Bytes) {
-        // Piece by piece, so that a line over the bound is cut and the next one is still seen.
+        // In pieces, so that an overlong line is cut and the next one still found.
         for piece in chunk.chunks(LINE_BYTES_MAX / 2) {
             self.lines.add(chunk.slice_ref(piece));
             loop {
@@ -51,14 +51,14 @@ impl StderrLog {
         }
     }
 
-    /// Returns the last lines, oldest first, with an unfinished one.
+    /// Returns the last lines, oldest first, including an unfinished one.
     pub fn last_words(&mut self) -> Vec<String> {
         let rest = self.lines.take_rest();
         self.keep(&rest);
         self.kept.iter().cloned().collect()
     }
 
-    /// Keeps none of the lines so far.
+    /// Drops all lines so far.
     pub fn forget(&mut self) {
         let rest = self.lines.take_rest();
         self.keep(&rest);

@@ -1,12 +1,12 @@
 //! A child outside any pool, prompted line by line.
 //!
-//! SUMMARY   [`UnpooledChild`] starts a command, sends it bytes, reads its lines, and tells how it ended.
-//! PROMISES  Neither side blocks the other: what is sent is written while lines are awaited. Dropping it
-//!           kills the child with its group and reaps it. The length of lines is bounded.
-//! CALLED    By `settee conform` and by the probes of abilities, which judge a command before or
-//!           beside any loan. Needs an actor system on its thread.
-//! LIMITS    It has no deadline of its own: the caller sets one and drops it. What is sent is queued
-//!           without bound, so callers send only what they made themselves.
+//! SUMMARY   [`UnpooledChild`] starts a command, sends it bytes, reads its lines, and reports how it ended.
+//! PROMISES  Neither side blocks the other: data is written while waiting for lines. Dropping it kills the child with
+//!           its group and reaps it. The length of lines is bounded.
+//! CALLED    By `settee conform` and by the probes of abilities, which test a command outside of any loan. Needs an
+//!           actor system on its thread.
+//! LIMITS    Has no deadline: the caller sets one and drops it. Sent data is queued without bound, so callers send
+//!           only their own data.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,40 +21,40 @@ use crate::pipe::{Chunks, PipeReader, PipeWriter};
 use crate::stderr::StderrLog;
 use crate::{Child, CommandSpec, Exit, SpawnError, Spawner};
 
-/// How long to wait for the rest of its standard error after its end: a descendant may hold the pipe.
+/// How long to wait for the rest of standard error after the child's end: a descendant may hold the pipe.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
-/// How long to wait for the end of a child whose output has ended.
+/// How long to wait for the end of a child that has closed its output.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// How many of the last lines of standard error an exit report quotes.
+/// Lines of standard error quoted in an exit report.
 const QUOTED_LINES: usize = 2;
 
 /// How a child ended.
 pub struct ChildEnd {
-    /// In words: `exited with status 1`, and its last words.
+    /// In words: `exited with status 1`, and its last output.
     pub report: String,
-    /// Whether it chose to end: no signal ended it, no limit of its cell was met, and it was started at all.
+    /// Whether it ended on its own: it was started, no signal ended it, and it reached no limit of its cell.
     pub is_its_own: bool,
 }
 
-/// A child, and what it has said so far.
+/// A child, and its output so far.
 pub struct UnpooledChild {
     child: Child,
-    /// None once the input is closed.
+    /// `None` once the input is closed.
     input: Option<PipeWriter>,
     output: Chunks,
     lines: LineBuffer,
     stderr: Rc<RefCell<StderrLog>>,
-    /// Keeps the child's standard error empty, so that it never waits for a reader.
+    /// Drains the child's standard error, so that it never blocks.
     listener: tokio::task::JoinHandle<()>,
-    /// What the launcher of its cell says.
+    /// Reports of its cell's launcher.
     reports: Option<Reports>,
     answered: bool,
 }
 
 impl UnpooledChild {
-    /// Starts the command. Lines may be `line_bytes_max` bytes long.
+    /// Starts the command. `line_bytes_max` is the maximum length of a line.
     ///
     /// # Errors
     /// See [`SpawnError`].
@@ -89,7 +89,7 @@ impl UnpooledChild {
         })
     }
 
-    /// Sends bytes as they are. After [`Self::close`] they are dropped.
+    /// Sends bytes unchanged. After [`Self::close`] they are dropped.
     pub fn send(&self, bytes: impl Into<Bytes>) {
         if let Some(input) = &self.input {
             input.queue_bytes(bytes.into());
@@ -101,10 +101,10 @@ impl UnpooledChild {
         self.input = None;
     }
 
-    /// Waits for the next line; an unfinished one counts at the end of the output, which is `None`.
+    /// Waits for the next line; an unfinished one counts at the end of the output; then `None`.
     ///
     /// # Errors
-    /// The line is longer than allowed; there is no further one.
+    /// The line exceeds the maximum length; there are no further lines.
     pub async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         loop {
             if let Some(line) = self.lines.next_line()? {
@@ -118,7 +118,7 @@ impl UnpooledChild {
         }
     }
 
-    /// Closes the input and waits for the child's end, which takes its group with it.
+    /// Closes the input and waits for the child's end; its group is killed.
     pub async fn end(&mut self) -> Exit {
         self.close();
         let exit = self.child.reap().await;
@@ -127,10 +127,10 @@ impl UnpooledChild {
         exit
     }
 
-    /// Tells how a child ended whose output has ended.
+    /// Reports how a child ended that has closed its output.
     pub async fn exit_report(&mut self) -> ChildEnd {
         let exit = tokio::time::timeout(END_WAIT, self.end()).await;
-        // What was refused is of no interest here.
+        // Refused calls do not matter here.
         self.reports.as_mut().map(Reports::take_rest);
         let reports = self.reports.as_ref();
         let is_explained = reports.is_some_and(|told| told.error.is_some() || told.met.is_some());

@@ -1,7 +1,7 @@
-//! What the system reports about running children: processor time and memory.
+//! The system's reports on running children: processor time and memory.
 //!
-//! PROMISES  Never waits for a disk: [`cpu_time`] is a system call, the others read /proc. Of a cell, at most
-//!           [`PROCESSES_READ_MAX`] processes are read.
+//! PROMISES  Never waits for a disk: [`cpu_time`] is a system call, the others read /proc. At most
+//!           [`PROCESSES_READ_MAX`] processes of a cell are read.
 //! LIMITS    Finding a cell's processes needs a kernel that lists a process's children (`CONFIG_PROC_CHILDREN`).
 //!           Times of processes other than the command are in steps of 10 ms; those of ended processes count once
 //!           their parent has reaped them.
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::posix;
 
-/// How many processes of a cell are read at most.
+/// Maximum processes of a cell that are read.
 pub const PROCESSES_READ_MAX: usize = 256;
 
-/// How many processes of a resting cell are checked at most: more than any limit of processes allows.
+/// Maximum processes of a suspended cell that are checked: more than any process limit allows.
 const RESTING_READ_MAX: usize = 4096;
 
-/// Length of a clock tick, the unit of times in `/proc`. The same on every processor on which Rust builds for Linux.
+/// Length of a clock tick, the unit of times in `/proc`. The same on every Linux processor that Rust supports.
 const MILLISECONDS_A_TICK: u64 = 10;
 
 /// Returns a child's processor time since its start.
@@ -49,7 +49,7 @@ pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     (!peaks.is_empty()).then(|| peaks.iter().sum())
 }
 
-/// Returns the processor time of a launcher's cell without that of its command itself.
+/// Returns the processor time of a launcher's cell, excluding its command.
 pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     let ticks = below(launcher, PROCESSES_READ_MAX)
         .into_iter()
@@ -60,20 +60,20 @@ pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
-/// What a cell has done so far. If two in a row are equal and stopped, nothing has run in between, and nothing is
-/// left that could resume another process.
+/// A cell's activity so far. If two in a row are equal and stopped, nothing has run in between, and nothing is left
+/// that could resume another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// The processor time of all processes, ended ones included.
+    /// The processor time of all processes, including ended ones.
     pub cpu_time: Duration,
-    /// Whether all threads have stopped or ended, or wait in the kernel and will stop before they leave it.
+    /// Whether all threads have stopped or ended, or are in the kernel and will stop before leaving it.
     pub is_stopped: bool,
     /// State and context switches of each thread.
     threads: Vec<(PathBuf, String)>,
 }
 
-/// Returns what a launcher's cell has done, apart from its first process; `None` if that leads no pid namespace, or
-/// cannot be read.
+/// Returns the activity of a launcher's cell without its first process; `None` if that leads no pid namespace, or is
+/// unreadable.
 pub fn activity(launcher: u32) -> Option<Activity> {
     let all = below(launcher, RESTING_READ_MAX);
     let first = fs::read_to_string(format!("/proc/{}/status", all.first()?.0)).ok()?;
@@ -105,7 +105,7 @@ pub fn activity(launcher: u32) -> Option<Activity> {
     })
 }
 
-/// Returns the processes below a launcher, at most that many: the first one of its cell, the command, and the others.
+/// Returns at most `most` processes below a launcher: the cell's first one, the command, and the others.
 pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
     let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
         .map(|stat| (launcher, stat))
@@ -161,10 +161,10 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses a line. The name of the program, in brackets, may hold anything.
+    /// Parses a line. The program's name, in brackets, may contain anything.
     pub fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.rsplit_once(')')?;
-        // The first of them, the state, is field 3.
+        // The first of these, the state, is field 3.
         let fields: Vec<&str> = rest.split_ascii_whitespace().take(18).collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let small = |field| number(field).and_then(|number| u32::try_from(number).ok());
@@ -178,8 +178,8 @@ impl Stat {
     }
 }
 
-/// Returns the pid of the command that a launcher has started: the first child of the first process of its cell.
-/// Orphans that either of them adopts are listed after it.
+/// Returns the PID of the command started by a launcher: the first child of the cell's first process. Orphans adopted
+/// by either are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
     first_child(first_child(launcher)?)
 }

@@ -1,8 +1,8 @@
-//! Watches of `epoll`, whose number the kernel limits for each user.
+//! `epoll` watches; the kernel limits their number for each user.
 //!
-//! SUMMARY   [`named`] and [`named_in`] say what is used up, where the system's own message is about a full device;
-//!           [`require`] finds out whether some are left.
-//! CALLED    Where something is registered with an event loop, or event loops are created.
+//! SUMMARY   [`named`] and [`named_in`] report exhausted watches, where the system's own message reports a full
+//!           device; [`require`] checks that some are left.
+//! CALLED    Where event loops are created, or something is registered with one.
 
 use std::error::Error;
 use std::io;
@@ -12,10 +12,10 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Uid, getuid};
 
-/// How many must be left for event loops with clients and children.
+/// Minimum left for event loops with clients and children.
 pub const WATCHES_MIN: usize = 64;
 
-/// What an operator can do when they are used up.
+/// What an operator can do when they are exhausted.
 const REMEDY: &str = "end programs of this user that hold some, or raise that limit";
 
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub fn named(error: io::Error) -> io::Error {
     }
 }
 
-/// As [`named`], in the text of an error that a lack of watches has caused; leaves other texts unchanged.
+/// As [`named`], for the text of an error that exhausted watches caused; leaves other texts unchanged.
 #[must_use]
 pub fn named_in(text: String, error: &(dyn Error + 'static)) -> String {
     let mut causes = successors(Some(error), |error| (*error).source());
@@ -47,15 +47,15 @@ pub fn named_in(text: String, error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Returns what an operator can do about an error from [`named`]; `None` about any other.
+/// Returns the remedy for an error from [`named`]; `None` for any other.
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.is::<UsedUp>().then_some(REMEDY)
 }
 
-/// Checks that so many watches are left, without taking them. Succeeds if there are no descriptors for the check.
+/// Checks that this many watches are left, without taking them. Succeeds if there are no descriptors for the check.
 ///
 /// # Errors
-/// They are used up.
+/// They are exhausted.
 pub fn require(count: usize) -> io::Result<()> {
     let watch_all = || -> rustix::io::Result<()> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::watch;
 
-    /// Has the system refuse this thread further watches, as it does when they are used up.
+    /// Makes the system refuse further watches to this thread, as when they are exhausted.
     fn use_up() {
         use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp};
         use seccompiler::{SeccompCondition, SeccompFilter, SeccompRule};

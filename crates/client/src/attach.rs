@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service itself reads and
 //!           writes the client's pipes, as for `settee attach`.
-//! PROMISES  No byte of the process is lost or added: the returned reader has what came after the reply. A
-//!           service that shuts down between two lines of such a client returns what its successor needs to
+//! PROMISES  No byte of the process is lost or added: the returned reader has everything after the reply. If the
+//!           service shuts down between two lines of such a client, it returns the state that its successor needs to
 //!           continue ([`AttachEnd::resume`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,27 +24,27 @@ use super::Taking;
 use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
-/// The longest reply of the service, in bytes.
+/// Maximum length of the service's reply, in bytes.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
-/// The longest [`AttachEnd::resume`], in bytes of JSON.
+/// Maximum length of [`AttachEnd::resume`], in bytes of JSON.
 pub const RESUME_BYTES_MAX: usize = 16 << 20;
 
-/// The longest last line of a connection, in bytes.
+/// Maximum length of a connection's last line, in bytes.
 const END_BYTES_MAX: u64 = RESUME_BYTES_MAX as u64 + REPLY_BYTES_MAX;
 
-/// A process whose input and output are a connection.
+/// A process with a connection as its input and output.
 #[derive(Debug)]
 pub struct Attached {
     /// The process, without `config`.
     pub proc: Borrowed,
-    /// What it prints.
+    /// Its output.
     pub output: tokio::io::BufReader<OwnedReadHalf>,
-    /// What it reads. After its shutdown come the outstanding answers, then the end.
+    /// Its input. After its shutdown the outstanding answers follow, then the end.
     pub input: OwnedWriteHalf,
 }
 
-/// Attaches to a process of a language, a pool or a group on a connection of its own.
+/// Attaches to a process of a language, a pool or a group on a separate connection.
 ///
 /// # Errors
 /// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
@@ -74,7 +74,7 @@ pub const END_MARK: u8 = 0;
 /// The outcome of the process.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
-    /// Whether it lived until it was returned to its pool.
+    /// Whether it lived until returned to its pool.
     pub alive: bool,
     /// How it ended, in words.
     #[serde(default)]
@@ -82,10 +82,10 @@ pub struct AttachEnd {
     /// Why there was no process at all.
     #[serde(default)]
     pub error: Option<Box<ServiceError>>,
-    /// How long the client waits for an answer, in milliseconds, as far as the service knows.
+    /// How long the client waits for an answer, in milliseconds, if the service knows.
     #[serde(default)]
     pub patience_ms: Option<u64>,
-    /// The service ended between two lines of the client's pipes: pass this to its successor with
+    /// Set if the service ended between two lines of the client's pipes: pass it to the successor with
     /// [`attach_pipes`].
     #[serde(default)]
     pub resume: Option<Value>,
@@ -95,9 +95,9 @@ pub struct AttachEnd {
 #[derive(Debug)]
 pub struct AttachedPipes(BufReader<BlockingStream>);
 
-/// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines. Starts no runtime. `resume` comes from the service that had
-/// them before ([`AttachEnd::resume`]).
+/// Passes two pipes to the service: it reads lines from `input` and writes answers to `output`, with processes that
+/// may change between two lines. Starts no runtime. `resume` comes from the pipes' previous service
+/// ([`AttachEnd::resume`]).
 ///
 /// The descriptors are made non-blocking. The conversation ends with the returned value.
 ///
@@ -131,13 +131,13 @@ impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a report.
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
-        // If the connection breaks, what came before counts.
+        // If the connection breaks, everything before counts.
         let _ = self.0.take(END_BYTES_MAX).read_to_end(&mut line);
         serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }
 }
 
-/// Builds the request, with these arguments as `true`.
+/// Builds the request, with these flags as `true`.
 fn request(from: Taking<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
     let mut arguments = from.arguments();
     for flag in flags {

@@ -1,4 +1,4 @@
-//! Who did what, as `/_audit` shows it: one value for HTTP, the log and tests.
+//! Records of orders and changes, as in `/_audit`: one type for HTTP, the log and tests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,23 +15,23 @@ pub struct AuditPage {
 /// An order, or a change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// When it was answered, as `2026-11-26T10:00:00Z`.
+    /// When it was answered, in the form `2026-11-26T10:00:00Z`.
     pub ts: String,
     /// The user; `anyone` if no login is needed, or the user is unknown.
     pub who: String,
-    /// Where it came from: `http 127.0.0.1:40000`, `socket uid 0 pid 77`, `signal HUP`, `daemon HOST:PORT`.
+    /// Its origin: `http 127.0.0.1:40000`, `socket uid 0 pid 77`, `signal HUP`, `daemon HOST:PORT`.
     pub from: String,
     /// The operation: the name of a call, or of a path of HTTP.
     pub what: String,
-    /// What it was for: a pool, a process, a job, a document, a selection of jobs; empty for the whole service.
+    /// Its subject: a pool, a process, a job, a document, a selection of jobs; empty for the whole service.
     pub on: String,
-    /// How many it touched: settings, processes, jobs, documents; `None` if that is not known.
+    /// How many settings, processes, jobs or documents it affected; `None` if unknown.
     pub count: Option<u64>,
-    /// The state before; `null` if there was nothing, or it is not known.
+    /// The state before; `null` if there was none, or it is unknown.
     pub before: Value,
-    /// What was asked for: the values after, an order's own members.
+    /// The request: the new values, or an order's own members.
     pub asked: Value,
-    /// Why it failed, or failed in part.
+    /// Why it failed, completely or partly.
     pub error: Option<String>,
     /// The request's id.
     pub request_id: Option<String>,

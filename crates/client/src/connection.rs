@@ -1,9 +1,9 @@
 //! One connection: requests out, replies in, matched by id.
 //!
-//! SUMMARY   A writer task sends what is queued, several requests at a time; a reader task hands
-//!           each reply to the call that waits for it.
-//! PROMISES  When the connection ends, for whatever reason, every call that waits is notified. Reading
-//!           never waits for writing, so two full buffers cannot stop each other.
+//! SUMMARY   A writer task sends queued requests, several at a time; a reader task passes each reply to its waiting
+//!           call.
+//! PROMISES  When the connection ends, for any reason, every waiting call is notified. Reading never waits for
+//!           writing, so two full buffers cannot block each other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,44 +19,42 @@ use tokio::task::JoinSet;
 use super::error::ClientError;
 use super::wire::{self, Outcome, ProcDown};
 
-/// How many requests may wait for being sent before callers have to wait.
+/// Maximum queued requests; further callers wait.
 pub const REQUESTS_QUEUED_MAX: usize = 256;
 
-/// The longest reply that is read, in bytes.
+/// Maximum length of a reply, in bytes.
 pub const REPLY_BYTES_MAX: usize = 256 << 20;
 
-/// How much is read at a time, in bytes.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How much is sent in one piece when many requests wait, in bytes.
+/// Bytes of one write if many requests are queued.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// A connection. The last clone closes it.
+/// A connection; closed with the last clone.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Vec<u8>>,
-    /// What reads and what writes; both end with the connection.
+    /// The reader and the writer; both end with the connection.
     _tasks: Arc<JoinSet<()>>,
 }
 
-/// How many notices are kept for a slow listener.
+/// Notices kept for a slow listener.
 const DOWNS_KEPT: usize = 256;
 
 #[derive(Debug)]
 struct Shared {
     next_id: AtomicU64,
     calls: Mutex<Calls>,
-    /// Where processes that are taken away are reported.
+    /// Reports revoked processes.
     downs: broadcast::Sender<ProcDown>,
 }
 
-/// What came for a request.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// What it says.
     pub(super) outcome: Outcome,
-    /// The whole line, which may say more; empty when there is none.
+    /// The whole line, with possibly more; empty if there is none.
     pub(super) line: Vec<u8>,
 }
 
@@ -67,12 +65,12 @@ impl From<ClientError> for Reply {
     }
 }
 
-/// Id of a request -> who waits for its reply.
+/// Id of a request -> the waiter for its reply.
 #[derive(Debug, Default)]
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
-    /// Why it closed, until one caller has been notified.
+    /// Why it closed, until one caller was notified.
     reason: Option<ClientError>,
 }
 
@@ -81,7 +79,7 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notifies all waiting calls that the connection is over, one of them with the reason.
+    /// Notifies all waiting calls that the connection has ended, one of them with the reason.
     fn close(&self, reason: ClientError) {
         let mut calls = self.calls();
         calls.closed = true;
@@ -94,7 +92,7 @@ impl Shared {
     }
 }
 
-/// Takes a call off the list when its caller gives up.
+/// Removes a call when its caller gives up.
 struct Registration<'a>(&'a Shared, u64);
 
 impl Drop for Registration<'_> {
@@ -122,12 +120,12 @@ impl Connection {
         }
     }
 
-    /// Listens for notices.
+    /// Subscribes to notices.
     pub(super) fn downs(&self) -> broadcast::Receiver<ProcDown> {
         self.shared.downs.subscribe()
     }
 
-    /// Sends a request and waits for what its reply says.
+    /// Sends a request and returns the outcome of its reply.
     pub(super) async fn call(&self, call: &'static str, arguments: &impl Serialize) -> Outcome {
         self.reply(call, arguments).await?.outcome
     }
@@ -150,7 +148,7 @@ impl Connection {
         }
         let _registration = Registration(&self.shared, id);
         let sent = self.requests.send(line).await;
-        // A writer that is gone has told the waiter why.
+        // A writer that has ended has notified the waiter.
         drop(sent);
         reply.await.map_err(|_| ClientError::Closed)
     }
@@ -178,7 +176,7 @@ async fn read(mut reader: OwnedReadHalf, shared: Arc<Shared>) {
     shared.close(reason);
 }
 
-/// Reads until the connection ends, and returns why it did.
+/// Reads until the connection ends, and returns the reason.
 async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientError {
     let mut reader = BufReader::with_capacity(READ_BYTES, reader);
     loop {
@@ -191,7 +189,7 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
             Err(error) => return broken(error),
         }
         if let Some(down) = wire::notice(&line) {
-            // Nobody may listen.
+            // There may be no listener.
             let _ = shared.downs.send(down);
             continue;
         }
@@ -202,7 +200,7 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
                     drop(waiter.send(Reply { outcome, line }));
                 }
             }
-            // The service could not read a request, and says why before it closes.
+            // The service could not parse a request, and reports why before it closes.
             Ok((None, Err(error))) => return error,
             Ok((None, Ok(_))) => return ClientError::Protocol("a reply without an id".into()),
             Err(error) => return error,
@@ -210,7 +208,7 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
     }
 }
 
-/// A connection that the other side cut is closed, whatever the system calls it.
+/// A connection cut by the peer counts as closed, whatever the system's error.
 fn broken(error: std::io::Error) -> ClientError {
     match error.kind() {
         std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => ClientError::Closed,

@@ -1,7 +1,7 @@
-//! Design documents that a connection has sent: a later call names one by its digest instead of sending its text again.
+//! Design documents sent on a connection: later calls send the digest instead of the text.
 //!
 //! SOURCE    Redis' clients, with EVALSHA.
-//! LIMITS    At most [`SENT_MAX`] are remembered; then their texts are sent again.
+//! LIMITS    Remembers at most [`SENT_MAX`]; then texts are sent again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -14,16 +14,16 @@ use tokio::sync::OnceCell;
 
 use super::{Client, ClientError, DdocIn};
 
-/// The size from which a design document is named by its digest, in bytes.
+/// Minimum length of a design document to be replaced by its digest, in bytes.
 const DDOC_BYTES_MIN: usize = 1024;
 
-/// The most design documents that are remembered as sent.
+/// Maximum design documents remembered as sent.
 const SENT_MAX: usize = 1024;
 
 /// A database, and the digest of a design document's text.
 type Key = (String, [u8; 32]);
 
-/// The design documents that a connection has sent.
+/// The design documents sent on a connection.
 #[derive(Debug, Default)]
 pub(super) struct SentDdocs {
     /// The JSON that a later call sends instead.
@@ -93,7 +93,7 @@ impl Client {
         outcome
     }
 
-    /// Asks the service once whether it accepts digests: an earlier version would mistake one for a design document.
+    /// Asks the service once whether it accepts digests: an earlier version would mistake a digest for a document.
     async fn takes_digests(&self) -> bool {
         let ask = async || {
             let limits: Result<Value, _> = self.typed("limits", &()).await;
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes so many calls of a service with these limits that does not know the digest in its third request. Returns
-    /// for each request whether it had a digest.
+    /// Makes this many calls to a service with these limits that does not know the digest of its third request.
+    /// Returns for each request whether it had a digest.
     async fn digests(limits: Value, calls: usize) -> Vec<bool> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serve = async {

@@ -1,11 +1,11 @@
-//! What can go wrong between a client and the service.
+//! Errors between a client and the service.
 
 use std::io;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Why a call has no value.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection failed or broke, because of host or service. Worth a retry once the service runs.
@@ -14,7 +14,7 @@ pub enum ClientError {
     /// The service closed the connection before it answered. Worth a retry on a new one.
     #[error("the service closed the connection")]
     Closed,
-    /// The service refused, and says whose fault that is.
+    /// The service refused, and reports who is at fault.
     #[error(transparent)]
     Service(Box<ServiceError>),
     /// A protocol error: another program or version listens there.
@@ -23,7 +23,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns whether the same call may succeed later, or on a new connection.
+    /// Returns whether a retry of the call may succeed later, or on a new connection.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Io(_) | Self::Closed => true,
@@ -38,16 +38,16 @@ impl ClientError {
 #[error("{name}: {}", self.reason_text())]
 #[serde(default)]
 pub struct ServiceError {
-    /// CouchDB's name of it, if CouchDB has one, for example `unknown_query_language`; HTTP calls it `error`.
+    /// Its name, CouchDB's if it has one, for example `unknown_query_language`; `error` over HTTP.
     #[serde(alias = "error")]
     pub name: String,
-    /// Why: a text, or whatever JSON the function threw.
+    /// The reason: a text, or any JSON thrown by the function.
     pub reason: Value,
     /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
     pub phase: String,
-    /// Whose fault it is: `client`, `query_server`, `host` or `settee`.
+    /// Who is at fault: `client`, `query_server`, `host` or `settee`.
     pub fault: String,
-    /// Whether the same call may succeed later.
+    /// Whether a later retry of the call may succeed.
     pub retry: bool,
     /// Whether the process ended because of it.
     pub fatal: bool,
@@ -55,19 +55,19 @@ pub struct ServiceError {
     pub shifted: bool,
     /// How the process ended, in words.
     pub exit: Option<String>,
-    /// Its exit status as a shell shows it.
+    /// Its exit status in a shell's form.
     pub status: Option<i32>,
-    /// The last lines that it wrote to its standard error.
+    /// Its last lines on standard error.
     pub stderr: Vec<String>,
-    /// The token under which the process was held.
+    /// The client's name for the process.
     pub proc: Option<String>,
     /// The function's database.
     pub db: Option<String>,
     /// The id of the function's design document.
     pub ddoc: Option<String>,
-    /// The function: its path, joined by `/`, or what it was sent as.
+    /// The function: its path, joined by `/`, or the name of its call.
     pub function: Option<String>,
-    /// The id of the document that the function was called with.
+    /// The id of the function's document.
     pub doc: Option<String>,
 }
 

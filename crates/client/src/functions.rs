@@ -1,7 +1,7 @@
-//! The calls that run functions: a process is taken, used and given back by the service.
+//! Calls that run functions: the service takes, uses and returns a process.
 //!
-//! Every one of them fails as [`Client::get_proc_for`] and [`Client::prompt`] do; the errors name
-//! the function, and the document where it is known ([`ServiceError`](super::ServiceError)).
+//! They fail like [`Client::get_proc_for`] and [`Client::prompt`]; errors name the function, and the document if
+//! known ([`ServiceError`](super::ServiceError)).
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::{Client, ClientError, DdocIn, wire};
 pub struct Mapping<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database whose functions they are; `None`: this client's own.
+    /// The database of the functions; `None`: this client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
-    /// Modules by name that the functions may require; `None` is none.
+    /// Modules by name that the functions may require; `None` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lib: Option<&'a RawValue>,
     /// The functions' sources.
@@ -32,12 +32,12 @@ pub struct Mapping<'a, D> {
 pub struct Reducing<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database whose functions they are; `None`: this client's own.
+    /// The database of the functions; `None`: this client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// Sources, and names of built-in reducers.
     pub funs: &'a [&'a str],
-    /// Whether the results are made final, and not to be reduced again.
+    /// Whether the results are finalized instead of being rereduced later.
     pub finalize: bool,
 }
 
@@ -46,12 +46,12 @@ pub struct Reducing<'a> {
 pub struct Indexing<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database whose function it is; `None`: this client's own.
+    /// The database of the function; `None`: this client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The function's source.
     pub fun: &'a str,
-    /// Whether it is one for Nouveau.
+    /// Whether it is a Nouveau index function.
     pub nouveau: bool,
     /// The documents.
     pub docs: &'a D,
@@ -62,12 +62,12 @@ pub struct Indexing<'a, D> {
 pub struct Compiling<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database whose function it is; `None`: this client's own.
+    /// The database of the function; `None`: this client's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The view's name, for the error.
     pub name: &'a str,
-    /// What it is for the error: `map`, `reduce`.
+    /// Its kind, for the error: `map`, `reduce`.
     #[serde(rename = "type")]
     pub kind: &'a str,
     /// The function's source.
@@ -82,8 +82,7 @@ pub(super) fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
 }
 
 impl Client {
-    /// Runs functions by the name of the call, with any arguments that it has; `timeout_ms` among
-    /// them.
+    /// Calls functions by the call's name, with any arguments, including `timeout_ms`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -95,7 +94,7 @@ impl Client {
         self.connection.call(call, arguments).await
     }
 
-    /// Maps documents (`map_docs`): for each document a list for each function of `[key, value]`.
+    /// Maps documents (`map_docs`): returns for each document, for each function, a list of `[key, value]`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -106,7 +105,7 @@ impl Client {
         self.function("map_docs", &mapping).await
     }
 
-    /// Reduces rows, each `[[key, id], value]` or an object with these three (`reduce`).
+    /// Reduces rows, each `[[key, id], value]` or an object with these three members (`reduce`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -119,7 +118,7 @@ impl Client {
         wire::typed("reduce", &results)
     }
 
-    /// Reduces earlier results: rows with a value for each function (`rereduce`).
+    /// Rereduces results: rows with a value for each function (`rereduce`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -133,7 +132,7 @@ impl Client {
         wire::typed("rereduce", &results)
     }
 
-    /// Makes final results of one result of each function (`finalize`).
+    /// Finalizes one result of each function (`finalize`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -147,7 +146,7 @@ impl Client {
         wire::typed("finalize", &results)
     }
 
-    /// Makes index entries: a list of them for each document (`index_docs`).
+    /// Makes index entries: a list for each document (`index_docs`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -159,16 +158,16 @@ impl Client {
         wire::typed("index_docs", &entries)
     }
 
-    /// Finds out whether a function compiles (`try_compile`).
+    /// Checks whether a function compiles (`try_compile`).
     ///
     /// # Errors
-    /// [`ClientError::Service`], `compilation_error`, when it does not.
+    /// [`ClientError::Service`] with `compilation_error` if it does not.
     pub async fn try_compile(&self, function: Compiling<'_>) -> Result<(), ClientError> {
         self.function("try_compile", &function).await.map(drop)
     }
 
-    /// Calls a function of a design document: a process is taken, reset, prompted and given back
-    /// by the service (`ddoc_prompt`). `path` names the function, for example `["shows", "s"]`.
+    /// Calls a function of a design document (`ddoc_prompt`). `path` names the function, for example `["shows",
+    /// "s"]`.
     ///
     /// # Errors
     /// As [`Self::get_proc_for`] and [`Self::prompt`].
@@ -182,8 +181,8 @@ impl Client {
         self.for_ddoc("ddoc_prompt", ddoc, &more.into()).await
     }
 
-    /// Asks `validate_doc_update` about documents (`validate_docs`): `true`, or what it threw, for
-    /// each. `edits` is an array of objects with `newDoc` and perhaps `oldDoc`.
+    /// Runs `validate_doc_update` on documents (`validate_docs`): returns `true`, or what it threw, for each. `edits`
+    /// is an array of objects with `newDoc` and optionally `oldDoc`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -203,7 +202,7 @@ impl Client {
         wire::typed("validate_docs", &verdicts)
     }
 
-    /// Asks a filter function which documents pass (`filter_docs`).
+    /// Runs a filter function on documents (`filter_docs`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -223,7 +222,7 @@ impl Client {
         wire::typed("filter_docs", &passes)
     }
 
-    /// Asks a view's map function for which documents it emits anything (`filter_view`).
+    /// Filters documents by whether a view's map function emits anything (`filter_view`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -257,7 +256,7 @@ impl Client {
         self.for_ddoc("show", ddoc, &more.into()).await
     }
 
-    /// Has a document made or changed: `[DOC or null, RESPONSE]` (`update`).
+    /// Creates or changes a document: `[DOC or null, RESPONSE]` (`update`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -276,8 +275,8 @@ impl Client {
         self.for_ddoc("update", ddoc, &more.into()).await
     }
 
-    /// Renders rows: an object with the response and its chunks (`list`). `rows` is an array of
-    /// objects with `id`, `key`, `value`, `doc`, `head` an object.
+    /// Renders rows: an object with the response and its chunks (`list`). `rows` is an array of objects with `id`,
+    /// `key`, `value`, `doc`; `head` is an object.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -297,7 +296,7 @@ impl Client {
         self.for_ddoc("list", ddoc, &more.into()).await
     }
 
-    /// Has a request rewritten; `null` when no rule fits (`rewrite`).
+    /// Rewrites a request; `null` if no rule matches (`rewrite`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -310,7 +309,7 @@ impl Client {
         self.for_ddoc("rewrite", ddoc, &more.into()).await
     }
 
-    /// Calls with more arguments beside the members of `first`.
+    /// Adds arguments to the members of `first`.
     async fn with<const N: usize>(
         &self,
         call: &'static str,

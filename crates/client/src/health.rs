@@ -1,23 +1,23 @@
-//! The problems, as `/_health` reports them, and the progress of a drain: one value for the command, HTTP and tests.
+//! The problems, as reported by `/_health`, and the progress of a drain: shared by the command, HTTP and tests.
 
 use serde::{Deserialize, Serialize};
 
-/// How well a daemon is.
+/// A daemon's health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// `ok`, `warning` or `critical`: as its worst problem.
+    /// `ok`, `warning` or `critical`: that of its worst problem.
     pub status: String,
-    /// The daemon that says so, as others of a fleet know it.
+    /// The daemon's name in its fleet.
     pub daemon: String,
     /// Its version.
     #[serde(default)]
     pub version: String,
-    /// What is wrong, the worst first.
+    /// Its problems, worst first.
     pub problems: Vec<Problem>,
     /// Number of less severe problems of another daemon that were left out; that daemon lists them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
-    /// The age in seconds of what another daemon of a fleet has reported.
+    /// The age of another daemon's report, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
 }
@@ -27,30 +27,30 @@ const fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// How well the daemons of a fleet are.
+/// The health of a fleet's daemons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetHealth {
-    /// `ok`, `warning` or `critical`: as the worst problem of all.
+    /// `ok`, `warning` or `critical`: that of the worst problem of all.
     pub status: String,
-    /// What each daemon says of itself, that which was asked first. The status of one that has said nothing yet is
+    /// Each daemon's own report, starting with the daemon that was asked. Without a report so far the status is
     /// `unknown`.
     pub daemons: Vec<Health>,
 }
 
-/// Something that is wrong.
+/// A current problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What kind of trouble it is.
+    /// The kind of problem.
     pub kind: String,
     /// `warning` or `critical`.
     pub severity: String,
-    /// What it concerns: a pool, a service, a daemon, a reason.
+    /// Its subject: a pool, a service, a daemon, a reason.
     pub subject: String,
-    /// How many of these: layers, jobs, requests.
+    /// The number of affected layers, jobs or requests.
     pub count: u64,
     /// Since when, as `2026-11-26T10:00:00Z`.
     pub since: String,
-    /// For how many seconds.
+    /// Its duration in seconds.
     pub lasted_s: u64,
     /// Why, in words.
     pub cause: String,
@@ -58,23 +58,23 @@ pub struct Problem {
     pub remedy: String,
 }
 
-/// Whether a daemon takes new work, and what is left of what it had.
+/// Whether a daemon takes new work, and its remaining work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainState {
     /// Whether it is drained.
     pub draining: bool,
-    /// Since when, as `2026-11-26T10:00:00Z`; none if it is not.
+    /// Since when, as `2026-11-26T10:00:00Z`; `None` if it is not.
     pub since: Option<String>,
     /// Requests that wait for a process.
     pub waiting: u64,
-    /// Processes that are lent.
+    /// Lent processes.
     pub lent: u64,
-    /// Replications that run, or stop, in this daemon.
+    /// Replications running or stopping in this daemon.
     pub running: u64,
 }
 
 impl DrainState {
-    /// Returns whether the daemon takes no work, and has none left.
+    /// Returns whether the daemon takes no work and has none left.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.draining && self.waiting == 0 && self.lent == 0 && self.running == 0

@@ -6,49 +6,48 @@ use serde::{Deserialize, Serialize};
 
 use super::operator::with_query;
 
-/// What can be done with a job.
+/// An order for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOrder {
     /// Stop it until it is resumed.
     Pause,
     /// Let it run.
     Resume,
-    /// Restart it and forget its failures.
+    /// Restart it and clear its failures.
     Restart,
-    /// Give it this priority: the higher, the sooner its turn.
+    /// Set its priority: jobs with higher ones run first.
     Priority(i8),
 }
 
-/// Some of the jobs: those that fit every member that is there. In patterns `*` stands for any text and `?` for one
-/// character.
+/// A selection of jobs: those that match every given member. In patterns `*` matches any text and `?` one character.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobSelection {
-    /// The document or the id fits one of these patterns.
+    /// The document or the id matches one of these patterns.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
     /// It is in one of these states: `running`, `pending`, `crashing`, `paused`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
-    /// The source's URL, as it is shown, fits this pattern.
+    /// The source's shown URL matches this pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The target's URL, as it is shown, fits this pattern.
+    /// The target's shown URL matches this pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The reason fits this pattern.
+    /// The reason matches this pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The address of the daemon that has it fits this pattern. Where there is only one daemon nothing does.
+    /// The address of its daemon matches this pattern. With a single daemon nothing matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<String>,
-    /// Every job. Orders take a selection without any other member only with this.
+    /// Every job. Orders require this for a selection without any other member.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }
 
 impl JobSelection {
-    /// Returns whether nothing is asked for.
+    /// Returns whether it selects nothing in particular.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -58,32 +57,32 @@ impl JobSelection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobsSort {
-    /// That of their ids.
+    /// By id.
     #[default]
     Id,
-    /// Crashing ones first, those that have been longest first; then paused, pending and running ones.
+    /// Crashing ones first, longest first; then paused, pending and running ones.
     Trouble,
 }
 
 /// Which jobs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobsQuery {
-    /// Which ones.
+    /// The selected jobs.
     pub select: JobSelection,
-    /// In which order.
+    /// The order of the jobs.
     pub sort: JobsSort,
-    /// Counts them by reason instead.
+    /// Whether to count them by reason instead.
     pub groups: bool,
     /// How many to skip.
     pub skip: usize,
-    /// How many at most.
+    /// Maximum number of jobs.
     pub limit: usize,
 }
 
 impl JobsQuery {
-    /// Returns where the list is: in `_scheduler/jobs`, an object with `total_rows`, `offset` and `jobs`, and `states` where
-    /// there is a selection or an order; or with `groups`, each a [`JobGroup`]. `loading` is true while the service still
-    /// reads its documents after a start: then some are missing.
+    /// Returns the list's path: in `_scheduler/jobs`, an object with `total_rows`, `offset` and `jobs`, and `states`
+    /// if there is a selection or an order; or with `groups`, each a [`JobGroup`]. `loading` is true while the
+    /// service still reads its documents after a start: then some are missing.
     pub fn path(&self) -> String {
         let Self { select, sort, .. } = self;
         let mut query = vec![
@@ -120,21 +119,21 @@ impl JobsQuery {
     }
 }
 
-/// What many jobs can be told.
+/// The kind of an order for many jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BulkOrderName {
-    /// Restart them and forget their failures.
+    /// Restart them and clear their failures.
     Restart,
     /// Stop them until they are resumed.
     Pause,
     /// Let them run.
     Resume,
-    /// Give them another priority.
+    /// Set their priority.
     Priority,
     /// End transient jobs.
     Cancel,
-    /// Delete their documents, and so end them.
+    /// Delete their documents, which ends them.
     Delete,
 }
 
@@ -142,17 +141,17 @@ pub enum BulkOrderName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BulkOrder {
-    /// What they are to do.
+    /// The order.
     pub order: BulkOrderName,
     /// Their priority, with [`BulkOrderName::Priority`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i8>,
-    /// Which jobs.
+    /// The selected jobs.
     pub select: JobSelection,
-    /// Whether only to tell which jobs they are.
+    /// Whether only to report the affected jobs.
     #[serde(default)]
     pub dry_run: bool,
-    /// The most jobs that it may touch: if more are selected, nothing is done.
+    /// Maximum affected jobs: if more are selected, nothing is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<usize>,
 }
@@ -160,42 +159,42 @@ pub struct BulkOrder {
 /// The result of an order for many jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkAnswer {
-    /// How many jobs were selected.
+    /// Number of selected jobs.
     pub total: usize,
-    /// How many of them did it, or were passed to another daemon; none with `dry_run`.
+    /// How many of them carried it out, or were passed to another daemon; 0 with `dry_run`.
     pub done: usize,
     /// How many of these were passed to another daemon.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub told: usize,
-    /// How many of them did not.
+    /// How many of them failed.
     pub failed: usize,
-    /// Whether the service had not read all its documents since its start, although the order waited for them: it did not
-    /// reach the jobs of the others. Give it again.
+    /// Whether the service had not yet read all documents since its start, although the order waited for them: the
+    /// jobs of the others were not reached. Repeat the order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loading: bool,
-    /// How many documents that were, as far as it is known.
+    /// The number of these documents, as far as known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: usize,
-    /// Names without `*` and `?` in the selection that are no job's.
+    /// Names without `*` and `?` in the selection that match no job.
     pub missing: Vec<String>,
-    /// The selected jobs, counted by reason; the largest groups first.
+    /// The selected jobs, counted by reason, largest group first.
     pub groups: Vec<JobGroup>,
     /// The result of each job, failures first.
     pub results: Vec<JobResult>,
-    /// How many results there was no room for.
+    /// Results omitted for lack of space.
     pub results_left_out: usize,
 }
 
 /// Jobs with the same reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobGroup {
-    /// Why they do not run; none for jobs that run.
+    /// Why they do not run; `None` for running jobs.
     pub reason: Option<String>,
-    /// How many there are.
+    /// Their number.
     pub count: usize,
-    /// State -> how many of them are in it.
+    /// State -> number of jobs.
     pub states: BTreeMap<String, usize>,
-    /// One of their documents, or the id of a transient one.
+    /// The document of one of them, or the id of a transient one.
     pub example: String,
 }
 
@@ -206,15 +205,15 @@ pub struct JobResult {
     pub id: String,
     /// Its document.
     pub document: Option<String>,
-    /// Whether it was done, or passed to another daemon.
+    /// Whether it was carried out, or passed to another daemon.
     pub ok: bool,
     /// The address of the daemon that it was passed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
-    /// Why not, for programs.
+    /// Why it failed, for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why not, or not at once, for people.
+    /// Why it failed or is delayed, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

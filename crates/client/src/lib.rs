@@ -3,12 +3,11 @@
 //! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and returns them.
 //!           [`attach`] turns a connection into the plain input and output of one process. [`Operator`] manages the
 //!           daemon.
-//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and replies
-//!           matched by their id. Every call ends: with its answer, or with an error that says
-//!           whose fault it is and whether a retry may help. Dropping the client closes the
-//!           connection, and the service takes back what it held.
-//! LIMITS    Unix sockets only. At most [`REQUESTS_QUEUED_MAX`] requests wait to be sent, at most
-//!           [`REPLY_BYTES_MAX`] bytes are read for one reply.
+//! PROMISES  Calls may be concurrent: requests are pipelined on one connection, and replies matched by id. Every call
+//!           ends, with its answer or an error that says whose fault it is and whether a retry may help. Dropping the
+//!           client closes the connection, and the service takes back what it held.
+//! LIMITS    Unix sockets only. At most [`REQUESTS_QUEUED_MAX`] requests wait to be sent; a reply has at most
+//!           [`REPLY_BYTES_MAX`] bytes.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), settee_client::ClientError> {
@@ -76,7 +75,7 @@ pub use pool_change::PoolChange;
 pub use report::{LogLine, Report, Reported};
 pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
 
-/// A connection to a service. Cheap to clone; dropping the last clone closes it when the runtime next runs.
+/// A connection to a service. Cheap to clone; it closes after the last clone is dropped, when the runtime next runs.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,
@@ -90,7 +89,7 @@ pub enum TakeFrom<'a> {
     Language(&'a str),
     /// The pool of this name.
     Pool(&'a str),
-    /// A pool of this group: one at random that has a free process, or may start one.
+    /// A random pool of this group that has a free process, or may start one.
     Group(&'a str),
     /// Any pool of this language, its own included.
     AnyOf(&'a str),
@@ -108,7 +107,7 @@ impl TakeFrom<'_> {
     }
 }
 
-/// The pools that a process may come from, and the database whose functions it will run: its only one, unless
+/// The pools that a process may come from, and the database whose functions it will run: the only one, unless
 /// processes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taking<'a> {
@@ -145,8 +144,8 @@ impl Taking<'_> {
 pub struct DdocIn<'a> {
     /// The database's name.
     pub db: &'a str,
-    /// The document: `_id`, `_rev`, `language` and its functions. A long one is sent once a connection, and then named by its
-    /// digest.
+    /// The document: `_id`, `_rev`, `language` and its functions. A long one is sent once for each connection, then
+    /// replaced by its digest.
     pub ddoc: &'a RawValue,
 }
 
@@ -210,10 +209,10 @@ impl Client {
 
     /// Sends a command to a process and returns its answer, unchanged (`prompt`).
     ///
-    /// Several may be sent before the first is answered; one process answers in their order.
+    /// Several commands may be pending; a process answers them in order.
     ///
     /// # Errors
-    /// [`ClientError::Service`]: what the process's error line said, `timeout`,
+    /// [`ClientError::Service`]: the process's own error, `timeout`,
     /// `os_process_error`, `not_holder`, `bad_request`.
     pub async fn prompt(
         &self,
@@ -225,7 +224,7 @@ impl Client {
         self.connection.call("prompt", &arguments).await
     }
 
-    /// Returns a process (`ret_proc`). `false`: this client does not hold it, nothing changed.
+    /// Returns a process (`ret_proc`). `false`: this client does not hold it, and nothing changed.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -258,8 +257,8 @@ impl Client {
         self.get(from.into().arguments(), timeout).await
     }
 
-    /// Subscribes to notices that the service has revoked a process of this client. Earlier notices are
-    /// not repeated; a receiver that lags misses the oldest.
+    /// Subscribes to notices about revoked processes of this client. Earlier notices are not repeated; a lagging
+    /// receiver misses the oldest.
     pub fn downs(&self) -> broadcast::Receiver<ProcDown> {
         self.connection.downs()
     }

@@ -1,8 +1,9 @@
-//! Managing a daemon: HTTP over the Unix socket beside the one that lends processes.
+//! Manages a daemon: HTTP over the Unix socket next to the one that lends processes.
 //!
-//! SUMMARY   [`Operator`] asks a path of `docs/http.md` and reads its JSON; [`path`] and [`with_query`] write one.
-//! PROMISES  A request has a connection of its own: nothing is left open between two.
-//! LIMITS    At most [`REPLY_BYTES_MAX`] bytes are read of an answer. The time that it may take is up to the caller.
+//! SUMMARY   [`Operator`] requests a path of `docs/http.md` and parses its JSON; [`path`] and [`with_query`] build
+//!           one.
+//! PROMISES  Each request has its own connection: nothing stays open in between.
+//! LIMITS    An answer has at most [`REPLY_BYTES_MAX`] bytes. Timeouts are the caller's.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -26,21 +27,21 @@ use super::connection::REPLY_BYTES_MAX;
 use super::error::{ClientError, ServiceError};
 use super::wire::no_json;
 
-/// Returns where the daemon that lends processes at `socket` is managed: `X.http.sock` beside `X.sock`.
+/// Returns the socket for managing the daemon that lends processes at `socket`: `X.http.sock` next to `X.sock`.
 pub fn operator_socket(socket: &Path) -> PathBuf {
     let name = socket.as_os_str().as_bytes();
     let stem = name.strip_suffix(b".sock").unwrap_or(name);
     OsString::from_vec([stem, b".http.sock"].concat()).into()
 }
 
-/// What stays as it is in a part of a path and in a query.
+/// Characters left unencoded in a part of a path and in a query.
 const AS_IT_IS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Returns the path of these parts, each of which may have any characters.
+/// Returns the path with these parts, which may contain any characters.
 pub fn path<const N: usize>(parts: [&str; N]) -> String {
     let parts = parts.map(|part| format!("/{}", utf8_percent_encode(part, AS_IT_IS)));
     parts.concat()
@@ -56,29 +57,30 @@ pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, Stri
     format!("{path}?{}", query.join("&"))
 }
 
-/// A client that manages a daemon. Root and the daemon's own user may do everything, the socket's group may call functions.
+/// A client that manages a daemon. Root and the daemon's own user may do everything; the socket's group may call
+/// functions.
 #[derive(Clone, Debug)]
 pub struct Operator {
     socket: PathBuf,
 }
 
 impl Operator {
-    /// Makes one for the daemon that lends processes at `socket`. Connects with the first request.
+    /// Makes a client for the daemon that lends processes at `socket`. Connects with the first request.
     pub fn at(socket: impl AsRef<Path>) -> Self {
         let socket = operator_socket(socket.as_ref());
         Self { socket }
     }
 
-    /// Asks for what is at a path.
+    /// Gets JSON from a path.
     ///
     /// # Errors
-    /// [`ClientError::Service`] with the error's name and reason, as `docs/http.md` has them; [`ClientError::Protocol`]
-    /// for an answer that is no `T`; otherwise see [`ClientError`].
+    /// [`ClientError::Service`] with the error's name and reason, as in `docs/http.md`; [`ClientError::Protocol`] for
+    /// an answer that is not a `T`; otherwise see [`ClientError`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.ask(Method::GET, path, &()).await
     }
 
-    /// Sends JSON to a path.
+    /// Posts JSON to a path.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -90,7 +92,7 @@ impl Operator {
         self.ask(Method::POST, path, body).await
     }
 
-    /// Puts JSON at a path.
+    /// Puts JSON to a path.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -102,7 +104,7 @@ impl Operator {
         self.ask(Method::PUT, path, body).await
     }
 
-    /// Deletes what is at a path.
+    /// Deletes at a path.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -121,7 +123,7 @@ impl Operator {
             .map_err(|error| ClientError::Protocol(format!("the answer of {path}: {error}")))
     }
 
-    /// Asks for the text at a path: lines of JSON.
+    /// Gets text from a path: lines of JSON.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -130,7 +132,7 @@ impl Operator {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Asks for what is at a path, to be read as it comes: it may be long.
+    /// Gets a possibly long answer from a path, read in pieces.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -166,7 +168,7 @@ async fn send_on(
 ) -> Result<Pieces, ClientError> {
     let made = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = made.map_err(|error| broken(&error))?;
-    // It ends with the answer, which reports why it broke.
+    // Ends with the answer, which reports why it broke.
     tokio::spawn(connection);
     let response = sender.send_request(request).await;
     let response = response.map_err(|error| broken(&error))?;
@@ -179,12 +181,12 @@ async fn send_on(
     }
 }
 
-/// An answer that is read as it comes.
+/// An answer read in pieces.
 #[derive(Debug)]
 pub struct Pieces(Incoming);
 
 impl Pieces {
-    /// Returns what comes next; none at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
     /// See [`ClientError`]: the connection broke.
@@ -208,7 +210,7 @@ impl Pieces {
     }
 }
 
-/// Reads the error of an answer. With these two codes the same may succeed later.
+/// Parses the error of an answer. With these two codes a later retry may succeed.
 fn refusal(status: StatusCode, answer: &[u8]) -> ClientError {
     let is_passing = [
         StatusCode::SERVICE_UNAVAILABLE,
@@ -223,9 +225,9 @@ fn refusal(status: StatusCode, answer: &[u8]) -> ClientError {
     ClientError::Service(error.into())
 }
 
-/// A connection that the other side cut is closed, whatever the library calls it.
+/// A connection cut by the peer counts as closed, whatever the library's error.
 fn broken(error: &hyper::Error) -> ClientError {
-    // A request that was never sent is cancelled; why is one level down.
+    // A request that was never sent is cancelled; the cause is one level down.
     if let Some(reason) = error.source().and_then(<dyn Error>::downcast_ref) {
         return broken(reason);
     }

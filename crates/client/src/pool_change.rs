@@ -1,4 +1,4 @@
-//! What an order to a pool changes, as the service reports it.
+//! Changes of a pool by an order, as reported by the service.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use strum::IntoStaticStr;
 
-/// One thing that changed about a pool.
+/// One change of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoStaticStr, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum PoolChange {
-    /// It is there now.
+    /// The pool is added.
     Add(String),
-    /// This many processes are opened.
+    /// This many processes are started.
     Start(u32),
     /// This many idle processes are stopped.
     StopIdle(u32),
     /// This many processes in use are stopped on return.
     StopReturned(u32),
-    /// This many processes are stopped while they are in use; their holders are notified.
+    /// This many processes in use are stopped at once; their holders are notified.
     StopUsed(u32),
     /// This many waiters are refused.
     ShrinkQueue(u32),
-    /// It goes.
+    /// The pool is removed.
     #[serde(untagged)]
     Remove {
         /// Its name.
@@ -31,19 +31,19 @@ pub enum PoolChange {
         name: String,
         /// How: `graceful`, `immediate`.
         mode: String,
-        /// Its settings; known inside the service only.
+        /// Its settings; only inside the service.
         #[serde(skip)]
         before: Map<String, Value>,
     },
-    /// A setting has another value.
+    /// A setting changes.
     #[serde(untagged)]
     Set {
         /// The key.
         #[serde(rename = "set")]
         name: String,
-        /// Its value as a file has it, in the unit of the key; `null` is that it is not set.
+        /// Its value as in a file, in the key's unit; `null` if it is unset.
         value: Value,
-        /// The value before; known inside the service only.
+        /// The previous value; only inside the service.
         #[serde(skip)]
         before: Value,
     },

@@ -1,4 +1,4 @@
-//! What the service reports about a call that asked for it.
+//! The service's report about a call that requested one.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::error::{ClientError, ServiceError};
 use super::wire::Prompting;
 use super::{Client, wire};
 
-/// The outcome of a call, and what happened on the way.
+/// The outcome of a call, and its report.
 #[derive(Clone, Debug)]
 pub struct Reported {
     /// The value, or the service's error.
     pub outcome: Result<Box<RawValue>, Box<ServiceError>>,
-    /// What happened on the way.
+    /// The report.
     pub report: Report,
 }
 
@@ -24,19 +24,19 @@ pub struct Reported {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The call's id in the log of the service.
+    /// The call's id in the service's log.
     pub request_id: Option<String>,
     /// The pool that served it.
     pub pool: Option<String>,
     /// What functions, query server and service logged, in order.
     pub logs: Vec<LogLine>,
-    /// How many lines more there were.
+    /// How many more lines there were.
     pub logs_dropped: u64,
-    /// Where functions failed: objects with `function`, `doc`, `name`, `message`, `line`, `column` and so on.
+    /// Errors of functions: objects with `function`, `doc`, `name`, `message`, `line`, `column` and so on.
     pub errors: Vec<Value>,
-    /// How many errors more there were.
+    /// How many more errors there were.
     pub errors_dropped: u64,
-    /// What it cost, as far as known: times in `.._us`, memory in `.._bytes`.
+    /// The known costs: times in `.._us`, memory in `.._bytes`.
     pub cost: Value,
 }
 
@@ -50,7 +50,7 @@ pub struct LogLine {
 }
 
 impl Client {
-    /// Runs functions as [`Self::function`] does, and asks for a report.
+    /// Runs functions like [`Self::function`], and requests a report.
     ///
     /// # Errors
     /// See [`ClientError`]; an error of the service is the outcome.
@@ -79,8 +79,8 @@ impl Client {
         Ok(Reported { outcome, report })
     }
 
-    /// As [`Self::prompt`], with what the process wrote before its answer: `logs` and `errors` of the report. The
-    /// `reset` before has to ask for errors (`"report": true` in its configuration).
+    /// Like [`Self::prompt`], with the process's output before its answer: `logs` and `errors` of the report. The
+    /// `reset` before it must request errors (`"report": true` in its configuration).
     ///
     /// # Errors
     /// See [`ClientError`]; an error of the service is the outcome.
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one request with these members, and returns the request.
+    /// Answers one request with these members, and returns it.
     async fn asked(members: Value) -> (Value, Reported) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let client = Client::on(ours);

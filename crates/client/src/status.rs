@@ -1,4 +1,4 @@
-//! What the service is doing, as `/_status` shows it: one value for the command, HTTP and tests.
+//! What the service is doing, as in `/_status`: one type for the command, HTTP and tests.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ pub struct DaemonStatus {
     /// One entry for each service (`[services.NAME]`) that lends from one of them.
     #[serde(default)]
     pub services: Vec<ServiceStatus>,
-    /// Processes, those being opened included.
+    /// Processes, including those being opened.
     pub proc_count: u32,
     /// Processes started before the last reload.
     pub stale_proc_count: u32,
 }
 
-/// The state of one service: a socket whose connections are each lent a process of a pool.
+/// The state of one service: a socket that lends a process to each of its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
     /// Its name.
@@ -32,25 +32,25 @@ pub struct ServiceStatus {
     pub local_only: bool,
     /// Whether it accepts connections; otherwise they wait in the system's queue.
     pub listening: bool,
-    /// Why it does not: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
+    /// Why not: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
     #[serde(default)]
     pub closed: Option<String>,
-    /// For how long its pool starts no process, because a start failed; in milliseconds.
+    /// How long its pool will start no process, because a start failed; in milliseconds.
     #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed.
     #[serde(default)]
     pub failure: Option<String>,
-    /// For how long processes are started with stress on, in milliseconds.
+    /// How long processes will be started with stress on, in milliseconds.
     #[serde(default)]
     pub stressed_ms: Option<u64>,
-    /// Connections that are there.
+    /// Open connections.
     pub connections: u64,
-    /// Connections that were ever accepted.
+    /// Accepted connections.
     pub accepted: u64,
     /// How often it stopped accepting at the limit.
     pub limit_reached: u64,
-    /// The most processes that its pool may have now; `None` while there is no pool.
+    /// The current maximum of processes of its pool; `None` if there is no pool.
     #[serde(default)]
     pub limit: Option<u32>,
 }
@@ -64,48 +64,48 @@ pub struct PoolStatus {
     pub language: String,
     /// Its group of interchangeable pools, if it belongs to one.
     pub group: Option<String>,
-    /// What starts its processes.
+    /// The command of its processes.
     pub command: String,
     /// The hard limit in force.
     pub hard_limit: u32,
     /// The soft limit in force.
     pub soft_limit: u32,
-    /// Processes that are lent, taught or reset.
+    /// Processes lent, taught or reset.
     pub used: u32,
-    /// Processes that are idle.
+    /// Idle processes.
     pub free: u32,
-    /// Idle processes that are tied to a database.
+    /// Idle processes bound to a database.
     pub free_tagged: u32,
-    /// Processes that are being started.
+    /// Processes being started.
     pub opening: u32,
-    /// Processes that were told to stop and are not gone yet.
+    /// Processes that were stopped and are not gone yet.
     pub stopping: u32,
-    /// Requests that wait for a process.
+    /// Requests waiting for a process.
     pub waiting: u32,
     /// How long the oldest of them has waited, in milliseconds.
     pub longest_wait_ms: u64,
-    /// How it is being removed, if it is: `graceful` or `immediate`.
+    /// The mode of its removal, if it is being removed: `graceful` or `immediate`.
     #[serde(default)]
     pub removing: Option<String>,
-    /// For how long no process is started, because a start failed; in milliseconds.
+    /// How long no process will be started, because a start failed; in milliseconds.
     #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed, while it is throttled.
     #[serde(default)]
     pub failure: Option<String>,
-    /// For how long processes are started with stress on, in milliseconds.
+    /// How long processes will be started with stress on, in milliseconds.
     #[serde(default)]
     pub stressed_ms: Option<u64>,
-    /// Every setting in force, by key, as a file has it; a pool without a group has no `group`.
+    /// All settings in force, by key, in the form of a file; a pool without a group has no `group`.
     #[serde(default)]
     pub settings: Map<String, Value>,
-    /// What happened in it since it was made.
+    /// Counts since it was made.
     #[serde(default)]
     pub totals: Totals,
-    /// What its query servers can do, by name; null where nobody knows, or has needed it yet.
+    /// The abilities of its query servers, by name; null if unknown, or not needed yet.
     #[serde(default)]
     pub abilities: BTreeMap<String, Option<bool>>,
-    /// The cell that its processes are put in; `None` for those inside the service.
+    /// The cell of its processes; `None` for those inside the service.
     #[serde(default)]
     pub sandbox: Option<SandboxStatus>,
     /// The processes, oldest first.
@@ -117,11 +117,11 @@ pub struct PoolStatus {
 pub struct SandboxStatus {
     /// `strict`, `standard` or `off`.
     pub mode: String,
-    /// The layers that hold; none before they were tried.
+    /// The effective layers; none before the cell was tested.
     pub layers: Vec<String>,
-    /// The layers that do not, and why.
+    /// The missing layers, with the reasons.
     pub missing: BTreeMap<String, String>,
-    /// Why the cell cannot be made at all.
+    /// Why the cell cannot be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -132,13 +132,13 @@ pub struct ProcStatus {
     /// Its name, unique in the service: `POOL/NUMBER`.
     #[serde(default)]
     pub name: String,
-    /// The operating system's number of it, `None` for one inside the service.
+    /// Its PID; `None` for one inside the service.
     pub os_pid: Option<u32>,
     /// `idle`, `assigned` or `teaching`.
     pub state: String,
-    /// The database it is tied to.
+    /// The database that it is bound to.
     pub db: Option<String>,
-    /// How many design documents it knows of that one.
+    /// How many design documents of that database it knows.
     pub ddocs: usize,
     /// How many tenants have an isolate in it.
     pub isolates: u32,
@@ -146,58 +146,57 @@ pub struct ProcStatus {
     pub uses: u64,
     /// How long it has existed, in milliseconds.
     pub age_ms: u64,
-    /// How long it has been idle, in milliseconds; 0 when it is not.
+    /// How long it has been idle, in milliseconds; 0 if it is not.
     pub idle_ms: u64,
-    /// Who holds it.
+    /// Its holder.
     #[serde(default)]
     pub holder: Option<Holder>,
-    /// The memory that it took when it was last measured, in bytes; only in pools with a limit.
+    /// Its memory when last measured, in bytes; only in pools with a limit.
     #[serde(default)]
     pub memory: Option<u64>,
 }
 
-/// Processes with what they do now.
+/// Processes and their activity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcPage {
-    /// How many there are; the rows are bounded.
+    /// The number of processes; the rows are bounded.
     pub total_rows: usize,
-    /// Those that work first, of these the ones that have done so longest.
+    /// Working processes first, longest first.
     pub procs: Vec<ProcRow>,
 }
 
-/// What one process does now.
+/// One process and its activity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcRow {
     /// Its name, unique in the service: `POOL/NUMBER`.
     pub name: String,
-    /// The operating system's number of it, `None` for one inside the service or that is being started. That of a
-    /// process in a cell may be its launcher's.
+    /// Its PID; `None` for one inside the service or being started. For a process in a cell it may be the launcher's.
     pub os_pid: Option<u32>,
     /// The pool.
     pub pool: String,
     /// The pool's language.
     pub language: String,
-    /// `running`: it runs a call, or answers a prompt; `teaching`: it learns a design document, is reset, or forgets;
-    /// `lent`: its holder asks it nothing; `starting`; `ending`; `idle`.
+    /// `running`: it runs a call, or answers a prompt; `teaching`: it is being taught a design document or reset, or
+    /// forgets; `lent`: it waits for its holder; `starting`; `ending`; `idle`.
     pub state: String,
-    /// For how long, in milliseconds; of `running` and `lent` since it was lent.
+    /// How long it has been so, in milliseconds; for `running` and `lent`, since it was lent.
     pub state_ms: u64,
-    /// Who holds it.
+    /// Its holder.
     pub holder: Option<Holder>,
-    /// The name of the request that it runs.
+    /// The id of the current request.
     pub request_id: Option<String>,
-    /// The database of the call that it runs, otherwise the one that it is tied to.
+    /// The database of the current call, otherwise the one that it is bound to.
     pub db: Option<String>,
     /// The design document of the call, if it has one.
     pub ddoc: Option<String>,
     /// The function of the call: its path in the design document, or the name of the call.
     pub function: Option<String>,
-    /// How often it was lent; `None` of one that ends.
+    /// How often it was lent; `None` if it is ending.
     pub uses: Option<u64>,
-    /// How long it has existed, in milliseconds; `None` of one that starts or ends.
+    /// How long it has existed, in milliseconds; `None` if it is starting or ending.
     pub age_ms: Option<u64>,
-    /// The time that it was on processors since it was started, in microseconds.
+    /// Its processor time since its start, in microseconds.
     pub cpu_us: Option<u64>,
     /// The resident memory of its process group, in bytes.
     pub memory: Option<u64>,
@@ -206,14 +205,14 @@ pub struct ProcRow {
 /// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
-    /// What was done: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, nothing, since it
-    /// was told already.
+    /// What was done: `killed`; `told` to end, to be killed later if it does not (`stop_grace`); `ending`, nothing,
+    /// because it was already ending.
     pub how: String,
-    /// The process as it was before.
+    /// The process before the order.
     pub proc: ProcRow,
 }
 
-/// Who holds a process, as far as it is known.
+/// The holder of a process, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holder {
@@ -225,7 +224,7 @@ pub struct Holder {
     /// The user that process runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Who has logged in, or the name of that user.
+    /// The logged-in user, or the name of that system user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The address at the other end of TCP and HTTP.
@@ -233,41 +232,41 @@ pub struct Holder {
     pub peer: Option<String>,
 }
 
-/// What happened in a pool since it was made.
+/// Counts of a pool since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Processes that were lent.
+    /// Processes lent.
     pub taken: u64,
-    /// Processes that were given back.
+    /// Processes returned.
     pub returned: u64,
-    /// Processes that were given back as broken.
+    /// Processes returned as broken.
     pub failed: u64,
     /// Processes whose clients crashed, or dropped them without returning them.
     #[serde(default)]
     pub lost: u64,
-    /// Processes that were started.
+    /// Processes started.
     pub started: u64,
-    /// Processes that forgot whom they served, instead of being replaced.
+    /// Processes that forgot their tenant and so were not replaced.
     #[serde(default)]
     pub forgot: u64,
-    /// Isolates that were made for tenants; lent processes less these are those that were found.
+    /// Isolates made for tenants; the other lent processes already had one.
     #[serde(default)]
     pub isolates_made: u64,
-    /// Isolates that ended for others.
+    /// Isolates evicted for others.
     #[serde(default)]
     pub isolates_evicted: u64,
-    /// Idle processes that were stopped to make room for another database.
+    /// Idle processes stopped to make room for another database.
     #[serde(default)]
     pub replaced: u64,
     /// Processes that could not be started.
     pub start_failures: u64,
-    /// Processes that ended by themselves.
+    /// Processes that ended unexpectedly.
     pub died: u64,
-    /// Requests that got none in time.
+    /// Requests that timed out.
     pub timed_out: u64,
-    /// Requests that were refused because as many waited as may.
+    /// Requests refused because the queue was full.
     pub busy: u64,
-    /// Processes that were stopped for having served long enough, by cause.
+    /// Processes stopped because they were worn out, by cause.
     pub recycled: BTreeMap<String, u64>,
 }

@@ -16,12 +16,12 @@ use super::report::Report;
 /// A process that this connection holds.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Borrowed {
-    /// The token that names it in prompts and its return.
+    /// The token that identifies it in prompts and its return.
     pub proc: String,
-    /// Its pool; `None` if the service's version is too old to say.
+    /// Its pool; `None` if the service is too old to say.
     #[serde(default)]
     pub pool: Option<String>,
-    /// Its language, as the service spells it.
+    /// Its language, in the service's spelling.
     pub lang: String,
     /// Its process id; `None` if it runs inside the service.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct Imported {
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why, for people.
+    /// Why it was refused, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -155,7 +155,7 @@ pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
         .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
-/// How much of an invalid reply an error quotes, in bytes.
+/// How many bytes of an invalid reply an error quotes.
 const EXCERPT_BYTES: usize = 100;
 
 /// Reads a member that is present, even as `null`.

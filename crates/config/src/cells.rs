@@ -1,8 +1,7 @@
-//! What the configuration says of cells, for one pool: its own section before `[query_server_config]`.
+//! The configuration of one pool's cells: its own section overrides `[query_server_config]`.
 //!
-//! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_paths`] and [`Config::own_ports`] are
-//!           what no cell can access.
-//! PROMISES  A user who is not known is nobody, never the service's own.
+//! SUMMARY   [`Config::cell`] combines the two; no cell can access [`Config::kept_paths`] and [`Config::own_ports`].
+//! PROMISES  An unknown user is nobody, never the service's own user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +23,7 @@ use settee_client::operator_socket;
 /// Lists the users of the machine.
 const USERS_FILE: &str = "/etc/passwd";
 
-/// Folders of the system: their content is not the service's alone.
+/// Folders of the system, which are not only the service's.
 const SHARED_FOLDERS: [&str; 9] = [
     "/",
     "/etc",
@@ -78,7 +77,7 @@ section! {
 }
 
 impl CellKeys {
-    /// Returns them, with those of another section where they are not set.
+    /// Returns it, with unset keys taken from another section.
     fn over(&self, other: &Self) -> Self {
         let (one, other) = (self.clone(), other.clone());
         Self {
@@ -97,8 +96,8 @@ impl CellKeys {
 }
 
 impl Config {
-    /// Returns what the cells of a pool with this section let in, but for the service's own files and ports, and what its
-    /// commands find in their environment: `NAME=VALUE`, or `NAME` for the service's own value.
+    /// Returns what the cells of a pool with this section let in, except for the service's own files and ports, and
+    /// the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
     pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
         let keys = pool
             .cell
@@ -123,8 +122,7 @@ impl Config {
         (spec, keys.env.unwrap_or_default())
     }
 
-    /// Returns a pool's section with every key of cells as it holds, but for `reuse`, which its language may
-    /// decide.
+    /// Returns a pool's section with the effective keys of cells, except `reuse`, which its language may decide.
     pub fn with_cell(&self, mut pool: PoolConfig) -> PoolConfig {
         let reuse = pool.cell.reuse;
         pool.cell = CellKeys {
@@ -134,9 +132,8 @@ impl Config {
         pool
     }
 
-    /// Returns the folders of the configuration, the store and the sockets, each with what is there:
-    /// passwords, documents and the way to the service. Where that is a folder of the system it is the file
-    /// alone.
+    /// Returns the folders of the configuration, the store and the sockets, each with its content: passwords,
+    /// documents and access to the service. In a folder of the system, returns only the file.
     pub fn kept_paths(&self) -> Vec<(&'static str, PathBuf)> {
         let files = self.files.iter().map(|file| ("the configuration", &**file));
         let store = self.store.file().map(|file| ("the store", file));
@@ -153,7 +150,7 @@ impl Config {
             .cloned()
             .map(|key| ("the key of the certificate", key));
         let mut places: Vec<_> = places.chain(keys).collect();
-        // What is reached through a link has two names.
+        // A path through a link has two names.
         let real: Vec<_> = places
             .iter()
             .filter_map(|(what, place)| {
@@ -165,7 +162,7 @@ impl Config {
         places
     }
 
-    /// Returns the TCP ports that the service itself listens on, as far as the configuration tells.
+    /// Returns the TCP ports that the service itself listens on, as configured.
     pub fn own_ports(&self) -> Vec<u16> {
         let services = self.services.values();
         let of_services = services.filter_map(|service| match service.listen.as_ref()? {
@@ -177,7 +174,7 @@ impl Config {
         ports.filter(|port| *port != 0).collect()
     }
 
-    /// Finds the users that are named in it.
+    /// Finds the users named in it.
     pub(super) fn find_users(&mut self) {
         let of_pools = self
             .pools
@@ -200,7 +197,7 @@ impl Config {
     }
 }
 
-/// Returns the folder of a file, or the file where others have files in the folder too.
+/// Returns the folder of a file, or the file if others also have files in the folder.
 fn place_of(file: &Path) -> Option<PathBuf> {
     let folder = file.parent().filter(|folder| folder.is_absolute())?;
     let is_shared = SHARED_FOLDERS
@@ -209,8 +206,7 @@ fn place_of(file: &Path) -> Option<PathBuf> {
     Some(if is_shared { file } else { folder }.to_owned())
 }
 
-/// Returns the numbers of a user and of its group. A number that has no name is a user with a group of the
-/// same number.
+/// Returns the numbers of a user and its group. A number without a name is a user with a group of the same number.
 fn user_ids(users: &str, user: &str) -> Option<(u32, u32)> {
     let mut rows = accounts(users).map(|account| (account.name, (account.uid, account.gid)));
     match user.parse::<u32>() {
@@ -289,7 +285,7 @@ mod tests {
         }
         config.files = vec!["/etc/settee.toml".into()];
         assert!(kept(&config, "/etc/settee.toml") && !kept(&config, "/etc"));
-        // Where the folder is the system's, both sockets are kept from cells.
+        // If the folder is the system's, both sockets are kept from cells.
         config.server.socket = "/run/settee.sock".into();
         assert!(kept(&config, "/run/settee.sock") && !kept(&config, "/run"));
         assert!(kept(&config, "/run/settee.http.sock"));

@@ -1,7 +1,7 @@
-//! Digests of what must be equal at all daemons of a fleet; they reveal nothing else.
+//! Digests of settings that must be equal on all daemons of a fleet; they reveal nothing else.
 //!
-//! PROMISES  No secret is in a digest: values are taken as shown, and of commands only the names of languages: commands may
-//!           hold credentials, and paths that differ.
+//! PROMISES  No secret is in a digest: it contains values as shown, and of commands only the language names, since
+//!           commands may have credentials and differing paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,12 @@ use super::keys;
 use super::settings::Setting;
 use super::types::Config;
 
-/// How many bytes of a hash are shown: two that differ have other ones.
+/// Bytes of a hash that are shown, enough to distinguish values.
 const BYTES: usize = 8;
 
 impl Config {
-    /// Returns a digest of each section that is meant to be the same at all daemons of a fleet; a family is one, `pools.*`.
+    /// Returns a digest of each section that should be equal on all daemons of a fleet; a family is one section,
+    /// `pools.*`.
     pub fn digests(&self) -> BTreeMap<String, String> {
         let mut sections: BTreeMap<String, BTreeSet<[String; 3]>> = BTreeMap::new();
         for setting in self.settings() {
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
     use crate::{LanguageCommand, TenantConfig};
 
-    /// Returns the sections in which a configuration differs from the built-in one.
+    /// Returns the sections in which a configuration differs from the default.
     fn differing(change: impl FnOnce(&mut Config)) -> Vec<String> {
         let (before, mut after) = (Config::default().digests(), Config::default());
         change(&mut after);

@@ -1,12 +1,11 @@
 //! Reads environment variables into entries.
 //!
-//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the
-//!           share of a name in its own case; `COUCHDB_QUERY_SERVER_LANGUAGE`
-//!           sets a language's command, as for CouchDB, and wins over the former.
-//! PROMISES  The environment comes in as data, so that a test needs no variable of its own.
+//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the share of a
+//!           case-sensitive name; `COUCHDB_QUERY_SERVER_LANGUAGE` sets a language's command, as for CouchDB, and
+//!           overrides the former.
+//! PROMISES  The environment is passed in as data, so tests need no variables.
 //! SOURCE    `couch_proc_manager`, `get_servers_from_env`.
-//! DIFFERS   CouchDB keeps the case of a language, so that a lower-case one is never found, and
-//!           accepts an empty name.
+//! DIFFERS   CouchDB keeps the case of a language, so lower-case ones are never found, and accepts an empty name.
 
 use std::ffi::{OsStr, OsString};
 
@@ -15,13 +14,13 @@ use super::layer::Layer;
 use super::origin::Origin;
 use super::value::Raw;
 
-/// Start of the variables that set any key.
+/// Prefix of variables that set any key.
 const PREFIX: &str = "SETTEE__";
-/// Start of what follows the section of the replicator where a share is set.
+/// Prefix of a share's key in the replicator's section.
 const SHARES_PREFIX: &str = "SHARES__";
-/// Start of CouchDB's variables that set a command.
+/// Prefix of CouchDB's variables that set a command.
 const COUCHDB_PREFIX: &str = "COUCHDB_QUERY_SERVER_";
-/// Start of CouchDB's variables that once named an Erlang module, and mean nothing here.
+/// Prefix of CouchDB's variables that once named an Erlang module; not supported.
 const COUCHDB_NATIVE_PREFIX: &str = "COUCHDB_NATIVE_QUERY_SERVER_";
 
 /// Reads the `SETTEE__` variables.
@@ -42,11 +41,11 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
         let (section, key) = if section == REPLICATOR
             && let Some(name) = strip_prefix(key, SHARES_PREFIX)
         {
-            // Names of databases and users are taken as they are.
+            // Names of databases and users keep their case.
             (SHARES.to_owned(), name.to_owned())
         } else if !keys::families().any(|family| family == section) {
             (section, key.to_lowercase())
-        // The last part is the key: a name may have underscores of its own.
+        // The last part is the key: a section's name may have underscores.
         } else if let Some((name, key)) = key.rsplit_once("__") {
             let section = format!("{section}.{}", name.to_lowercase());
             (section, key.to_lowercase())

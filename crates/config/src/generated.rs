@@ -1,10 +1,10 @@
-//! The administrator of a service whose configuration names none, and what its session cookies are signed with.
+//! The administrator of a service whose configuration names none, and the signing key of session cookies.
 //!
-//! SUMMARY   The first start makes an administrator [`NAME`] with a random password, and keeps that in
-//!           the file [`FILE`] of the data folder: beside the store, or beside the socket where the
-//!           store is in memory; and a secret for cookies in [`SECRET_FILE`]. Later starts read the files.
-//! PROMISES  Nobody but the service's own user can read the files, or have written them.
-//! CALLED    By [`super::load()`], for a service only. Daemons that share a database [`replace`] what is in the files.
+//! SUMMARY   The first start makes an administrator [`NAME`] with a random password in the file [`FILE`] of the data
+//!           folder (next to the store, or to the socket if the store is in memory), and a key for cookies in
+//!           [`SECRET_FILE`]. Later starts read the files.
+//! PROMISES  Only the service's own user can read the files, or have written them.
+//! CALLED    By [`super::load()`], for a service only. Daemons that share a database [`replace`] the contents.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -22,25 +22,25 @@ use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 /// The administrator's name.
 pub const NAME: &str = "admin";
 
-/// The file that holds the password, and a line feed.
+/// The password's file; it ends in a line feed.
 pub const FILE: &str = "admin-password";
 
-/// The file that holds what cookies are signed with, and a line feed.
+/// The signing key's file; it ends in a line feed.
 pub const SECRET_FILE: &str = "cookie-secret";
 
-/// Where the configuration has what cookies are signed with: section and key.
+/// Section and key of the signing key in the configuration.
 pub const SECRET: (&str, &str) = ("chttpd_auth", "secret");
 
-/// The permission bits of others than the owner.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 impl Config {
-    /// Returns where the generated administrator's password is kept, if there is one.
+    /// Returns the file of the generated administrator's password, if there is one.
     pub fn admin_password_file(&self) -> Option<PathBuf> {
         self.generated(super::keys::ADMINS, NAME)
     }
 
-    /// Returns the file of a value that the service has made, if it has.
+    /// Returns the file of a generated value; `None` if the value is not generated.
     pub fn generated(&self, section: &str, key: &str) -> Option<PathBuf> {
         match self.origin(section, key) {
             Origin::Generated(path) => Some(path),
@@ -57,7 +57,7 @@ impl Config {
     }
 }
 
-/// Finds out whether others could enter the folder of the store, which has passwords.
+/// Checks that others cannot enter the store's folder, which has passwords.
 pub(super) fn check_folder(config: &Config) -> Result<(), Problem> {
     let folder = config.store.file().map(|_| config.data_folder());
     let found = folder.and_then(|folder| Some((folder, own_folder::exposed(folder)?)));
@@ -71,7 +71,7 @@ pub(super) fn check_folder(config: &Config) -> Result<(), Problem> {
     })
 }
 
-/// Adds the administrator, if nobody else could log in where a login is asked for.
+/// Adds the administrator, if logins are required but no user could log in.
 pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let server = &config.server;
     let asks = !config.own_addresses().is_empty();
@@ -104,8 +104,8 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Adds what cookies are signed with, if the configuration does not say, so that a restart ends no session. Where
-/// that cannot be kept, sessions end with the service.
+/// Adds a signing key if the configuration has none, so that sessions survive a restart. If it cannot be saved,
+/// sessions end with the service.
 pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
     if !config.chttpd_auth.secret.is_empty() || !config.has_http() || config.server.open {
         return None;
@@ -129,10 +129,10 @@ pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
     })
 }
 
-/// Puts something else into a file of the service's own, whole or not at all.
+/// Replaces a generated file's content atomically.
 ///
 /// # Errors
-/// The system refuses it; then the file is as it was.
+/// The system refuses it; the file is unchanged.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!("{name}.{}", HEXLOWER.encode(&random::<8>())));
@@ -142,7 +142,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Returns what the file holds, which is made if it is not there.
+/// Returns the file's content; creates a missing file.
 ///
 /// # Errors
 /// The system refuses it, or the file may be another user's.
@@ -178,7 +178,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Makes the file whole: another service that starts at the same time sees all of it, or none.
+/// Creates the file atomically: another service starting now sees all of it, or nothing.
 fn make(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         own_folder::make(folder)?;
@@ -189,7 +189,7 @@ fn make(path: &Path) -> io::Result<()> {
         file.finish()
     });
     match made {
-        // Another service was first: what it made counts.
+        // Another service was first: its value counts.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }

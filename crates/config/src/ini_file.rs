@@ -1,10 +1,10 @@
-//! Reads a file in CouchDB's `.ini` form into entries, each with its line.
+//! Parses a file in CouchDB's `.ini` format into entries, each with its line.
 //!
-//! SUMMARY   `[section]`, `key = value`, comments after `;` (at the start of a line, or after a
-//!           blank inside it), continuation lines that start with a blank.
-//! SOURCE    CouchDB's `config` application. The reader of the `config` crate keeps inline comments
-//!           and loses line numbers, hence our own.
-//! DIFFERS   A line that is neither is an error, where CouchDB drops it silently.
+//! SUMMARY   `[section]`, `key = value`, comments after `;` (at the start of a line, or after a blank inside it),
+//!           continuation lines that start with a blank.
+//! SOURCE    CouchDB's `config` application. The parser of the `config` crate keeps inline comments and loses line
+//!           numbers, hence our own.
+//! DIFFERS   Any other line is an error; CouchDB drops it silently.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::names::home_of;
 use super::origin::Origin;
 use super::value::Raw;
 
-/// Reads `text` as the `.ini` file `path`.
+/// Parses `text` as the `.ini` file `path`.
 pub(super) fn read(path: &Path, text: &str) -> Layer {
     let mut layer = Layer::default();
     let mut section: Option<String> = None;

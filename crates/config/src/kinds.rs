@@ -1,6 +1,6 @@
-//! What values of keys may be: bounds and words that declarations name.
+//! The values allowed for keys: bounds and words for declarations.
 //!
-//! LIMITS    The upper bounds keep sums and timers far from overflow; they are no recommendations.
+//! LIMITS    Upper bounds keep sums and timers far from overflow; they are not recommendations.
 
 use child::cell::SandboxMode;
 use policy::pool::db_tag::DbTag;
@@ -18,7 +18,7 @@ pub(crate) const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
 
-/// One of the words that stand for the variants of a type.
+/// A word for a variant of a type.
 const fn one_of<T: VariantNames>() -> Kind {
     Kind::Choice(T::VARIANTS, &[])
 }
@@ -37,7 +37,7 @@ pub(crate) const fn seconds(min: u64, max: u64) -> Kind {
     Kind::Duration { unit, min, max }
 }
 
-/// Hours, from one to a year.
+/// From one hour to a year.
 pub(crate) const HOURS: Kind = Kind::Duration {
     unit: Unit::Hours,
     min: HOUR,
@@ -52,14 +52,13 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Why a request cannot set what a cell lets in.
 pub(crate) const CELL: &str = "it decides what a query server may do on this machine";
 
-/// Most processes of a pool, or of what is counted in processes.
+/// Maximum number of processes.
 pub(crate) const PROCESSES: Kind = count(0, 1_000_000);
 pub(crate) const REDUCE_LIMIT: Kind = one_of::<ReduceLimit>();
 pub(crate) const DB_TAG: Kind = one_of::<DbTag>();
 pub(crate) const SANDBOX: Kind = one_of::<SandboxMode>();
 pub(crate) const REUSE: Kind = Kind::OrNone("", &one_of::<Reuse>());
 pub(crate) const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
-/// In percent of one core.
 pub(crate) const CPU_MAX: Kind = count(0, 1_000_000);
 pub(crate) const FEED: Kind = one_of::<Feed>();
 pub(crate) const RULES: Kind = one_of::<RuleSet>();
@@ -69,7 +68,7 @@ pub(crate) const ON_CLIENT_CRASH: Kind = one_of::<OnClientCrash>();
 pub(crate) const FAIRNESS: Kind = one_of::<Fairness>();
 /// Whether a service can be under stress.
 pub(crate) const STRESS: Kind = Kind::Choice(Stress::VARIANTS, &[("true", "yes"), ("false", "no")]);
-/// Severities; CouchDB's names stand for the nearest of ours, so that its files can be used.
+/// Severities; CouchDB's names map to the nearest of ours, so that its files can be used.
 pub(crate) const LEVEL: Kind = Kind::Choice(
     LogLevel::VARIANTS,
     &[
@@ -83,7 +82,7 @@ pub(crate) const LEVEL: Kind = Kind::Choice(
         ("none", "off"),
     ],
 );
-/// The ways of CouchDB's replicator to show credentials, by the names of its modules.
+/// CouchDB's ways to send credentials, named after its replicator's modules.
 pub(crate) const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
 pub(crate) const TLS_VERSIONS: Kind = Kind::Words(&["tlsv1.2", "tlsv1.3"]);
 pub(crate) const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);

@@ -1,9 +1,9 @@
-//! One layer of the configuration: what one source says, checked name by name and value by value.
+//! One layer of the configuration: one source, validated name by name and value by value.
 //!
-//! SUMMARY   Readers fill a [`Layer`]; [`Layer::settle`] turns it into normal values under
-//!           canonical names, or into problems.
-//! PROMISES  Every entry is either a value, a problem or a notice. A layer that is wrong is wrong
-//!           even where a later layer overrides it: the mistake would surface at the worst time.
+//! SUMMARY   Readers fill a [`Layer`]; [`Layer::settle`] converts it to normal values under canonical names, or to
+//!           problems.
+//! PROMISES  Every entry becomes a value, a problem or a notice. A mistake in a layer is reported even if a later
+//!           layer overrides it: it would surface at the worst time.
 //! DIFFERS   CouchDB accepts unknown sections and keys silently.
 
 use std::collections::{BTreeMap, HashSet};
@@ -18,10 +18,10 @@ use super::origin::{Notice, Origin, Problem};
 use super::types::{LanguageCommand, language_name};
 use super::value::{Fault, Raw};
 
-/// The one language that has a query server inside this program. Without a command it has that.
+/// The only language with a query server inside this program, used if it has no command.
 const JAVASCRIPT: &str = "javascript";
 
-/// One `section.key = value` with its place.
+/// One `section.key = value` with its origin.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The section as written.
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub origin: Origin,
 }
 
-/// What one source says.
+/// The entries of one source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     /// Sections in order of appearance; in a file each with the line of its heading.
@@ -42,11 +42,10 @@ pub(super) struct Layer {
     pub entries: Vec<Entry>,
     /// Section and key, in their canonical spelling -> checked value and its origin.
     pub values: BTreeMap<(String, String), (Value, Origin)>,
-    /// What goes back to the built-in default.
+    /// Keys that return to the built-in default.
     pub unset: Vec<(String, String)>,
-    /// What is wrong.
     pub problems: Vec<Problem>,
-    /// What has no effect.
+    /// Entries without effect.
     pub notices: Vec<Notice>,
 }
 
@@ -87,7 +86,7 @@ impl Layer {
         }
     }
 
-    /// Puts a parser's alphabetical order back into the order of the file.
+    /// Restores the file's order after a parser's alphabetical order.
     pub(crate) fn sort_by_origin(&mut self) {
         self.sections.sort_by(|a, b| a.1.cmp(&b.1));
         self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
@@ -122,7 +121,7 @@ impl Layer {
         spelling: &mut BTreeMap<(String, String), (String, Origin)>,
     ) {
         if let Some((family, name)) = keys::family(&entry.section)
-            // Users have their names to log in with, and databases theirs.
+            // Names of users and databases keep their case.
             && !matches!(family, keys::USERS | keys::TENANTS)
         {
             entry.section = format!("{family}.{}", language_name(name));
@@ -169,7 +168,7 @@ impl Layer {
     }
 }
 
-/// The layering itself is the `config` crate's: each layer is one of its sources.
+/// The `config` crate does the layering itself: each layer is one of its sources.
 impl Source for Layer {
     fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
         Box::new(self.clone())
@@ -178,7 +177,7 @@ impl Source for Layer {
     fn collect(&self) -> Result<Map<String, config::Value>, config::ConfigError> {
         let mut all = json!({});
         for ((section, key), (value, _)) in &self.values {
-            // The sections of a family are tables in one, and shares a table of the replicator.
+            // Sections of a family are tables in one, and shares a table of the replicator.
             let (outer, inner) = section.split_once('.').unwrap_or((section, key));
             if section == outer {
                 all[outer][key] = value.clone()
@@ -190,7 +189,7 @@ impl Source for Layer {
     }
 }
 
-/// Returns the command in its normal form: absent and `builtin` are one for JavaScript.
+/// Returns the command's normal form: for JavaScript, absent and `builtin` are the same.
 fn command(language: &str, value: Value) -> Result<Value, Fault> {
     let builtin = LanguageCommand::BUILTIN;
     let word = value.as_str().unwrap_or_default().to_lowercase();

@@ -1,19 +1,18 @@
 //! Configuration: types, loading, validation, reload as a difference.
 //!
-//! SUMMARY   [`load()`] makes a [`Config`] of the built-in defaults, files, environment and flags;
-//!           [`reload`] says what changes between two of them. On the way:
-//!           1. A reader (`toml_file`, `ini_file`, `environment`, `load`) makes a `Layer` of its
+//! SUMMARY   [`load()`] makes a [`Config`] from built-in defaults, files, environment and flags; [`reload`] computes
+//!           the difference between two of them. The steps:
+//!           1. A reader (`toml_file`, `ini_file`, `environment`, `load`) makes a `Layer` from its
 //!              source: entries of section, key and value as written, each with its [`Origin`].
-//!           2. `Layer::settle` looks each name up in [`keys`], the one table of keys, whose `Kind` turns
-//!              the value into its normal form: the JSON that serde makes of the key's Rust type. No type
-//!              has another form. What is wrong is a [`Problem`] with place, fault and remedy.
-//!           3. The `config` crate puts the layers on top of each other and serde makes the [`Config`].
-//!           4. `validate` holds the rules between keys, over the typed values.
-//!           5. A [`Setting`] is a value of a `Config` on its way out, shown by the same `Kind`.
-//! PROMISES  Every value knows where it came from. Every mistake is reported, with its place and a
-//!           remedy, and none of it takes effect.
-//! LIMITS    Commands of languages come from files and the environment only; nothing that a client
-//!           can reach sets one.
+//!           2. `Layer::settle` looks up each name in [`keys`], the table of all keys, whose `Kind`
+//!              converts the value to its normal form: the JSON that serde makes of the key's Rust type. No
+//!              type has another form. A mistake is a [`Problem`] with place, fault and remedy.
+//!           3. The `config` crate merges the layers and serde makes the [`Config`].
+//!           4. `validate` checks the rules between keys, on the typed values.
+//!           5. A [`Setting`] is a value of a `Config` for display, formatted by the same `Kind`.
+//! PROMISES  Every value has its origin. Every mistake is reported, with its place and a remedy, and has no effect
+//!           otherwise.
+//! LIMITS    Commands of languages come only from files and the environment: clients cannot set them.
 
 mod cells;
 mod digests;

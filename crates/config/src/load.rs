@@ -1,9 +1,9 @@
-//! Loads the configuration: defaults, files, environment, flags, what was set over HTTP; later wins.
+//! Loads the configuration: defaults, files, environment, flags, values set over HTTP; later ones override.
 //!
-//! SUMMARY   [`load`] reads each source into a layer, checks it, lets the `config` crate merge
-//!           the layers, and checks the whole.
-//! PROMISES  All or nothing: a [`Loaded`] configuration is valid in every value, and an error
-//!           names every mistake of every source.
+//! SUMMARY   [`load`] reads each source into a layer, validates it, lets the `config` crate merge the layers, and
+//!           validates the result.
+//! PROMISES  All or nothing: every value of a [`Loaded`] configuration is valid, and an error lists every mistake of
+//!           every source.
 //! CALLED    At the start of a subcommand, and again on HUP.
 
 use std::collections::BTreeMap;
@@ -20,49 +20,49 @@ use super::surroundings::Surroundings;
 use super::types::Config;
 use super::{environment, generated, ini_file, keys, toml_file, validate, value};
 
-/// The file that the program reads if none is named and it exists.
+/// The default file, read if it exists and no file is named.
 pub const USUAL_FILE: &str = "/etc/settee/settee.toml";
 
-/// Largest configuration file, in bytes: protects against a device or a log named by mistake.
+/// Maximum length of a configuration file, in bytes: protects against a device or a log named by mistake.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Everything a configuration is made of.
+/// All sources of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Files in order: `.toml`, or `.ini` as CouchDB has them.
+    /// Files in order: `.toml`, or CouchDB's `.ini`.
     pub files: Vec<PathBuf>,
-    /// Read if `files` is empty and it exists; [`USUAL_FILE`] for the program. A service must be able to
-    /// read it; for other commands, one that this user may not read is skipped with a notice.
+    /// Read if `files` is empty and it exists; [`USUAL_FILE`] for the program. A service must be able to read it;
+    /// other commands skip a file that this user may not read, with a notice.
     pub usual_file: Option<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
-    /// Languages of the program's own, which sections may name like those of `[query_servers]`.
+    /// The program's own languages; sections may name them like those of `[query_servers]`.
     pub languages: Vec<String>,
-    /// The option `--socket`, which wins over all of these.
+    /// The option `--socket`, which overrides all of these.
     pub socket: Option<PathBuf>,
-    /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
-    /// ends with the service unless daemons share it. CouchDB writes it into its last file.
+    /// Values set over HTTP, by section and key, as text: they override everything, survive a reload, and end with
+    /// the service unless daemons share them. CouchDB writes them into its last file.
     pub overlay: BTreeMap<(String, String), String>,
-    /// Whether a service is about to run with it: a missing administrator or secret for cookies is then generated,
-    /// and what this user cannot do is a problem.
+    /// Whether a service is about to run with it: a missing administrator or cookie secret is then generated, and a
+    /// lack of permissions is a problem.
     pub is_for_service: bool,
 }
 
-/// A configuration, and what was read without effect.
+/// A configuration, and notices about its sources.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Skipped sections and keys, variables without effect, and what is overridden.
+    /// Skipped sections and keys, variables without effect, and overridden values.
     pub notices: Vec<Notice>,
-    /// Values of files, environment and options that are overridden by one set over HTTP.
+    /// Values of files, environment and options that are overridden over HTTP.
     pub overridden: Vec<Change>,
 }
 
 /// Loads and validates the configuration.
 ///
 /// # Errors
-/// Every problem of every source, the fault of its author.
+/// All problems of all sources; their authors' fault.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let variables = &sources.surroundings.variables;
     let defaults = toml_file::read(Path::new("config/default.toml"), &default_file(), true);
@@ -80,7 +80,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut layer = layer.settle();
         problems.append(&mut layer.problems);
         notices.append(&mut layer.notices);
-        // What a layer unsets falls back to the defaults, the lowest layer.
+        // A value unset by a layer falls back to the defaults, the lowest layer.
         for place in &layer.unset {
             for below in layers.iter_mut().skip(1) {
                 below.values.remove(place);
@@ -132,7 +132,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     }
 }
 
-/// Returns which values have no effect because another one was set over HTTP.
+/// Returns the values overridden over HTTP.
 fn overridden(layers: &[Layer]) -> Vec<(Change, Notice)> {
     let [_defaults, below @ .., http] = layers else {
         return Vec::new();
@@ -191,7 +191,7 @@ fn files_of(sources: &Sources, notices: &mut Vec<Notice>) -> Vec<PathBuf> {
     };
     match File::open(usual).map_err(|error| error.kind()) {
         Err(io::ErrorKind::NotFound) => Vec::new(),
-        // It may hold passwords that this user must not read; such commands work without it.
+        // It may have passwords that this user must not read; such commands work without it.
         Err(io::ErrorKind::PermissionDenied) if !sources.is_for_service => {
             notices.push(Notice {
                 origin: Origin::File {

@@ -42,7 +42,7 @@ impl Fixture {
         load(&self.sources).unwrap_or_else(|error| panic!("refused:\n{error}"))
     }
 
-    /// Returns the problems, with the directory left out of their places.
+    /// Returns the problems, without the directory in their places.
     fn problems(&self) -> Vec<String> {
         let directory = format!("{}/", self.directory.path().display());
         let error = load(&self.sources).expect_err("the configuration is wrong");
@@ -213,7 +213,7 @@ fn sections_of_pools_and_services_name_the_languages_of_the_program_too() {
     );
 }
 
-/// Sources that name no file, with a usual one of this text.
+/// Sources without a named file, with this text in a default file.
 fn usual(text: &str) -> Fixture {
     let mut fixture = Fixture::new().file("usual.toml", text);
     fixture.sources.usual_file = fixture.sources.files.pop();
@@ -400,7 +400,7 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
         "environment variable SETTEE__POOLS__B__MAX"
     );
     assert_eq!(origin("pools.b", "min_free"), "default");
-    // What is shown is what can be read.
+    // The output can be read again.
     let shown: Vec<String> = config.settings().iter().map(Setting::toml).collect();
     assert!(shown.contains(&"max_age = 3600".to_owned()), "{shown:?}");
     assert!(
@@ -443,7 +443,7 @@ fn names_of_pools_and_services_are_letters_digits_underscores_dashes_and_inner_d
     let long = format!("[pools.{}]\nlanguage = 'query'\n", "a".repeat(101));
     let problems = Fixture::new().file("a.toml", &long).problems();
     assert!(problems[0].contains("1 to 100"), "{problems:?}");
-    // Users have names of their own kind.
+    // Names of users follow rules of their own.
     let user = "[users.\"ann@example.org\"]\npassword = 'x'\nroles = 'viewer'\n";
     Fixture::new().file("a.toml", user).load();
 }

@@ -1,7 +1,7 @@
 //! Names of sections and keys.
 //!
-//! SUMMARY   [`is_section`] and [`key_name`] find those that there are. Others are a problem, whose remedy
-//!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
+//! SUMMARY   [`is_section`] and [`key_name`] recognize known names. An unknown one is a problem whose remedy is the
+//!           nearest known name, or a notice if another part of CouchDB uses it.
 
 use super::keys::{
     self, ADMINS, LOG, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS,
@@ -13,10 +13,10 @@ use super::tenants::{TENANT_NAME_RULE, is_tenant_name};
 use super::types::language_name;
 use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
 
-/// Longest name of an admin, of a replicator database, or of a user with a share, in bytes.
+/// Maximum length of the name of an admin, a replicator database, or a user with a share, in bytes.
 const NAME_MAX: usize = 256;
 
-/// Sections that other parts of CouchDB have keys in.
+/// Sections with keys of other parts of CouchDB.
 const SHARED_SECTIONS: &[&str] = &["couchdb", LOG, "chttpd_auth"];
 
 /// Keys of `[query_server_config]` that belong to other parts of CouchDB.
@@ -27,8 +27,7 @@ const FOREIGN_KEYS: &[&str] = &[
     "partition_query_limit",
 ];
 
-/// Keys of CouchDB's replicator that concern what there is none of here: a cluster, Erlang's sockets and
-/// HTTP client.
+/// Keys of CouchDB's replicator without a counterpart here: clustering, Erlang's sockets and HTTP client.
 const KEYS_WITHOUT_MEANING: &[&str] = &[
     "cluster_quiet_period",
     "cluster_start_period",
@@ -52,7 +51,7 @@ fn problem(what: String, remedy: impl Into<String>) -> NameVerdict {
     NameVerdict::Problem(Fault::new(what, remedy))
 }
 
-/// Returns whether there is, or may be, a section of this name.
+/// Returns whether a section may have this name.
 pub(super) fn is_section(section: &str) -> bool {
     match keys::family(section) {
         Some((USERS, name)) => is_user_name(name),
@@ -62,8 +61,7 @@ pub(super) fn is_section(section: &str) -> bool {
     }
 }
 
-/// Returns what to report about an unknown section. In an `.ini` there are those of other parts of
-/// CouchDB too.
+/// Returns what to report about an unknown section. An `.ini` file may have sections of other parts of CouchDB.
 pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     if let Some((family, name)) = keys::family(section) {
         let what = format!("{name:?} cannot be the name of a section [{family}.NAME]");
@@ -92,7 +90,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     }
 }
 
-/// Returns the canonical name of the key of an entry, whose section is right.
+/// Returns the canonical name of an entry's key; its section is valid.
 pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
     let key = &entry.key;
     let unfit = |more: &[char]| {
@@ -192,7 +190,7 @@ fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     })
 }
 
-/// Returns where a key outside of any section belongs.
+/// Returns the section that a key written outside of any section belongs to.
 pub(super) fn home_of(key: &str) -> String {
     let known: Vec<&str> = keys::fixed().map(|(_, known)| known.name).collect();
     let slip = slip(key, &known);

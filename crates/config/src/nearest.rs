@@ -3,18 +3,18 @@
 //! SUMMARY   Edit distance (insert, delete, replace, swap of neighbours), case-insensitive.
 //! LIMITS    Names longer than 64 characters are compared by their first 64.
 
-/// Longest part of a name that is compared; the work is quadratic.
+/// Maximum compared characters of a name; the work is quadratic.
 const COMPARED_MAX: usize = 64;
 
-/// A known name and how far the asked one is from it.
+/// A known name and its distance from the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Nearest<'a> {
     pub(super) name: &'a str,
-    /// Whether it is so near that a slip of the finger is likely.
+    /// Whether it is close enough for a likely typo.
     pub(super) likely: bool,
 }
 
-/// Returns the known name that takes the fewest edits to reach, the first of equals.
+/// Returns the known name with the fewest edits, the first of equals.
 pub(super) fn nearest<'a>(
     asked: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -36,13 +36,13 @@ pub(super) fn nearest<'a>(
         })
 }
 
-/// Returns the known name that a slip of the finger makes of `asked`, if there is one.
+/// Returns the known name with `asked` as a likely typo, if any.
 pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = nearest(asked, known.iter().copied())?;
     near.likely.then_some(near.name)
 }
 
-/// Returns the advice for a name that is unknown: the known one that was meant, or after `all` every one, if any.
+/// Returns the hint for an unknown name: the likely known one, or after `all` every one, if any.
 pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
     match slip(asked, known) {
         Some(name) => format!("did you mean '{name}'?"),
@@ -51,7 +51,7 @@ pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
     }
 }
 
-/// Returns the advice for the name of something that is not configured.
+/// Returns the hint for a name that is not configured.
 pub(super) fn advice(asked: &str, known: &[&str], or: &str) -> String {
     match slip(asked, known) {
         Some(name) => format!("did you mean {name:?}?"),

@@ -1,7 +1,7 @@
-//! A file that is complete, or does not exist.
+//! A file that is either complete or missing.
 //!
-//! SUMMARY   [`NewFile`] is written under another name in the same folder, which ends with `.part`, and gets
-//!           its own name at the end. Only its owner can read it.
+//! SUMMARY   [`NewFile`] is written under another name in the same folder, ending with `.part`, and is renamed at the
+//!           end. Only its owner can read it.
 //! PROMISES  An existing file of that name stays unchanged.
 
 use std::fs::{self, File, OpenOptions};
@@ -81,7 +81,7 @@ impl NewFile {
         self.sync_folder()
     }
 
-    /// As [`Self::finish`], replacing an existing file.
+    /// Like [`Self::finish`], but replaces an existing file.
     ///
     /// # Errors
     /// The system refuses.

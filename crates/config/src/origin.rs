@@ -1,8 +1,8 @@
-//! Where a configuration value came from, and what is wrong with it.
+//! The origin of a configuration value, and problems with it.
 //!
-//! SUMMARY   [`Origin`] travels with every value from its source to the last message about it;
-//!           [`Problem`] is one mistake: what, where, what to do.
-//! PROMISES  A problem that stems from a file names the file and the line.
+//! SUMMARY   [`Origin`] accompanies every value from its source to the last message about it; [`Problem`] is one
+//!           error: what, where, and the remedy.
+//! PROMISES  A problem in a file names the file and the line.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ pub enum Origin {
     Default,
     /// A line of a configuration file; lines count from 1.
     File {
-        /// The file, as it was named.
+        /// The file, as named.
         path: PathBuf,
         /// The line of the key.
         line: usize,
     },
-    /// An environment variable, by its whole name.
+    /// An environment variable, by its full name.
     Environment(String),
-    /// An option on the command line, as the user types it.
+    /// A command-line option, as typed.
     Flag(&'static str),
-    /// A request over HTTP, to this daemon or to another one of the same database.
+    /// A request over HTTP, to this daemon or another of the same database.
     Http,
-    /// The service itself, which keeps it in this file.
+    /// The service itself, which keeps the value in this file.
     Generated(PathBuf),
 }
 
 impl Origin {
-    /// Returns whether it is a file in CouchDB's form.
+    /// Returns whether it is a file in CouchDB's format.
     pub(super) fn is_ini(&self) -> bool {
         matches!(self, Self::File { path, .. } if is_ini(path))
     }
 }
 
-/// Returns whether the name is that of a file in CouchDB's form.
+/// Returns whether the name is that of a file in CouchDB's format.
 pub fn is_ini(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
@@ -55,17 +55,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake in the configuration.
+/// One error in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}: {remedy}")]
 pub struct Problem {
-    /// Where it is: an origin, or the name of a file that could not be read.
+    /// Its place: an origin, or the name of an unreadable file.
     pub place: String,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
-    /// Whether it is not what the configuration says that is wrong, but what somebody may do to a file.
+    /// Whether the problem is a file's permissions, not the configuration itself.
     pub is_of_rights: bool,
 }
 
@@ -85,7 +85,7 @@ impl Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of its sources.
+/// All errors of a configuration, in the order of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
@@ -93,12 +93,12 @@ pub struct ConfigError {
     pub problems: Vec<Problem>,
 }
 
-/// Something that was read and has no effect.
+/// Something without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Where it is.
+    /// Its place.
     pub origin: Origin,
-    /// What it is and why it has no effect.
+    /// What it is, and why it has no effect.
     pub text: String,
 }
 

@@ -1,24 +1,24 @@
-//! Folders of the service that others cannot enter.
+//! Folders of the service that other users cannot enter.
 //!
-//! CALLED    By code that keeps secrets in one: the socket, the store, what is generated.
+//! CALLED    By code that keeps secrets in one: the socket, the store, generated files.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// The permission bits with which others than the owner could enter a folder.
+/// The permission bits that let others enter a folder.
 pub const OTHERS_ENTER: u32 = 0o011;
 
 /// Creates a folder and its parents, for the service's own user; leaves an existing one unchanged.
 ///
 /// # Errors
-/// The system refuses it.
+/// The system refuses.
 pub fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Says why others could access a folder's contents: it is another user's, or has one of the bits `too_much`.
+/// Returns why others could access a folder's content: it belongs to another user, or has one of the bits `too_much`.
 pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         let uid = found.uid();
@@ -32,7 +32,7 @@ pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
     (mode & too_much != 0).then(|| format!("others can {can} the directory (mode {mode:04o})"))
 }
 
-/// Says why others could enter an existing folder.
+/// Returns why others could enter an existing folder.
 pub(crate) fn exposed(folder: &Path) -> Option<String> {
     exposure(&fs::metadata(folder).ok()?, OTHERS_ENTER)
 }

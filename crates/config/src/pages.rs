@@ -1,19 +1,18 @@
-//! The pages that are made of the declarations: `config/default.toml` and the tables of
-//! `docs/configuration.md`.
+//! The pages generated from the declarations: `config/default.toml` and the tables of `docs/configuration.md`.
 //!
-//! SUMMARY   [`default_file`] is the built-in configuration, which is also what the program starts from;
-//!           [`key_table`] is the table of a section.
-//! CALLED    A test compares the files with them, and writes them when `WRITE_PAGES` is set.
+//! SUMMARY   [`default_file`] is the built-in configuration, which the program also starts from; [`key_table`] is a
+//!           section's table.
+//! CALLED    A test compares the files with them, and rewrites the files if `WRITE_PAGES` is set.
 
 use std::fmt::Write;
 
 use super::keys::{SECTIONS, Section};
 use super::section::Key;
 
-/// Longest line of a comment, in characters.
+/// Maximum length of a comment's line, in characters.
 const COMMENT_MAX: usize = 110;
 
-/// What is above everything.
+/// The head of the file.
 const HEAD: &str = "\
 # Settee's built-in defaults: there are no other keys.
 #
@@ -27,7 +26,7 @@ const HEAD: &str = "\
 # (now) can be changed while the service runs; (start) needs a restart.
 ";
 
-/// Returns the built-in configuration as a TOML file, with what each key means.
+/// Returns the built-in configuration as a TOML file, with a comment for each key.
 pub fn default_file() -> String {
     let mut file = HEAD.to_owned();
     for section in SECTIONS {
@@ -39,7 +38,7 @@ pub fn default_file() -> String {
 
 fn add_section(file: &mut String, section: &Section) {
     let keys: Vec<&Key> = section.rows().collect();
-    // A section for each name, and one without keys of its own, is a comment.
+    // A section of a family, and one without its own keys, is a comment.
     let name = section.name;
     let heading = match (section.is_family, keys.is_empty()) {
         (true, _) => format!("# [{name}.NAME]\n"),
@@ -65,7 +64,7 @@ fn add_section(file: &mut String, section: &Section) {
     }
 }
 
-/// Adds a comment, in lines.
+/// Appends a comment, wrapped.
 fn add_comment(file: &mut String, text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -81,7 +80,7 @@ fn add_comment(file: &mut String, text: &str) {
     }
 }
 
-/// Returns a sentence of a page without its links, marks of code and bold letters.
+/// Returns a sentence without links, code marks and bold.
 fn plain(markdown: &str) -> String {
     let mut text = String::new();
     let mut rest = markdown;
@@ -94,7 +93,7 @@ fn plain(markdown: &str) -> String {
     text.replace('`', "").replace("**", "")
 }
 
-/// Splits a text at its first link: what is before it, its own text, and what follows.
+/// Splits a text at its first link: the text before, the link's text, and the rest.
 fn link(text: &str) -> Option<(&str, (&str, &str))> {
     let middle = text.find("](")?;
     let start = text[..middle].rfind('[')?;
@@ -102,11 +101,10 @@ fn link(text: &str) -> Option<(&str, (&str, &str))> {
     Some((&text[..start], (&text[start + 1..middle], &text[end + 1..])))
 }
 
-/// Returns the table of the keys of a section, or of a family by its name, as the page has it; empty where there
-/// are none.
+/// Returns the page's table of keys of a section, or of a family by its name; empty if there are none.
 pub fn key_table(section: &Section) -> String {
     let mut table = String::new();
-    // The keys of cells are listed once, in the section that holds for all pools.
+    // The keys of cells are listed once, in the section for all pools.
     let cells = section
         .rows()
         .skip(section.keys.len())
@@ -127,7 +125,7 @@ pub fn key_table(section: &Section) -> String {
 }
 
 impl Key {
-    /// Returns what it means, without the marks of a page.
+    /// Returns its description without markup.
     pub fn plain_sentence(&self) -> String {
         plain(self.sentence())
     }
@@ -145,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares a file of the project with what it is to be, or writes it.
+    /// Compares a file of the project with its expected content, or rewrites it.
     fn hold(path: &str, wanted: impl FnOnce(&str) -> String) {
         let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../..")
@@ -186,7 +184,7 @@ mod tests {
                     Some(end) => after.split_at(end),
                     None => (after, ""),
                 };
-                // The table stays where it was; a part without one gets it at its end.
+                // The table keeps its place; a part without one gets it at its end.
                 let lines: Vec<&str> = body.split_inclusive('\n').collect();
                 let at = lines.iter().position(is_row).unwrap_or(lines.len());
                 let others = lines[at..].iter().filter(|line| !is_row(line)).copied();

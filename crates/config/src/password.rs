@@ -1,13 +1,12 @@
-//! Passwords: read, kept and compared as hashes; and random bytes for secrets.
+//! Passwords: parsed, stored and compared as hashes; and random bytes for secrets.
 //!
-//! SUMMARY   [`PasswordHash`] is what `[admins]` and `[users.NAME]` hold: CouchDB's hashed forms as they
-//!           are, a plain password hashed at once.
-//! PROMISES  A plain password is nowhere kept, and no form of one is ever shown. Comparing takes the
-//!           same time wherever the difference is.
+//! SUMMARY   [`PasswordHash`] is a password of `[admins]` and `[users.NAME]`: a hash in one of CouchDB's forms
+//!           unchanged, a plain password hashed immediately.
+//! PROMISES  Plain passwords are not stored, and no form of one is ever shown. Comparisons take constant time.
 //! SOURCE    couch_passwords: `-pbkdf2-KEY,SALT,ITERATIONS` (SHA-1), `-pbkdf2:PRF-KEY,SALT,ITERATIONS`,
 //!           `-hashed-KEY,SALT` (SHA-1 of password and salt).
-//! DIFFERS   CouchDB writes the hash of a plain password back into its file; here the file stays as
-//!           it is, and the hash is as strong as something that lives in memory needs to be.
+//! DIFFERS   CouchDB writes the hash of a plain password back into its file; here the file is unchanged, and the hash
+//!           has the strength required in memory.
 
 use std::fmt;
 
@@ -18,23 +17,23 @@ use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 use subtle::ConstantTimeEq;
 
-/// How passwords are shown.
+/// Shown instead of passwords.
 pub(crate) const HIDDEN: &str = "***";
 
-/// Iterations for a plain password. Its hash never leaves the memory, where it only has to make
-/// guessing over the network slow; the file that it is in protects it less.
+/// Iterations for a plain password. Its hash never leaves memory and only has to slow down guessing over the network;
+/// the file with the password protects it less.
 const PLAIN_ITERATIONS: u32 = 10_000;
 
 /// The salt of plain passwords.
 const PLAIN_SALT: &str = "settee";
 
-/// Most iterations that a hash may ask for: each login pays for them.
+/// Maximum iterations of a hash: each login pays for them.
 const ITERATIONS_MAX: u32 = 100_000_000;
 
-/// Longest password, in bytes.
+/// Maximum length of a password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// The hash function below PBKDF2, by its name in a hash.
+/// The hash function of PBKDF2, by its name in a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Prf {
@@ -46,7 +45,7 @@ pub enum Prf {
     Sha512,
 }
 
-/// What it costs to compare a password with a hash.
+/// The cost of comparing a password with a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub prf: Prf,
@@ -54,7 +53,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns what the hash of a plain password costs.
+    /// Returns the cost for plain passwords' hashes.
     pub const fn of_plain() -> Self {
         Self {
             prf: Prf::Sha256,
@@ -74,7 +73,7 @@ impl Cost {
 type Derive = fn(&[u8], &[u8], u32, &mut [u8]);
 
 impl Prf {
-    /// Returns the function that derives a key, and the length of the key in bytes.
+    /// Returns the derivation function and the key length in bytes.
     const fn function(self) -> (Derive, usize) {
         match self {
             Self::Sha1 => (pbkdf2_hmac::<Sha1>, 20),
@@ -103,11 +102,10 @@ pub struct PasswordHash {
 }
 
 impl PasswordHash {
-    /// Reads what a configuration says: a hash, or a plain password, which is hashed. Takes some
-    /// milliseconds for the latter.
+    /// Parses a configured value: a hash, or a plain password, which is hashed; that takes some milliseconds.
     ///
     /// # Errors
-    /// What is wrong with it, without the value itself.
+    /// The mistake, without the value itself.
     pub fn of_config(text: &str) -> Result<Self, &'static str> {
         match text {
             "" => Err("the password is empty"),
@@ -121,7 +119,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a hash that costs what a plain password's costs and that nothing matches.
+    /// Returns a hash with the cost of a plain password's that nothing matches.
     pub fn unmatchable() -> Self {
         Self {
             form: Form::Pbkdf2(Cost::of_plain()),
@@ -130,8 +128,8 @@ impl PasswordHash {
         }
     }
 
-    /// The salt is always the same, so that equal passwords have equal hashes: reading a configuration again
-    /// changes nothing, and sessions count after a restart and for other daemons. The hash is nowhere kept.
+    /// The salt is constant, so equal passwords have equal hashes: reloading the configuration changes nothing, and
+    /// sessions are valid after a restart and for other daemons. The hash is not stored.
     fn of_plain(password: &str) -> Self {
         let cost = Cost::of_plain();
         Self {
@@ -171,7 +169,7 @@ impl PasswordHash {
         })
     }
 
-    /// Returns whether this is the password. Slow on purpose: never on an event loop.
+    /// Returns whether this is the password. Deliberately slow: never on an event loop.
     pub fn matches(&self, password: &str) -> bool {
         let password = password.as_bytes();
         let key = match self.form {
@@ -185,7 +183,7 @@ impl PasswordHash {
         key.ct_eq(&self.key).into()
     }
 
-    /// Returns what it costs to compare a password with it.
+    /// Returns the cost of comparing a password with it.
     pub fn cost(&self) -> Cost {
         match self.form {
             Form::Pbkdf2(cost) => cost,
@@ -196,7 +194,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a decoy that costs this much to compare and that nothing matches.
+    /// Returns a decoy with this cost that nothing matches.
     pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),
@@ -237,8 +235,8 @@ impl From<PasswordHash> for String {
     }
 }
 
-/// Returns what tells whether two secrets are the same, and nothing else of them as long as guessing is slow. Takes
-/// some milliseconds.
+/// Returns a fingerprint that identifies equal secrets, and reveals nothing else while guessing is slow. Takes some
+/// milliseconds.
 pub fn fingerprint(secret: &str, salt: &str) -> String {
     let key = Cost::of_plain().derive(secret.as_bytes(), salt.as_bytes());
     HEXLOWER.encode(&key)
@@ -247,7 +245,7 @@ pub fn fingerprint(secret: &str, salt: &str) -> String {
 /// Returns random bytes for a secret.
 ///
 /// # Panics
-/// The system has none, without which nothing could be kept secret.
+/// The system has none; then nothing could be kept secret.
 pub fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     getrandom::fill(&mut bytes).expect("password: the system gives random bytes");
@@ -265,7 +263,7 @@ impl fmt::Debug for PasswordHash {
 mod tests {
     use super::*;
 
-    /// RFC 6070 (SHA-1) and independently computed ones (SHA-256, SHA-512).
+    /// Test vectors of RFC 6070 (SHA-1) and independently computed ones (SHA-256, SHA-512).
     #[test]
     fn couchdbs_hashes_are_understood() {
         let hashes = [

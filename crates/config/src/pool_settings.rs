@@ -1,4 +1,4 @@
-//! Makes the core's settings from the section of a pool.
+//! Makes the core's pool settings from a pool's section.
 
 use std::time::Duration;
 
@@ -6,31 +6,28 @@ use super::pools::PoolConfig;
 use policy::admission::ThrottleSettings;
 use policy::pool::{Cull, GroupId, LanguageId, Limits, PoolKind, PoolSettings, Recycle, Reuse};
 
-/// What is known of a pool beside its section.
+/// What determines a pool besides its section.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
-    /// Whether it is a language's own.
+    /// Whether it is the language's own pool.
     pub kind: PoolKind,
-    /// What its processes speak.
     pub language: LanguageId,
-    /// Its group.
     pub group: Option<GroupId>,
-    /// What holds for the pools of its language.
+    /// Terms of its language's pools.
     pub terms: PoolTerms,
 }
 
-/// What its language says of a pool, and what holds where its section says nothing.
+/// What a language demands of its pools, and the defaults of their sections.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolTerms {
-    /// The limits.
     pub limits: Limits,
-    /// Whom its processes may serve.
+    /// Which tenants a process may serve.
     pub reuse: Reuse,
     /// Whether its processes can forget.
     pub can_forget: bool,
-    /// How many tenants its processes may have an isolate for; 0: they have no isolates.
+    /// Maximum isolates of a process; 0: it has none.
     pub isolates_max: u32,
-    /// Whether it isolates the functions of different tenants itself.
+    /// Whether a process itself isolates the functions of different tenants.
     pub isolates_functions: bool,
 }
 
@@ -69,10 +66,10 @@ impl PoolConfig {
             min_free: section.min_free,
             queue_max: section.queue_max,
             reuse,
-            // A pool with a process for each database does not take a process's word for it.
+            // A pool with a process for each database does not trust a process to forget.
             can_forget: terms.can_forget && reuse == Reuse::Any,
             isolates_max,
-            // Its tenants may know everything of each other already.
+            // Its tenants may already know everything of each other.
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {
@@ -97,7 +94,7 @@ impl PoolConfig {
         let delay_max = self.throttle_delay_max;
         let delay = match self.throttle_delay {
             Some(delay) => delay,
-            // A default never overrides what was set.
+            // A default never overrides an explicit setting.
             None => default?.delay.min(delay_max),
         };
         (!delay.is_zero()).then_some(ThrottleSettings { delay, delay_max })
@@ -133,7 +130,7 @@ mod tests {
         let around = around(PoolKind::Language);
         let settings = PoolConfig::default().core_settings(around);
         let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
-        // Ignored without a longest life.
+        // Ignored without a maximum lifetime.
         expected.recycle.jitter_percent = 10;
         expected.lends_taught = true;
         assert_eq!(settings, expected);

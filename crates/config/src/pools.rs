@@ -1,7 +1,7 @@
-//! `[pools.NAME]`: a pool of processes under a name of its own, or a language's own pool.
+//! `[pools.NAME]`: a named pool of processes, or a language's own pool.
 //!
-//! SUMMARY   [`PoolConfig`] is one section; [`PoolConfig::patched`] changes some of its keys, by the
-//!           same rules whether a file or a request brings them.
+//! SUMMARY   [`PoolConfig`] is one section; [`PoolConfig::patched`] changes some of its keys, by the same rules for a
+//!           file and a request.
 //! PROMISES  No key holds a command: a pool names the language whose command it uses.
 //! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
 
@@ -95,19 +95,19 @@ impl Default for PoolConfig {
     }
 }
 
-/// Names under which a request might bring a command.
+/// Names under which a request might try to set a command.
 const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments"];
 
 /// Any section of the family: all have the same keys.
 const SAMPLE: &str = "pools.any";
 
 impl PoolConfig {
-    /// Returns it with some keys changed: an object whose members are keys of a section. A value is
-    /// as in a file, or as text; `null` takes a key back to its default.
+    /// Returns it with some keys changed: an object whose members are keys of a section. A value is written as in a
+    /// file, or as text; `null` resets a key to its default.
     ///
     /// # Errors
-    /// An unknown key, an invalid value, a command, or what would open a cell: the caller's fault; not
-    /// worth a retry.
+    /// An unknown key, an invalid value, a command, or a key that would weaken a cell: the caller's fault; a retry is
+    /// no use.
     pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {
@@ -136,7 +136,7 @@ impl PoolConfig {
         keys::rows(SAMPLE).filter(|key| keys::refused_over_http(SAMPLE, key.name).is_none())
     }
 
-    /// Returns a section with the keys of cells alone.
+    /// Returns a section with only the keys of cells.
     #[must_use]
     pub fn of_cell(&self) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl PoolConfig {
         }
     }
 
-    /// Returns what is set, in the order of the keys.
+    /// Returns the set keys, in order.
     pub fn settings(&self) -> Vec<Setting> {
         Setting::of_section(SAMPLE, &json!(self), |_| Origin::Default)
     }

@@ -1,9 +1,9 @@
 //! The difference between two configurations, and whether a reload may apply it.
 //!
-//! SUMMARY   [`diff`] lists what differs and when it takes effect; [`require_reload`] refuses the whole list if a part
-//!           of it needs a restart.
-//! PROMISES  A difference is applied whole or not at all. Both configurations have been validated.
-//! CALLED    On HUP and over HTTP; the changes are the answer.
+//! SUMMARY   [`diff`] lists differences and when they take effect; [`require_reload`] refuses the whole list if any
+//!           needs a restart.
+//! PROMISES  Differences are applied all or none. Both configurations are valid.
+//! CALLED    On HUP and over HTTP, which answers with the changes.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::keys;
 use super::settings::Setting;
 use super::types::Config;
 
-/// When a value that differs takes effect.
+/// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -22,7 +22,7 @@ pub enum Effect {
     Reload,
     /// On a restart: until then a reload is refused.
     Restart,
-    /// Not until the value in force, which was set over HTTP, is deleted.
+    /// Once the value in force, which was set over HTTP, is deleted.
     Overridden,
 }
 
@@ -33,15 +33,15 @@ pub struct Change {
     pub section: String,
     /// The key.
     pub key: String,
-    /// The value before, for people; `None` when the key (a language) is new.
+    /// The old value, for display; `None` if the key (a language) is new.
     pub old: Option<String>,
-    /// The value after, or the one that is overridden; `None` when the key (a language) is gone.
+    /// The new value, or the overridden one; `None` if the key (a language) was removed.
     pub new: Option<String>,
     /// When it takes effect.
     pub effect: Effect,
 }
 
-/// The configuration was not changed, because some of the changes need a restart.
+/// The configuration is unchanged, because some changes need a restart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} cannot change while the service runs, so nothing was changed: restart the service, or put \
@@ -76,8 +76,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
 /// Requires that a reload can apply all of these changes.
 ///
 /// # Errors
-/// One of them needs a restart: then none may be applied. The operator is at fault; retrying
-/// does not help.
+/// One of them needs a restart: then none may be applied. The operator's fault; a retry does not help.
 pub fn require_reload(changes: &[Change]) -> Result<(), ReloadRefused> {
     let refused = changes
         .iter()
@@ -91,7 +90,7 @@ pub fn require_reload(changes: &[Change]) -> Result<(), ReloadRefused> {
 }
 
 fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Change {
-    // A section of a family comes and goes as a whole.
+    // Family sections are added and removed as a whole.
     let comes_or_goes = keys::family(&named.section).is_some() && (old.is_none() || new.is_none());
     let at_run_time = comes_or_goes || keys::runtime(&named.section, &named.key);
     Change {

@@ -1,10 +1,10 @@
-//! `[replicator]` and `[store]` as the rest of the service sees them.
+//! `[replicator]` and `[store]`, for the rest of the service.
 //!
 //! SUMMARY   [`Replicator`] and [`Store`], declared key by key.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
 //! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules`, `threads`, `endpoints_allowed`, `endpoints_denied` and
-//!           `redirects_to` are our own. Values that CouchDB would ignore silently, or bend to its limits, are
-//!           refused: no workers, a coefficient beyond 1.
+//!           `redirects_to` are our own. Values that CouchDB would silently ignore, or clamp, are refused: no
+//!           workers, a coefficient above 1.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ impl Store {
     /// Instead of a path: everything ends with the service.
     pub const MEMORY: &'static str = "memory";
 
-    /// Returns the file, if there is to be one.
+    /// Returns the file, if there is one.
     pub fn file(&self) -> Option<&Path> {
         (self.path.as_os_str() != Self::MEMORY).then_some(&self.path)
     }

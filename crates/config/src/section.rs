@@ -1,11 +1,9 @@
 //! A section of the configuration: one declaration for each key.
 //!
-//! SUMMARY   [`section!`] makes two things of a list of keys: the struct that holds their values, and the
-//!           rows of [`super::keys`]. Parsing, nearest names, messages of ranges, `check-config`, reload, what
-//!           may be set over HTTP and the socket, `config/default.toml` and the tables of
-//!           `docs/configuration.md` are made of the rows.
-//! PROMISES  A key's name, sentence, type, default, bounds, unit, and when and by whom it is set are in one
-//!           place.
+//! SUMMARY   [`section!`] turns a list of keys into the struct of their values and the rows of [`super::keys`]. The
+//!           rows drive parsing, nearest names, range errors, `check-config`, reload, what can be set over HTTP and
+//!           the socket, `config/default.toml` and the tables of `docs/configuration.md`.
+//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who can set it when are in one place.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,14 +13,14 @@ use super::value::{Kind, Unit};
 
 /// Declares a section. A key has
 ///
-/// * its sentence for the page, in Markdown, whose links are those of `docs/`;
-/// * its name and type: what serde makes of the type is what its kind makes of a text;
-/// * its default as TOML has it; without one it is not set, and follows from elsewhere;
-/// * its kind: what it may be, with bounds and unit;
+/// * its sentence for the page, in Markdown, with links relative to `docs/`;
+/// * its name and type: serde and its kind must agree on the type;
+/// * its default as TOML; without one the key is unset and derived from others;
+/// * its kind: allowed values, with bounds and unit;
 /// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,
 ///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
 ///
-/// Fields that are no keys go in `beside`.
+/// Fields that are no keys are listed in `beside`.
 macro_rules! section {
     (
         $(#[$attribute:meta])*
@@ -50,7 +48,7 @@ macro_rules! section {
             ];
 
             fn declared() -> Self {
-                // Texts are read once: a reload asks for each pool.
+                // Parsed once: a reload needs it for each pool.
                 static DECLARED: std::sync::LazyLock<$section> =
                     std::sync::LazyLock::new(|| $section {
                         $( $key: $section::default_of(stringify!($key)), )*
@@ -63,7 +61,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// A struct that [`section!`] has made.
+/// A struct made by [`section!`].
 pub(crate) trait Declared: Sized {
     /// Its keys, in the order of the declaration.
     const KEYS: &'static [Key];
@@ -84,21 +82,21 @@ pub(crate) trait Declared: Sized {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it means, in Markdown with a blank before each line.
+    /// Its description, in Markdown with a leading blank on each line.
     sentence: &'static str,
     pub(super) kind: Kind,
-    /// Its default as TOML has it.
+    /// Its default as TOML.
     default: Option<&'static str>,
-    /// What holds where it is not set, or is zero, in Markdown.
+    /// The effective value if it is unset or zero, in Markdown.
     otherwise: Option<&'static str>,
-    /// What a count counts.
+    /// The unit of a count.
     unit: Option<&'static str>,
-    /// Whether a running service takes a new value.
+    /// Whether a running service applies a new value.
     pub runtime: bool,
-    /// Whether daemons of a fleet may differ in it: it goes by the size, the files or the network of a machine, or may
-    /// hold a secret.
+    /// Whether daemons of a fleet may differ in it: it depends on the machine's size, files or network, or may hold a
+    /// secret.
     pub(super) is_of_machine: bool,
-    /// Why it cannot be set over HTTP, if its kind does not tell.
+    /// Why it cannot be set over HTTP, unless its kind implies it.
     pub(super) only_in_files: Option<&'static str>,
 }
 
@@ -122,52 +120,52 @@ impl Key {
         self
     }
 
-    /// Marks it: a change needs a restart.
+    /// Marks it as requiring a restart.
     pub(crate) const fn at_start(mut self) -> Self {
         self.runtime = false;
         self
     }
 
-    /// Marks it: daemons of a fleet may differ in it.
+    /// Marks it as one that daemons of a fleet may differ in.
     pub(crate) const fn of_machine(mut self) -> Self {
         self.is_of_machine = true;
         self
     }
 
-    /// Marks it: it cannot be set over HTTP.
+    /// Marks it as one that HTTP cannot set.
     pub(crate) const fn only_in_files(mut self, why: &'static str) -> Self {
         self.only_in_files = Some(why);
         self
     }
 
-    /// Says what holds where it is not set.
+    /// Sets the effective value while it is unset.
     pub(crate) const fn otherwise(mut self, what: &'static str) -> Self {
         self.otherwise = Some(what);
         self
     }
 
-    /// Says what a count counts.
+    /// Sets the unit of a count.
     pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
         self.unit = Some(unit);
         self
     }
 
-    /// Returns what it means, in Markdown.
+    /// Returns its description in Markdown.
     pub fn sentence(&self) -> &'static str {
         self.sentence.trim_start()
     }
 
-    /// Returns its default as TOML has it; `None`: it is not set.
+    /// Returns its default as TOML; `None`: unset.
     pub fn default_text(&self) -> Option<&'static str> {
         self.default
     }
 
-    /// Returns the unit of a plain number; empty is none.
+    /// Returns the unit of a plain number; empty if none.
     pub(super) fn unit_name(&self) -> &'static str {
         self.unit.unwrap_or_else(|| self.kind.unit())
     }
 
-    /// Returns what a page says of its default and its unit. What a count counts is said by its sentence too.
+    /// Returns default and unit for the page; the description repeats a count's unit.
     pub(super) fn default_shown(&self) -> String {
         let default = self.otherwise.or(self.default).unwrap_or_default();
         let is_number = default.parse::<f64>().is_ok();
@@ -179,7 +177,7 @@ impl Key {
         }
     }
 
-    /// Returns its default in normal form; `null`: it is not set.
+    /// Returns its default in normal form; `null`: unset.
     fn default_value(&self) -> Value {
         let Some(text) = self.default else {
             return Value::Null;

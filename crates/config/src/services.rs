@@ -91,13 +91,12 @@ impl ServiceConfig {
     }
 }
 
-/// What the services of a pool ask of it: their throttle delay, of several the shortest, and stress if one of
-/// them can be under stress.
+/// What the services of a pool require of it: their shortest throttle delay, and stress if any of them supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTerms {
     /// Whether it can be under stress.
     pub stress: bool,
-    /// How long no process is started after a failed start; `None`: as the pool's section says.
+    /// How long no process is started after a failed start; `None`: the pool's own setting.
     pub throttle_delay: Option<Duration>,
 }
 
@@ -145,7 +144,7 @@ impl Config {
         terms
     }
 
-    /// Returns whether neither a section nor a language defines a pool of this name.
+    /// Returns whether the pool is undefined and so has to be added at run time.
     fn is_added_later(&self, name: &str) -> bool {
         !self.pools.contains_key(name) && !self.language_names().contains(&name)
     }
@@ -173,7 +172,7 @@ pub enum ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Returns whether other machines cannot reach it.
+    /// Returns whether it is unreachable from other machines.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,

@@ -1,7 +1,6 @@
 //! A configuration as a list: every value with its name and its origin.
 //!
-//! SUMMARY   What `check-config` prints and a reload compares. Derived from the types, so that no
-//!           key can be forgotten.
+//! SUMMARY   Printed by `check-config` and compared by a reload. Derived from the types, so no key can be missing.
 
 use serde_json::Value;
 
@@ -20,12 +19,12 @@ pub struct Setting {
     kind: Kind,
     /// Its value in normal form.
     pub(super) value: Value,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
 }
 
 impl Setting {
-    /// Returns what is set in a section, in the order of its keys.
+    /// Returns the set values of a section, in the order of its keys.
     pub(super) fn of_section(
         section: &str,
         values: &Value,
@@ -33,7 +32,7 @@ impl Setting {
     ) -> Vec<Self> {
         let values = values.as_object().into_iter().flatten();
         let settings = values.filter_map(|(key, value)| {
-            // A table in a section is a section of its own and no key: `replicator.shares`.
+            // A table in a section is a section itself: `replicator.shares`.
             let kind = keys::kind(section, key)?;
             let is_set = !value.is_null() || kind.none().is_some();
             is_set.then(|| Self {
@@ -52,7 +51,7 @@ impl Setting {
         (&self.section, &self.key)
     }
 
-    /// Returns the section as the heading of a TOML file has it, without the brackets.
+    /// Returns the section's heading in a TOML file, without brackets.
     pub fn heading(&self) -> String {
         match keys::family(&self.section) {
             Some((family, name)) => format!("{family}.{}", bare_or_quoted(name)),
@@ -60,20 +59,20 @@ impl Setting {
         }
     }
 
-    /// Returns the value for people: with its unit, and without passwords.
+    /// Returns the value for display: with its unit, without passwords.
     pub fn shown(&self) -> String {
         value::display(self.kind, &self.value)
     }
 
-    /// Returns the value as an `.ini` has it: durations as a plain number in the unit of the key,
-    /// sizes in bytes; without passwords.
+    /// Returns the value for an `.ini`: durations as plain numbers in the key's unit, sizes in bytes; without
+    /// passwords.
     pub fn plain(&self) -> String {
         self.number()
             .map_or_else(|| self.shown(), |number| number.to_string())
     }
 
-    /// Returns the value as JSON has it: durations as a plain number in the unit of the key where
-    /// they are one, sizes in bytes; without passwords.
+    /// Returns the value as JSON: durations as plain numbers in the key's unit where possible, sizes in bytes;
+    /// without passwords.
     pub fn json(&self) -> Value {
         match (self.number(), &self.value) {
             (Some(number), _) => number.into(),
@@ -82,10 +81,10 @@ impl Setting {
         }
     }
 
-    /// Returns the `key = value` that sets it in a TOML file, without passwords.
+    /// Returns the line `key = value` for a TOML file, without passwords.
     pub fn toml(&self) -> String {
         let value = match (self.kind, self.json()) {
-            // The one choice that TOML has a type for.
+            // The only choice with a TOML type.
             (Kind::Choice(..), Value::String(word)) if word == "true" || word == "false" => word,
             (_, Value::String(text)) => quoted(&text),
             (_, value) => value.to_string(),
@@ -93,7 +92,7 @@ impl Setting {
         format!("{} = {value}", bare_or_quoted(&self.key))
     }
 
-    /// Returns the unit of the plain number in [`Setting::toml`].
+    /// Returns the unit of a plain number in [`Setting::toml`].
     pub fn unit(&self) -> Option<&'static str> {
         self.number()?;
         match value::resolved(self.kind, &self.value).0 {
@@ -109,7 +108,7 @@ impl Setting {
     }
 }
 
-/// Returns a key of a TOML file.
+/// Returns a key for a TOML file.
 fn bare_or_quoted(key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(bare) {
@@ -128,7 +127,7 @@ impl Config {
     /// Returns every value, in the order of `config/default.toml`; languages by name.
     pub fn settings(&self) -> Vec<Setting> {
         let sections = serde_json::to_value(self).unwrap_or_default();
-        // A dot leads into a table of a table.
+        // A dot separates nested tables.
         let table = |name: &str| name.split('.').fold(&sections, |table, part| &table[part]);
         let fixed = keys::sections().map(|section| (section.to_owned(), table(section)));
         let of_families = keys::families().flat_map(|family| {

@@ -1,16 +1,16 @@
-//! `[store] url`: which PostgreSQL keeps replications.
+//! `[store] url`: the PostgreSQL database that keeps replications.
 //!
-//! PROMISES  What is shown of it, and what errors say, has no password.
+//! PROMISES  Neither its shown form nor an error has the password.
 //! SOURCE    libpq: connection URIs.
-//! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password is before the host
-//!           and nowhere else.
+//! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password is valid only before
+//!           the host.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The parameters that may follow a `?`.
+/// The parameters that may follow the `?`.
 const PARAMETERS: &[&str] = &[
     "application_name",
     "dbname",
@@ -23,7 +23,7 @@ const PARAMETERS: &[&str] = &[
     "user",
 ];
 
-/// What it looks like, to follow "it must be".
+/// Its form, to follow "it must be".
 pub(crate) const EXPECTED: &str = "text: \"postgres://user:password@host:port/database\", with ?sslmode=.. if need be, \
                                    or \"\" for the file in path";
 
@@ -33,12 +33,12 @@ pub(crate) const EXPECTED: &str = "text: \"postgres://user:password@host:port/da
 pub enum SslMode {
     /// Not at all.
     Disable,
-    /// By TLS if the server has it; the server may be anybody.
+    /// By TLS if the server supports it; the server is not verified.
     #[default]
     Prefer,
-    /// By TLS; the server may be anybody.
+    /// By TLS; the server is not verified.
     Require,
-    /// By TLS, from the server that the URL names.
+    /// By TLS, with the server verified by the URL's name.
     VerifyFull,
 }
 
@@ -48,10 +48,10 @@ pub enum SslMode {
 pub struct StoreUrl(String);
 
 impl StoreUrl {
-    /// Reads it.
+    /// Parses it.
     ///
     /// # Errors
-    /// What is wrong with it, without its text.
+    /// What is wrong with it; does not quote it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let schemes = ["postgres://", "postgresql://"];
         let rest = schemes
@@ -108,12 +108,12 @@ impl StoreUrl {
         mode.unwrap_or_default()
     }
 
-    /// Returns the file of the certificates that the server's is verified by, if one is named.
+    /// Returns the file of certificates to verify the server's by, if one is named.
     pub fn root_certificates(&self) -> Option<PathBuf> {
         self.parameter("sslrootcert").map(PathBuf::from)
     }
 
-    /// Returns the URL with its password, and without what says how connections are protected.
+    /// Returns the URL with its password, but without the parameters for TLS.
     pub fn without_ssl(&self) -> String {
         let (base, _) = self.parts();
         let others: Vec<_> = self
@@ -153,7 +153,7 @@ impl StoreUrl {
     }
 }
 
-/// Without the password and what follows a `?`, except for the folder of a Unix socket and the name of the database.
+/// Without the password and the query, except for a Unix socket's folder and the database's name.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, _) = self.parts();

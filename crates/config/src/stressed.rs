@@ -1,16 +1,15 @@
 //! Commands that differ under stress: `server --timeout ${stress?{10}:{300}}`.
 //!
-//! SUMMARY   [`expand`] replaces the placeholders of a text that depend on stress.
-//! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, for the one
-//!           name `stress`.
+//! SUMMARY   [`expand`] replaces the placeholders for stress in a text.
+//! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, with `stress` as the only
+//!           name.
 //! LIMITS    No nesting.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// A place that depends on stress. `{stress}` is the word `yes` or nothing; in `${stress}`, which is the
-/// shell's, it is no place.
+/// A placeholder. `{stress}` is the word `yes` or nothing; `${stress}` is the shell's, not a placeholder.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| {
     let place = r"(?x)
         \$\{stress (?:
@@ -22,8 +21,7 @@ static PLACE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(place).expect("stressed: the pattern is one")
 });
 
-/// Returns the text as it is in one state. What only looks like a place that depends on stress is
-/// left as it is.
+/// Returns the text for one state. Text that only resembles a placeholder is kept.
 pub fn expand(text: &str, stress: bool) -> String {
     let chosen = |place: &Captures<'_>| {
         let first = |names: [&str; 3]| names.iter().find_map(|name| place.name(name));

@@ -1,7 +1,6 @@
-//! What the configuration takes from the process it runs in: environment and user.
+//! The process environment of the configuration: variables and user.
 //!
-//! SUMMARY   [`Surroundings`] is that as data; [`Surroundings::of_process`] is the one place that
-//!           asks the operating system.
+//! SUMMARY   [`Surroundings`] holds them as data; only [`Surroundings::of_process`] queries the operating system.
 //! CALLED    By subcommands, before they load the configuration or look for the service.
 
 use std::ffi::{OsStr, OsString};
@@ -18,8 +17,8 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns those of this process, as they were when this was called first: afterwards a program
-    /// may take secrets out of its environment.
+    /// Returns those of this process, as of the first call: afterwards a program may remove secrets from its
+    /// environment.
     pub fn of_process() -> Self {
         static FIRST_READ: OnceLock<Surroundings> = OnceLock::new();
         let first = FIRST_READ.get_or_init(|| Self {
@@ -37,16 +36,16 @@ impl Surroundings {
             .filter(|value| !value.is_empty())
     }
 
-    /// Returns where the service's socket is when nothing says otherwise.
+    /// Returns the default path of the service's socket.
     ///
-    /// The directory is one that only its owner can enter: `$XDG_RUNTIME_DIR/settee`; else
+    /// Only its owner can enter the directory: `$XDG_RUNTIME_DIR/settee`; else
     /// `/run/settee` for root; else `settee` in the user's state directory (`$XDG_STATE_HOME` or
     /// `~/.local/state`); else, for a user without a home, `/tmp/settee-UID`.
     pub fn socket_path(&self) -> PathBuf {
         self.socket_directory().join("settee.sock")
     }
 
-    /// Returns where the store is when nothing says otherwise: `/var/lib/settee` for root; else
+    /// Returns the default path of the store: `/var/lib/settee` for root; else
     /// `settee` in the user's state directory (`$XDG_STATE_HOME` or `~/.local/state`); else, for a
     /// user without a home, `/tmp/settee-UID`.
     pub fn store_path(&self) -> PathBuf {
@@ -75,7 +74,7 @@ impl Surroundings {
         }
     }
 
-    /// The XDG base directory specification has relative paths ignored.
+    /// The XDG base directory specification ignores relative paths.
     fn absolute(&self, name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(self.variable(name)?);
         path.is_absolute().then_some(path)

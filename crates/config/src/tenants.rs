@@ -1,6 +1,6 @@
 //! `[tenants.NAME]`: how much one customer's functions may have at a time, and how long they may take.
 //!
-//! SUMMARY   [`TenantConfig`] is one section: of a database, or of all whose names begin as a pattern does.
+//! SUMMARY   [`TenantConfig`] is one section: of a database, or of all databases that match a pattern.
 //! SOURCE    None.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::section::section;
 use super::types::Config;
 use super::value::Kind;
 
-/// Longest name of such a section, in bytes: a database's name in CouchDB has 238 at most.
+/// Maximum length of a section's name, in bytes; CouchDB allows database names of 238.
 const TENANT_NAME_BYTES_MAX: usize = 256;
 
 /// What [`is_tenant_name`] takes, to follow "use".
@@ -49,7 +49,7 @@ pub(crate) fn is_tenant_name(text: &str) -> bool {
 }
 
 impl Config {
-    /// Returns how much each tenant may have at a time.
+    /// Returns the limits of each tenant.
     pub fn tenant_rules(&self) -> TenantRules {
         let rules = self.tenants.iter().map(|(name, tenant)| {
             let rule = TenantRule {
@@ -64,7 +64,7 @@ impl Config {
     }
 }
 
-/// Returns a share in thousandths of a core; the smallest is one.
+/// Converts a share to thousandths of a core, at least one.
 fn thousandths(share: f64) -> u32 {
     let nearest = (share * 1000.0).round() as u32;
     nearest.max(u32::from(share > 0.0))

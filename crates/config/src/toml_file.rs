@@ -1,8 +1,7 @@
-//! Reads a TOML file into entries, each with its line.
+//! Parses a TOML file into entries, each with its line.
 //!
-//! SUMMARY   Sections are top-level tables, keys their entries; nothing is interpreted here.
-//! PROMISES  Every syntax error of the file is reported, not only the first. Keys with dots
-//!           survive when they are quoted.
+//! SUMMARY   Sections are top-level tables, and keys are their entries; nothing is interpreted here.
+//! PROMISES  Reports every syntax error of the file, not only the first. Quoted keys may have dots.
 
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use super::names::home_of;
 use super::origin::Origin;
 use super::value::Raw;
 
-/// Reads `text` as the TOML file `path`. `built_in` marks the defaults.
+/// Parses `text` as the TOML file `path`. `built_in` marks the defaults.
 pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     let mut layer = Layer::default();
     let line_ends: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
@@ -58,8 +57,8 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     layer
 }
 
-/// Reads a section, and the tables in it that are sections of their own: `replicator.shares`, and those of
-/// a family, whose names have dots only in quotes.
+/// Reads a section and the sections nested in it: `replicator.shares`, and those of a family, whose names have dots
+/// only in quotes.
 fn read_section(
     section: &str,
     at: Origin,
@@ -112,8 +111,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
             Raw::Integer(i128::from_str_radix(number.as_str(), number.radix()).ok())
         }
         DeValue::Float(number) => {
-            // The parser has checked the form; only `nan` and `inf` need Rust's own spelling,
-            // which is the same.
+            // The parser has checked the form; only `nan` and `inf` need Rust's spelling, which is the same.
             number
                 .as_str()
                 .parse()

@@ -1,8 +1,8 @@
 //! The configuration as the rest of the service sees it: plain typed values.
 //!
-//! SUMMARY   One struct a section, one field a key, under the key's own name. Values travel through the
-//!           layers in the form that serde gives the field.
-//! PROMISES  A `Config` that came from [`super::load`] satisfies every rule of [`super::validate`].
+//! SUMMARY   One struct for each section, one field for each key, with the key's name. Values pass through the layers
+//!           in the field's serde form.
+//! PROMISES  A `Config` from [`super::load`] satisfies every rule of [`super::validate`].
 //! SOURCE    Sections, names, units and defaults of CouchDB's keys are CouchDB's.
 
 use std::collections::BTreeMap;
@@ -34,10 +34,10 @@ pub struct Config {
     pub couchdb: CouchDb,
     /// `[query_server_config]`.
     pub query_server_config: QueryServerConfig,
-    /// `[query_servers]`: lower-case name -> how to start a process of that language.
+    /// `[query_servers]`: lower-case name -> how to start a process of the language.
     #[serde(rename = "query_servers")]
     pub languages: BTreeMap<String, LanguageCommand>,
-    /// `[native_query_servers]`: lower-case name -> whether the in-process language is on.
+    /// `[native_query_servers]`: lower-case name -> whether the in-process language is enabled.
     #[serde(rename = "native_query_servers")]
     pub native_languages: BTreeMap<String, bool>,
     /// `[server]`.
@@ -57,16 +57,16 @@ pub struct Config {
     pub log: Log,
     /// `[sandbox]`.
     pub sandbox: Sandbox,
-    /// `[pools.NAME]`: lower-case name -> what was set of the pool.
+    /// `[pools.NAME]`: lower-case name -> the pool's settings.
     #[serde(default)]
     pub pools: BTreeMap<String, PoolConfig>,
     /// `[services.NAME]`: lower-case name -> a socket whose connections are each lent a process.
     #[serde(default)]
     pub services: BTreeMap<String, ServiceConfig>,
-    /// `[tenants.NAME]`: name of a database, or pattern -> how much it may have at a time.
+    /// `[tenants.NAME]`: name of a database, or pattern -> its limits.
     #[serde(default)]
     pub tenants: BTreeMap<String, TenantConfig>,
-    /// `[users.NAME]`: who may log in beside the admins, and what for.
+    /// `[users.NAME]`: users besides the admins, with their roles.
     #[serde(default)]
     pub users: BTreeMap<String, UserConfig>,
     /// (section, key) -> where its value came from; see [`Config::origin`].
@@ -78,7 +78,7 @@ pub struct Config {
     /// Languages of the program's own.
     #[serde(skip)]
     pub(super) program_languages: Vec<String>,
-    /// Name in a key `user` -> the numbers of that user and its group.
+    /// Value of a key `user` -> the numbers of that user and its group.
     #[serde(skip)]
     pub(super) user_ids: BTreeMap<String, (u32, u32)>,
 }
@@ -254,13 +254,13 @@ section! {
 }
 
 impl Ssl {
-    /// Returns where HTTP over TLS listens, if it does.
+    /// Returns the address of HTTP over TLS, if enabled.
     pub fn address(&self) -> Option<SocketAddr> {
         self.enable
             .then(|| SocketAddr::new(self.bind_address, self.port))
     }
 
-    /// Returns whether TLS is spoken anywhere.
+    /// Returns whether TLS is used anywhere.
     pub fn is_used(&self) -> bool {
         self.enable || self.tcp.is_some()
     }
@@ -370,14 +370,14 @@ section! {
 }
 
 impl Server {
-    /// Returns whether others than the service's user may connect to the socket.
+    /// Returns whether users other than the service's may connect to the socket.
     pub fn shares_socket(&self) -> bool {
         !self.socket_group.is_empty() || self.socket_mode == "0660"
     }
 }
 
 impl Config {
-    /// Returns the addresses of TCP that the service itself listens on, each with its section and key.
+    /// Returns the service's own TCP addresses, each with its section and key.
     pub fn own_addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let own = [
             ("[server] tcp", self.server.tcp),
@@ -390,7 +390,7 @@ impl Config {
             .collect()
     }
 
-    /// Returns whether there is HTTP, with or without TLS.
+    /// Returns whether HTTP is enabled, with or without TLS.
     pub fn has_http(&self) -> bool {
         self.server.http.is_some() || self.ssl.enable
     }
@@ -401,7 +401,7 @@ impl Config {
         self.origins.get(&place).cloned().unwrap_or(Origin::Default)
     }
 
-    /// Returns the object that a process is given with `reset`, as JSON text.
+    /// Returns the argument of a process's `reset`, as JSON text.
     ///
     /// # Source
     /// `couch_proc_manager`, `get_query_server_config`: these four, in this order.
@@ -422,7 +422,7 @@ impl Config {
     }
 }
 
-/// Returns the one name of a language's pool, whatever case a design document spells it in.
+/// Returns the canonical name of a language's pool, for any case of the spelling.
 pub fn language_name(spelling: &str) -> String {
     spelling.to_lowercase()
 }

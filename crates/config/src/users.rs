@@ -1,7 +1,7 @@
-//! `[users.NAME]`: who may log in, and what for.
+//! `[users.NAME]`: users and their roles.
 //!
-//! SUMMARY   [`UserConfig`] is one section, [`Role`] what a user may do; the administrators of
-//!           `[admins]` have the role `admin`.
+//! SUMMARY   [`UserConfig`] is one section, [`Role`] a user's role; the administrators in `[admins]` have the role
+//!           `admin`.
 //! SOURCE    The roles are our own; passwords are as in [`crate::password`].
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::types::Config;
 use super::value::{self, Kind, LET_IN};
 use crate::password::PasswordHash;
 
-/// What a user may do.
+/// A user's role.
 #[derive(
     Clone,
     Copy,
@@ -28,15 +28,15 @@ use crate::password::PasswordHash;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Role {
-    /// Everything.
+    /// May do everything.
     Admin,
-    /// See everything but documents and passwords; shape pools, processes and jobs.
+    /// Sees everything except documents and passwords; changes pools, processes and jobs.
     Operator,
-    /// Replicate, and see what they replicate.
+    /// Replicates, and sees its own replications.
     Replicator,
-    /// Call functions.
+    /// Calls functions.
     Caller,
-    /// See pools, processes and jobs.
+    /// Sees pools, processes and jobs.
     Viewer,
 }
 
@@ -55,7 +55,7 @@ section! {
 }
 
 impl Config {
-    /// Returns whether anybody can log in who may do everything.
+    /// Returns whether there is a user who may do everything.
     pub(crate) fn has_admin(&self) -> bool {
         let is_admin = |user: &UserConfig| user.roles.contains(&Role::Admin);
         !self.admins.is_empty() || self.users.values().any(is_admin)

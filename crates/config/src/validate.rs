@@ -1,7 +1,6 @@
-//! Rules between keys; what a single value may be is in [`super::keys`].
+//! Rules between keys; rules for single values are in [`super::keys`].
 //!
-//! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
-//!           fit together.
+//! SUMMARY   [`adjust`] derives defaults from other keys, [`check`] finds contradictions.
 
 mod cells;
 mod pools;
@@ -21,19 +20,18 @@ use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 use super::users::{Role, UserConfig};
 
-/// Longest path of a Unix socket, in bytes: the smallest of the platforms' (macOS and the BSDs;
-/// Linux has 107), so that a configuration can move.
+/// Maximum length of a Unix socket's path, in bytes: the smallest of all platforms (macOS and the BSDs; Linux has
+/// 107), so that a configuration is portable.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// Longest `[server] socket`, in bytes: HTTP's socket is called `X.http.sock` beside it.
+/// Maximum length of `[server] socket`, in bytes: HTTP's socket next to it is named `X.http.sock`.
 const SERVER_SOCKET_MAX: usize = SOCKET_PATH_MAX - ".http.sock".len();
 
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 
-/// Lowers the soft limit to the hard limit, whose origin it then has, where nobody set it, and also
-/// where a file of CouchDB's did: CouchDB takes such a file, and means the same by it. The latter is
-/// noted.
+/// Lowers the soft limit to the hard limit, and takes over its origin, if the soft limit is unset or a CouchDB file
+/// sets it: CouchDB accepts such a file with the same meaning. The latter case is reported as a notice.
 pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
     let limits = &config.query_server_config;
     let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
@@ -51,8 +49,7 @@ pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
     (origin != Origin::Default).then_some(Notice { origin, text })
 }
 
-/// Returns everything that does not fit together. `service_user` is who runs the service, where the
-/// configuration is for one.
+/// Returns all contradictions. `service_user` is the service's user, if the configuration is for a service.
 pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> {
     let problems = Vec::new();
     let mut rules = Rules { config, problems };
@@ -91,8 +88,7 @@ struct Section<'r> {
 }
 
 impl Section<'_> {
-    /// Notes what is wrong with a key. If the key is not set, the place is that of another key of its
-    /// section.
+    /// Reports a problem of a key. If the key is unset, its place is that of another key of the section.
     fn problem(&mut self, key: &str, what: impl Display, remedy: impl Into<String>) {
         let (name, origins) = (&self.name, &self.config.origins);
         let own = origins.get(&(name.clone(), key.to_owned()));
@@ -144,7 +140,7 @@ impl Rules<'_> {
             let what = format!("socket has {length} bytes; it can have {SERVER_SOCKET_MAX}");
             section.problem("socket", what, "use a shorter path");
         }
-        // Anyone who may enter the folder of the socket could open what else is in it.
+        // Anyone allowed into the socket's folder could open its other files.
         let folder = store.file().and_then(Path::parent);
         if server.shares_socket() && folder.is_some() && server.socket.parent() == folder {
             let key = if server.socket_group.is_empty() {
@@ -160,7 +156,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Orders are refused by the state of a file of their own.
+    /// `audit_required` is about the audit's own file, so there must be one.
     fn audit(&mut self) {
         let log = &self.config.log;
         if log.audit_required && log.audit.is_none() {
@@ -170,7 +166,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without logins nobody but this machine's users may reach HTTP, and nobody can be told from others.
+    /// Without logins only this machine's users may reach HTTP, and users cannot be told apart.
     fn open(&mut self) {
         let config = self.config;
         if !config.server.open {
@@ -224,7 +220,7 @@ impl Rules<'_> {
             let remedy = "raise backoff_max to backoff_base or more";
             section.problem("backoff_max", what, remedy);
         }
-        // A certificate is worth nothing without its key, and the other way round.
+        // Certificate and key are useless without each other.
         let halves = match (&settings.cert_file, &settings.key_file) {
             (Some(_), None) => Some(("cert_file", "key_file")),
             (None, Some(_)) => Some(("key_file", "cert_file")),
@@ -234,7 +230,7 @@ impl Rules<'_> {
             let what = format!("{set} is set without {missing}");
             section.problem(set, what, "name both files, or neither");
         }
-        // Nothing here can open an encrypted key: better said now than at the first connection.
+        // Encrypted keys are unsupported: report it now rather than at the first connection.
         if !settings.password.is_empty() {
             let what = "password: keys with a password cannot be read";
             let remedy = "store the key without one (openssl pkey -in KEY -out NEW), readable by its \

@@ -1,10 +1,10 @@
-//! One value: from what a source wrote to what the key means, and back to text.
+//! One value: from a source's text to its meaning, and back to text.
 //!
-//! SUMMARY   [`Kind::read`] turns a [`Raw`] into the normal form: the JSON that serde makes of the
-//!           key's Rust type, so that no type has a second form of its own.
-//! PROMISES  A source that knows only text (`.ini`, environment) and one that knows types (TOML)
-//!           mean the same: `"5000"`, `5000` and `"5s"` are one timeout.
-//! LIMITS    Durations of files are whole milliseconds; fractions are refused, not rounded.
+//! SUMMARY   [`Kind::read`] converts a [`Raw`] to the normal form: the JSON that serde makes of the key's Rust type,
+//!           so that each type has a single form.
+//! PROMISES  Text-only sources (`.ini`, environment) and typed ones (TOML) agree: `"5000"`, `5000` and `"5s"` are the
+//!           same timeout.
+//! LIMITS    Durations in files are whole milliseconds; fractions are refused, not rounded.
 
 mod environment;
 mod number;
@@ -23,7 +23,7 @@ pub(super) use text::{
 };
 pub use text::{NAME_RULE, is_name};
 
-/// The unit of a plain number that stands for a duration.
+/// The unit of a plain number as a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Milliseconds,
@@ -32,7 +32,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns how many milliseconds one of this unit is.
+    /// Returns the milliseconds of one unit.
     pub(super) const fn milliseconds(self) -> u64 {
         match self {
             Self::Milliseconds => 1,
@@ -50,69 +50,69 @@ impl Unit {
     }
 }
 
-/// What a value may be.
+/// The type of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Boolean,
-    /// A whole number between the two, inclusive.
+    /// An integer in this range, inclusive.
     Count {
         min: u64,
         max: u64,
     },
-    /// A number that is finite and not negative.
+    /// A finite number that is not negative.
     Ratio,
     /// A number from 0 to 1.
     Coefficient,
-    /// A span of time between the two, in milliseconds, inclusive; a plain number is in `unit`.
+    /// A duration in this range, in milliseconds, inclusive; a plain number is in `unit`.
     Duration {
         unit: Unit,
         min: u64,
         max: u64,
     },
-    /// A size in bytes between the two, inclusive.
+    /// A size in bytes in this range, inclusive.
     Bytes {
         min: u64,
         max: u64,
     },
-    /// One of a few words, or another word that stands for one of them.
+    /// One of a few words, or a synonym of one.
     Choice(
         &'static [&'static str],
         &'static [(&'static str, &'static str)],
     ),
     /// One or more of a few words.
     Words(&'static [&'static str]),
-    /// Text of a certain form.
+    /// Text in a given form.
     Text(&'static Form),
-    /// What the other may be, or 0 for none.
+    /// A value of the other kind, or 0 for none.
     OrZero(&'static Kind),
-    /// What the other may be, or the word for none.
+    /// A value of the other kind, or the word for none.
     OrNone(&'static str, &'static Kind),
 }
 
 /// The word for no limit.
 pub(super) const INFINITY: &str = "infinity";
-/// The word for a number that is none.
+/// The word for an absent number.
 pub(super) const OFF: &str = "off";
 
-/// A value as its source wrote it.
+/// A value as written in its source.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw {
     Text(String),
-    /// A whole number; `None` when it does not even fit 128 bits.
+    /// An integer; `None` if it does not even fit 128 bits.
     Integer(Option<i128>),
-    /// A number with a point or an exponent.
+    /// A number with a decimal point or an exponent.
     Float(f64),
     Boolean(bool),
-    /// Texts, in their order.
+    /// Texts in order.
     Texts(Vec<String>),
-    /// Something no key can be: `a table`, `a date`, a list of numbers.
+    /// A type that no key has: `a table`, `a date`, a list of numbers.
     Other(&'static str),
-    /// Nothing (`key =` in an `.ini`): back to the built-in default.
+    /// Nothing (`key =` in an `.ini`): reset to the built-in default.
     Unset,
 }
 
 impl Raw {
-    /// Returns the value in a message: what type it has and what it says.
+    /// Returns the value for a message: its type and text.
     fn describe(&self) -> String {
         match self {
             Self::Text(text) => format!("the text {text:?}"),
@@ -141,8 +141,7 @@ impl Raw {
         }
     }
 
-    /// Returns the entries of a list, which may be one text with commas between them; the empty
-    /// text is one empty entry.
+    /// Returns the entries of a list, which may be one text with commas; the empty text is one empty entry.
     fn entries(&self) -> Option<Vec<&str>> {
         match self {
             Self::Text(text) => Some(text.split(',').map(str::trim).collect()),
@@ -156,13 +155,12 @@ impl Raw {
     }
 }
 
-/// Why a value cannot be used.
+/// Why a value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {remedy}")]
 pub struct Fault {
-    /// What is wrong with it.
     pub what: String,
-    /// What would be right.
+    /// How to correct it.
     pub remedy: String,
 }
 
@@ -180,7 +178,7 @@ impl Kind {
             .map_err(|what| Fault::new(what, format!("it must be {}", self.expectation())))
     }
 
-    /// Returns the normal form, or what is wrong with the value.
+    /// Returns the normal form, or the mistake in the value.
     fn normal(self, raw: &Raw) -> Result<Value, String> {
         let whole = |scale, units, min, max| number::whole(raw, scale, units, min..=max);
         match self {
@@ -225,7 +223,7 @@ impl Kind {
         }
     }
 
-    /// Returns the word for none, if the value may be none.
+    /// Returns the word for none, if allowed.
     pub(super) fn none(self) -> Option<&'static str> {
         match self {
             Self::OrNone(word, _) => Some(word),
@@ -234,7 +232,7 @@ impl Kind {
         }
     }
 
-    /// Returns why a value of this kind cannot be set over HTTP, if so.
+    /// Returns why a value of this kind cannot be set over HTTP, if it cannot.
     pub(super) fn only_in_files(self) -> Option<&'static str> {
         match self {
             Self::Text(form) => form.only_in_files,
@@ -242,7 +240,7 @@ impl Kind {
         }
     }
 
-    /// Returns what a value of this kind looks like, to follow "it must be".
+    /// Returns the description of a value of this kind, to follow "it must be".
     fn expectation(self) -> String {
         match self {
             Self::Boolean => "true or false".to_owned(),

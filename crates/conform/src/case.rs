@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-/// The longest text that `$repeat` may make, in bytes: a case must not exhaust the host.
+/// Maximum length of a text made by `$repeat`, in bytes: a case must not exhaust the host.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;
 
 /// A case, ready to be played.
@@ -12,13 +12,13 @@ const REPEATED_BYTES_MAX: u64 = 64 << 20;
 pub struct Case {
     /// Its name, unique in the suite.
     pub id: String,
-    /// What a server must be able to do for it, for example `ddoc.shows`.
+    /// The ability that it requires, for example `ddoc.shows`.
     pub ability: String,
-    /// What it is about, in one sentence.
+    /// What it tests, in one sentence.
     pub why: String,
     /// What happens, in order.
     pub steps: Vec<Step>,
-    /// The exit statuses that will do; none given: any.
+    /// The accepted exit statuses; empty: any.
     pub exit: Vec<i32>,
     /// Whether the order of keys counts.
     pub ordered: bool,
@@ -29,36 +29,31 @@ pub struct Case {
 /// One step of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Sends these bytes, and closes the input after them or does not.
-    Send {
-        /// What is sent, line feed included.
-        bytes: Vec<u8>,
-        /// Whether that was all.
-        closes: bool,
-    },
-    /// The next line is JSON that fits.
+    /// Sends these bytes, and closes the input if `closes`.
+    Send { bytes: Vec<u8>, closes: bool },
+    /// The next line is matching JSON.
     Out(Value),
     /// The next line is exactly this.
     OutRaw(String),
-    /// The output ends by itself, possibly after a line that fits.
+    /// The output ends by itself, possibly after a matching line.
     Closed {
-        /// What may come before.
+        /// The optional line before the end.
         may_say: Option<Value>,
     },
 }
 
-/// A case cannot be read: a mistake in the data.
+/// An unreadable case: a mistake in the data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("case {id}: {what}")]
 pub struct CaseError {
-    /// The case, as far as it is known.
+    /// The case, if known.
     pub id: String,
     /// What is wrong with it.
     pub what: String,
 }
 
 impl Case {
-    /// Reads a case for a language; `None` when it is not written for that.
+    /// Reads a case for a language; `None` if it is for others.
     ///
     /// # Errors
     /// The line is not a case.

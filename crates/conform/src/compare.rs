@@ -1,15 +1,15 @@
-//! Does an answer fit what was expected?
+//! Compares an answer with the expected one.
 //!
-//! PROMISES  Numbers are equal as doubles; keys may come in any order unless the case says otherwise;
-//!           a difference is reported with its place.
+//! PROMISES  Numbers are compared as doubles; keys may have any order unless the case forbids it; a difference is
+//!           reported with its position.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// How much of a value a difference quotes, in characters.
+/// Characters of a value quoted in a difference.
 const QUOTED_CHARACTERS: usize = 240;
 
-/// Returns nothing when `got` fits, otherwise a sentence about the first difference.
+/// Returns nothing if `got` matches, otherwise a sentence about the first difference.
 pub fn difference(want: &Value, got: &Value, ordered: bool) -> Option<String> {
     differs(want, got, ordered, "$")
 }
@@ -36,7 +36,7 @@ fn differs(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<String>
     }
 }
 
-/// Returns whether a value matches a pattern; `None` for an ordinary value.
+/// Returns whether a value matches a pattern; `None` if `want` is an ordinary value.
 fn fits_special(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<bool> {
     let (name, argument) = want
         .as_object()
@@ -80,7 +80,7 @@ fn objects_differ(
     })
 }
 
-/// Returns a text, or the beginning of a long one.
+/// Returns a text, shortened if long.
 pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARACTERS) {
         Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),

@@ -1,8 +1,8 @@
-//! The report as JUnit XML, which continuous integration shows case by case.
+//! The report as JUnit XML, which continuous integration shows by case.
 //!
-//! SUMMARY   A test suite for each ability, a test case for each case, with their times in seconds. A case that failed or was not run is a
-//!           failure; one that is not supported is skipped; a command that is no query server is an error.
-//! PROMISES  Whatever the command printed, it is well-formed XML.
+//! SUMMARY   A test suite for each ability, a test case for each case, with times in seconds. Failed and skipped
+//!           cases are failures; unsupported ones are skipped; a command that is not a query server is an error.
+//! PROMISES  Well-formed XML, whatever the command printed.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub fn junit(report: &Report) -> String {
         .map(|ability| suite(report, ability));
     let problem = report.problem.as_deref().map(unusable).unwrap_or_default();
     let suites: String = suites.chain([problem]).collect();
-    // A String takes any text.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         text,
         "<testsuites name=\"settee conform\" {totals}>\n{suites}</testsuites>"
@@ -57,7 +57,7 @@ fn case(case: &CaseReport) -> String {
     format!("<testcase classname=\"{ability}\" name=\"{id}\" {time}>{inside}</testcase>\n")
 }
 
-/// Returns the time of cases one after the other. Several are played at a time, so that all of them take less.
+/// Returns the total time of cases run in sequence. Several run concurrently, so all together take less.
 fn time<'a>(cases: impl IntoIterator<Item = &'a CaseReport>) -> Duration {
     cases.into_iter().map(|case| case.took).sum()
 }
@@ -87,8 +87,7 @@ fn totals(counts: Counts, errors: usize, time: Duration) -> String {
     )
 }
 
-/// Escapes a text for an attribute or an element. Characters that XML has no form for
-/// become question marks.
+/// Escapes a text for an attribute or an element. Characters without a form in XML become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

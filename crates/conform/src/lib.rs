@@ -1,36 +1,37 @@
 //! Conformance: does a command answer as a query server of CouchDB should?
 //!
-//! SUMMARY   [`suite`] holds the cases, [`peer`] is what they run against, [`play`] plays one, [`run`] many,
-//!           [`report`] adds up the results, by ability; [`junit`] writes that as XML.
-//! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within
-//!           its deadline with a verdict, and leaves no child.
+//! SUMMARY   [`suite`] has the cases, [`peer`] is the program under test, [`play`] plays one case, [`run`] many,
+//!           [`report`] sums up the results by ability; [`junit`] writes them as XML.
+//! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within its deadline
+//!           with a verdict, and leaves no child.
 //! CALLED    By `settee conform` and by tests.
-//! SOURCE    The JavaScript cases were recorded from CouchDB's own server or follow from its
-//!           documentation; those of the ability `policy` go beyond it.
+//! SOURCE    The JavaScript cases were recorded from CouchDB's own server or follow from its documentation; those of
+//!           the ability `policy` go beyond it.
 //!
 //! A case is one JSON object on a line:
 //!
-//! | member | what it is |
+//! | member | meaning |
 //! |---|---|
-//! | `id`, `why` | its name, and what it is about in one sentence |
-//! | `category` | the ability that it belongs to; `ddoc-shows` is the ability `ddoc.shows` |
+//! | `id`, `why` | its name, and its purpose in one sentence |
+//! | `category` | its ability; `ddoc-shows` is the ability `ddoc.shows` |
 //! | `steps` | played in order, see below |
-//! | `exit` | the exit status after the last step, or a list of those that will do; null: any |
+//! | `exit` | the exit status after the last step, or a list of accepted ones; null: any |
 //! | `compare` | `{"key_order": "exact"}`: the order of keys counts; `{"logs": "ignored"}`: log lines do not |
 //!
 //! | step | |
 //! |---|---|
 //! | `{"in": VALUE}` | sends the value as compact JSON and a line feed |
-//! | `{"in_raw": TEXT or [TEXT..]}` | sends text as it is and a line feed; `"eol": ""` leaves that out and closes the input |
+//! | `{"in_raw": TEXT or [TEXT..]}` | sends text verbatim and a line feed; `"eol": ""` omits that and closes the
+//! input |
 //! | `{"out": EXPECTED}` | the next line is JSON that equals this |
 //! | `{"out_raw": TEXT}` | the next line is exactly this |
-//! | `{"closed": true}` | the output ends without being asked to; `"may_say": EXPECTED` allows a line before |
+//! | `{"closed": true}` | the output ends by itself; `"may_say": EXPECTED` allows a line before |
 //!
-//! Without `closed` the input is closed after the last step; the command must then end without
-//! another line. In what is expected, `{"$any": true}` is anything, `{"$re": RE}` a string that the
-//! expression matches as a whole, `{"$any_of": [..]}` one of these. Anywhere, `{"$repeat": TEXT,
-//! "times": N}` is a long string and `{"$source": {LANGUAGE: TEXT, ..}}` a function's source in the
-//! language at hand: a case without one for it is not for that language. Numbers compare as doubles.
+//! Without `closed` the input is closed after the last step; the command must then end without another line. In
+//! expected values, `{"$any": true}` matches anything, `{"$re": RE}` a string that the expression matches as a whole,
+//! `{"$any_of": [..]}` one of these. Anywhere, `{"$repeat": TEXT, "times": N}` is a long string and `{"$source":
+//! {LANGUAGE: TEXT, ..}}` a function's source in the tested language: a case without it is not for that language.
+//! Numbers compare as doubles.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! What a case runs against.
+//! The target of a case.
 //!
-//! SUMMARY   [`Target`] is what is tested; [`Peer`] is one query server of it, prompted line by line. Implementors
-//!           decide how one is started, and which of its lines are errors.
-//! PROMISES  Dropping a peer ends a child with its group, and gives a lent process back.
+//! SUMMARY   [`Target`] is the tested program; [`Peer`] is one of its query servers, prompted line by line.
+//!           Implementors define how one is started, and which of its lines are errors.
+//! PROMISES  Dropping a peer ends a child with its group, and returns a lent process.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use bytes::Bytes;
 use child::line_buffer::LineTooLong;
 use child::{Exit, Spawner};
 
-/// What is tested.
+/// A tested program.
 #[allow(async_fn_in_trait, reason = "peers stay on one thread")]
 pub trait Target {
-    /// A query server of it.
+    /// Its query servers.
     type Peer: Peer;
 
-    /// Starts a query server, or takes one. `time` is what it may take for everything.
+    /// Starts or borrows a query server. `time` is its total time.
     ///
     /// # Errors
     /// Why there is none.
@@ -27,24 +27,24 @@ pub trait Target {
 /// One query server.
 #[allow(async_fn_in_trait, reason = "peers stay on one thread")]
 pub trait Peer {
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     fn send(&mut self, bytes: &[u8]);
 
-    /// Ends its input.
+    /// Closes its input.
     fn close(&mut self);
 
-    /// Waits for the next line; `None` is the end of the output.
+    /// Waits for the next line; `None` at the end of the output.
     ///
     /// # Errors
-    /// The line is longer than allowed; there is no further one.
+    /// The line exceeds the maximum length; there are no further lines.
     async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong>;
 
     /// Returns whether a line reports an error, fatal or not.
     fn is_error(&self, line: &str) -> bool;
 
-    /// Tells how it ended, after the end of its output: `exited with status 1`.
+    /// Reports how it ended, after the end of its output: `exited with status 1`.
     async fn exit_report(&mut self) -> String;
 
-    /// Waits for its end. `None`: it goes on to live, or has no exit status.
+    /// Waits for its end. `None`: it continues to live, or has no exit status.
     async fn end(self) -> Option<Exit>;
 }

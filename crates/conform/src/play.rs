@@ -1,7 +1,7 @@
 //! Plays one case against a query server.
 //!
-//! PROMISES  Ends within the deadline, whatever the command does; the child and its group have ended by
-//!           then. A failure names the step, what was expected and what came.
+//! PROMISES  Ends within the deadline, whatever the command does, and with it the child and its group. A failure
+//!           names the step, what was expected and what arrived.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::compare::{difference, quote};
 use crate::peer::{Peer, Target};
 use child::Spawner;
 
-/// The longest line that a command may answer, in bytes.
+/// Maximum length of a command's line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Why a case failed.
@@ -25,9 +25,9 @@ pub struct Failure {
     /// The step that failed, from 1; `None` for the start or the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
-    /// What was expected of it, as JSON text or in words.
+    /// What was expected, as JSON text or in words.
     pub expected: String,
-    /// What came instead.
+    /// What arrived instead.
     pub got: String,
     /// The first difference, in one sentence.
     pub problem: String,
@@ -41,19 +41,19 @@ pub struct Failure {
 pub enum Kind {
     /// The command could not be started.
     Start,
-    /// It answered an error where none was expected.
+    /// An unexpected error.
     Error,
-    /// It printed another line.
+    /// A line that differs.
     Line,
     /// It ended, or closed its output.
     End,
     /// It ended in time, with another status.
     Exit,
-    /// It printed nothing more within the time, and did not end.
+    /// It printed nothing more in time, and did not end.
     Silence,
 }
 
-/// Plays a case. The query server is started, or borrowed, for this case alone.
+/// Plays a case with a query server that is started, or borrowed, for it.
 ///
 /// # Errors
 /// The first difference from the case. The command's fault, or the host's if it cannot be started.
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// A line that does not fit, and the first difference.
+    /// A line that does not match, and the first difference.
     fn line(step: &Step, line: &str, difference: String, peer: &impl Peer) -> Self {
         let kind = if peer.is_error(line) {
             Kind::Error
@@ -169,7 +169,7 @@ async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(),
     Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
 }
 
-/// Reads a line; skips log lines if the case says so.
+/// Reads a line; skips log lines if the case demands it.
 async fn line(case: &Case, step: &Step, peer: &mut impl Peer) -> Result<Option<String>, Failure> {
     loop {
         let line = peer.line().await;

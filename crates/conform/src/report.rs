@@ -16,9 +16,9 @@ pub struct Counts {
     pub passed: usize,
     /// Cases that failed.
     pub failed: usize,
-    /// Cases of abilities that the command may do without, and does.
+    /// Cases of optional abilities that the command lacks.
     pub not_supported: usize,
-    /// Cases that were not played, because the command was silent in similar ones.
+    /// Cases that were skipped because the command was silent in similar ones.
     pub not_run: usize,
 }
 
@@ -30,40 +30,40 @@ pub struct Ability {
     /// Its cases.
     #[serde(flatten)]
     pub counts: Counts,
-    /// `able`: all pass; `partly`: some do; `not_supported`: the command may do without, and says so in
-    /// all cases; `absent`: none passes.
+    /// `able`: all pass; `partly`: some pass; `not_supported`: an optional ability that the command refuses in all
+    /// cases; `absent`: none passes.
     pub verdict: &'static str,
 }
 
-/// What a daemon found out about the command by its own probes, as `settee status` shows it: `true` is used,
-/// `false` is not, `None` is tried.
+/// A daemon's own probes of the command, as shown by `settee status`: `true` is used, `false` is not, `None` is
+/// tried.
 pub type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
 /// All results, as `settee conform --json` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The command that was tested, or the language of this program.
+    /// The tested command, or the language of this program.
     pub command: Vec<String>,
     /// The language of the functions in the cases.
     pub language: String,
-    /// Whether the language was detected, not given.
+    /// Whether the language was detected rather than given.
     pub found: bool,
-    /// How many cases there are, whatever the language.
+    /// The number of cases for all languages.
     pub known: usize,
-    /// How many of them are written for this one.
+    /// The number of cases for this one.
     pub applying: usize,
-    /// Why nothing could be tested, if so; there are no cases then.
+    /// Why nothing could be tested, if so; then there are no cases.
     pub problem: Option<String>,
     /// All cases.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The cases by ability, in the order in which they were first met.
+    /// The cases by ability, in order of appearance.
     pub abilities: Vec<Ability>,
     /// The abilities that a daemon uses.
     pub daemon: DaemonAbilities,
     /// A summary in one line.
     pub badge: String,
-    /// Case by case.
+    /// The result of each case.
     pub cases: Vec<CaseReport>,
 }
 
@@ -74,14 +74,14 @@ pub struct CaseReport {
     pub id: String,
     /// Its ability.
     pub ability: String,
-    /// What it is about.
+    /// Its purpose.
     pub why: String,
     /// The result.
     pub result: CaseResult,
-    /// How long it took; only in the JUnit form.
+    /// Its duration; only in the JUnit form.
     #[serde(skip)]
     pub took: Duration,
-    /// What was not as expected.
+    /// The difference from what was expected.
     #[serde(flatten)]
     pub failure: Option<Failure>,
 }
@@ -101,7 +101,7 @@ pub enum CaseResult {
 }
 
 impl Report {
-    /// Begins a report without cases.
+    /// Creates a report without cases.
     pub fn new(command: Vec<String>, language: &str, found: bool) -> Self {
         Self {
             command,
@@ -123,7 +123,8 @@ impl Report {
         self.cases.push(CaseReport::of(case, verdict, took));
     }
 
-    /// Sums the cases. A command with a part of an ability has it: refusals of the rest count as failures.
+    /// Sums up the cases. A command with a part of an ability has that ability: refusals of the rest count as
+    /// failures.
     pub fn settle(&mut self) {
         self.counts = Counts::default();
         self.abilities.clear();
@@ -153,7 +154,7 @@ impl Report {
         self.badge = self.badge();
     }
 
-    /// Returns how many cases passed, and of which abilities all did.
+    /// Returns a summary of passed cases and complete abilities.
     fn badge(&self) -> String {
         let able: Vec<&str> = self
             .abilities
@@ -166,7 +167,7 @@ impl Report {
         badge.trim_end_matches(", ").to_owned()
     }
 
-    /// Returns whether everything passed, and there was something to pass.
+    /// Returns whether everything passed, and anything was tested.
     pub fn is_success(&self) -> bool {
         let Counts {
             passed,
@@ -179,7 +180,7 @@ impl Report {
 }
 
 impl Counts {
-    /// Returns how many cases there are.
+    /// Returns the number of cases.
     pub const fn all(self) -> usize {
         self.passed + self.failed + self.not_supported + self.not_run
     }
@@ -321,7 +322,7 @@ mod tests {
             (verdict(&report, 1), report.cases[1].result),
             ("partly", CaseResult::Fail)
         );
-        // What nobody does without, a wrong answer and silence are failures.
+        // For mandatory abilities, a wrong answer and silence are failures.
         for (ability, kind) in [
             ("map", Kind::Error),
             ("ddoc", Kind::Line),

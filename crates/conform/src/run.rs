@@ -1,7 +1,7 @@
-//! Plays many cases, several at a time.
+//! Runs many cases, several at a time.
 //!
-//! PROMISES  Verdicts come in the order of the cases. A process serves one case. An ability for which the
-//!           command falls silent costs a bounded number of deadlines.
+//! PROMISES  Verdicts keep the order of the cases. A process serves one case. If the command does not answer for an
+//!           ability, that costs a bounded number of deadlines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,35 +18,35 @@ use crate::play::{Failure, Kind, play};
 use crate::suite;
 use child::Spawner;
 
-/// How many cases are played at a time.
+/// How many cases run at a time.
 const WIDTH: usize = 4;
 
-/// After this many cases of an ability in which the command fell silent, the others are not played.
+/// After this many cases of an ability without an answer, the others are skipped.
 const SILENCES_MAX: usize = 3;
 
-/// What is tested, and how patiently.
+/// What is tested, and the time limit.
 #[derive(Clone)]
 pub struct Subject<T> {
     /// The command, or the language.
     pub target: T,
-    /// How long a case may take.
+    /// The time limit of a case.
     pub time: Duration,
-    /// Starts children: of the command, and those that abilities are probed with.
+    /// Starts children: of the command, and for the probes of abilities.
     pub spawner: Spawner,
 }
 
-/// What came out of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Everything was as expected.
     Pass,
-    /// Something was not.
+    /// Something was not as expected.
     Fail(Failure),
-    /// It was not played: the command had fallen silent in several others of its ability.
+    /// It was skipped: the command did not answer in several others of its ability.
     NotRun,
 }
 
-/// Abilities that a query server need not have; `ddoc` includes `ddoc.shows` and the like.
+/// Optional abilities of a query server; `ddoc` includes `ddoc.shows` and the like.
 const OPTIONAL: &[&str] = &[
     "ddoc",
     "index",
@@ -58,8 +58,8 @@ const OPTIONAL: &[&str] = &[
     "rereduce",
 ];
 
-/// Returns whether the command clearly refused the ability of the case: by an error, its end, or one
-/// result for several functions. Silence is a fault.
+/// Returns whether the command clearly refused the ability of the case: by an error, its end, or a single result for
+/// several functions. No answer is a fault.
 pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
@@ -68,11 +68,11 @@ pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
 }
 
 impl<T: Target> Subject<T> {
-    /// Returns whether it answers a line of JSON, any at all, to a `reset`.
+    /// Checks that it answers a `reset` with any line of JSON.
     ///
     /// # Errors
-    /// Why there is nothing to test: it cannot be started, ends, says nothing, or what an interpreter says of a
-    /// script that it cannot read.
+    /// Why there is nothing to test: it cannot be started, ends, does not answer, or prints an interpreter's error
+    /// about an unreadable script.
     pub async fn greets(&self) -> Result<(), String> {
         let greet = async {
             let mut peer = self.target.start(&self.spawner, self.time).await?;
@@ -96,7 +96,7 @@ impl<T: Target> Subject<T> {
         })
     }
 
-    /// Finds the language of the functions that it runs, if there are cases in it.
+    /// Finds the language of its functions, if there are cases in it.
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)
@@ -110,7 +110,7 @@ impl<T: Target> Subject<T> {
         None
     }
 
-    /// Plays cases, [`WIDTH`] at a time. Returns of each what came out and how long it took.
+    /// Runs cases, [`WIDTH`] at a time. Returns the verdict and duration of each.
     pub fn verdicts<'a>(
         &'a self,
         cases: &'a [Case],

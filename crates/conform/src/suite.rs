@@ -1,11 +1,11 @@
-//! The cases that are built in, by the language of the functions in them.
+//! The built-in cases, by the language of their functions.
 
 use crate::case::{Case, CaseError};
 
-/// The languages that there are cases in. `none` is those without functions.
+/// The languages of the cases. `none` is for those without functions.
 pub const LANGUAGES: [&str; 6] = ["javascript", "python", "perl", "ruby", "lua", NO_LANGUAGE];
 
-/// The name for no language at all.
+/// The name for no language.
 pub const NO_LANGUAGE: &str = "none";
 
 macro_rules! files {
@@ -14,7 +14,7 @@ macro_rules! files {
     };
 }
 
-/// What every query server should do, whatever its language: (file, cases).
+/// Requirements for every query server, in any language: (file, cases).
 const COMMON: &[(&str, &str)] = files!("": "common" "basic");
 
 /// CouchDB's own JavaScript server in every detail.
@@ -34,17 +34,17 @@ pub fn files(language: &str) -> impl Iterator<Item = (&'static str, &'static str
     COMMON.iter().chain(more).copied()
 }
 
-/// Returns the cases of one file that are written for a language.
+/// Returns the cases in one file for a language.
 ///
 /// # Errors
-/// A line is no case.
+/// A line is not a case.
 pub fn cases_of(text: &str, language: &str) -> Result<Vec<Case>, CaseError> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let cases = lines.map(|line| Case::parse(line, language));
     cases.filter_map(Result::transpose).collect()
 }
 
-/// Returns how many cases are built in, whatever their language.
+/// Returns the number of built-in cases, in any language.
 pub fn known() -> usize {
     let files = COMMON.iter().chain(JAVASCRIPT);
     files.map(|(_, text)| count(text)).sum()
@@ -55,7 +55,7 @@ pub fn has_functions(language: &str) -> bool {
     language != NO_LANGUAGE && LANGUAGES.contains(&language)
 }
 
-/// Returns how many cases a file has.
+/// Returns the number of cases in a file.
 pub fn count(text: &str) -> usize {
     text.lines().filter(|line| !line.trim().is_empty()).count()
 }
@@ -63,7 +63,7 @@ pub fn count(text: &str) -> usize {
 /// Returns all cases for a language, in order.
 ///
 /// # Errors
-/// As [`cases_of`]; a test proves that the built-in ones have none.
+/// See [`cases_of`]; a test proves that the built-in ones have none.
 pub fn cases(language: &str) -> Result<Vec<Case>, CaseError> {
     let mut cases = Vec::new();
     for (_, text) in files(language) {

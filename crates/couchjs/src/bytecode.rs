@@ -1,8 +1,8 @@
 //! Scripts of the server itself, compiled once and loaded into many realms.
 //!
-//! Parsing the preludes takes longer than everything else a new realm needs; their bytecode loads
-//! in microseconds. rquickjs offers that for modules only, so this file calls the engine itself. No
-//! other file of the query server does.
+//! Parsing the preludes takes longer than everything else that a new realm needs; their bytecode loads in
+//! microseconds. rquickjs supports that only for modules, so this file calls the engine directly. No other file of
+//! the query server does.
 
 #![allow(
     unsafe_code,
@@ -13,17 +13,16 @@ use std::ffi::CStr;
 
 use rquickjs::{Ctx, Error, FromJs, Result, Value, qjs};
 
-/// A compiled script. Its bytes come from [`Script::compile`] alone, which makes loading them safe.
+/// A compiled script. Its bytes come only from [`Script::compile`], which makes loading them safe.
 pub(super) struct Script(Vec<u8>);
 
 impl Script {
-    /// Compiles `source`, called `name` in stack traces. Sources are not kept: user code cannot
-    /// print them.
+    /// Compiles `source`, named `name` in stack traces. Sources are not kept: user code cannot print them.
     pub(super) fn compile(ctx: &Ctx<'_>, name: &CStr, source: &CStr) -> Result<Script> {
         let context = ctx.as_raw().as_ptr();
         let flags = qjs::JS_EVAL_TYPE_GLOBAL | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
-        // SAFETY: the context is alive while `ctx` is; both strings end in NUL, and the length
-        // leaves that out, as JS_Eval requires. The engine copies what it keeps.
+        // SAFETY: the context lives as long as `ctx`; both strings end in NUL, and the length excludes it, as JS_Eval
+        // requires. The engine copies what it keeps.
         let code = unsafe {
             let length = source.count_bytes() as qjs::size_t;
             qjs::JS_Eval(
@@ -53,12 +52,11 @@ impl Script {
         }
     }
 
-    /// Runs the script in a realm; its value.
+    /// Runs the script in a realm; returns its value.
     pub(super) fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> Result<V> {
         let context = ctx.as_raw().as_ptr();
-        // SAFETY: the bytes were written by the same engine in the same process, so they hold well
-        // formed bytecode. JS_EvalFunction takes the ownership of `code` and gives that of its
-        // result, which goes to the new Value.
+        // SAFETY: the bytes were written by the same engine in the same process, so they are well-formed bytecode.
+        // JS_EvalFunction takes ownership of `code` and transfers that of its result, which the new Value owns.
         unsafe {
             let length = self.0.len() as qjs::size_t;
             let flags = qjs::JS_READ_OBJ_BYTECODE as i32;

@@ -12,12 +12,12 @@ use json::string::unescape;
 
 /// A command line: a JSON array whose first element is the name.
 pub(super) struct Command<'a> {
-    /// The name as JavaScript would write it: `undefined` for an empty array.
+    /// The name as JavaScript would convert it: `undefined` for an empty array.
     pub(super) name: String,
     arguments: [Option<&'a str>; ARGUMENTS_MAX],
 }
 
-/// How many arguments any command has.
+/// The most arguments of any command.
 const ARGUMENTS_MAX: usize = 3;
 
 /// Reads the named members of an object; a very long value is read as `true`.
@@ -38,11 +38,11 @@ pub(super) fn members(json: &str, names: &[&str]) -> Value {
 }
 
 impl<'a> Command<'a> {
-    /// Takes a line apart.
+    /// Parses a line.
     ///
     /// # Errors
-    /// A line that is not JSON is fatal: it is unknown how many answers the parent waits for. For JSON
-    /// other than an array CouchDB answers a TypeError.
+    /// A line that is not JSON is fatal: it is unknown how many answers the parent waits for. For JSON other than an
+    /// array, CouchDB answers with a TypeError.
     pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
         let mut elements = Elements::of(line);
         let name = elements.next();
@@ -57,16 +57,16 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// The JSON text of an argument, `None` when it is missing.
+    /// The JSON text of an argument, `None` if it is missing.
     pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
         *self.arguments.get(index)?
     }
 }
 
-/// Longest JSON text that is parsed to a tree of values, in bytes: the tree takes many times as much.
+/// The longest JSON text that is parsed to a tree of values, in bytes: the tree takes many times as much.
 pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
 
-/// What String() makes of a JSON value; a text that is too long to be a name is only cut.
+/// The result of String() for a JSON value; a text that is too long for a name is only cut.
 pub(super) fn as_text(json: &str) -> String {
     if let Some(text) = unquote(json) {
         return text.into_owned();
@@ -98,8 +98,8 @@ pub(super) fn value_as_text(value: &Value) -> String {
     }
 }
 
-/// The JSON text of the only argument of a `map_doc` line as the parent writes it. The text is not
-/// checked: parsing it is the engine's work, and doing it twice would cost a tenth of a document.
+/// The JSON text of the only argument of a `map_doc` line as the parent writes it. It is not validated: the engine
+/// parses it, and parsing it twice would cost a tenth of a document.
 pub(super) fn only_document(line: &str) -> Option<&str> {
     line.strip_prefix("[\"map_doc\",")?
         .trim_end()

@@ -1,7 +1,7 @@
 //! Design documents: `ddoc new` and the calls of their functions. A `reset` does not remove them.
 //!
-//! A design document is one object, which all its functions get as `this`. It has a realm of its own
-//! that holds nothing else; each function has a realm of its own too.
+//! A design document is one object, which all its functions get as `this`. It has its own realm, used for nothing
+//! else; each function has its own realm, too.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use super::report::path_of;
 use super::results::Answer;
 use super::text::{kind_of, unquote};
 
-/// The kinds of functions, by the head of their path.
+/// The kinds of functions, by the first element of their path.
 const KINDS: [&str; 7] = [
     "shows",
     "lists",
@@ -30,7 +30,7 @@ const KINDS: [&str; 7] = [
     "rewrites",
 ];
 
-/// The size of a design document in the table besides its texts, in bytes.
+/// Overhead of a design document in the table besides its texts, in bytes.
 const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
@@ -39,7 +39,7 @@ struct DdocRealm {
     realm: Realm,
 }
 
-/// A design document that has been called. The handle is freed before the context.
+/// A design document that was called. The handle is freed before the context.
 struct Loaded {
     /// Path of a function -> its realm.
     realms: HashMap<Vec<String>, DdocRealm>,
@@ -56,16 +56,16 @@ struct DesignDoc {
 
 /// All design documents of an isolate.
 pub(super) struct DesignDocs {
-    /// Id -> document; a later one of the same id replaces it.
+    /// Id -> document; a later one with the same id replaces it.
     docs: HashMap<String, DesignDoc>,
     engine: Option<Engine>,
     shared: Rc<Shared>,
 }
 
-/// What is at the end of a path.
+/// The value at the end of a path.
 enum Leaf {
     Missing,
-    /// Compiled by an earlier call, or put there by user code.
+    /// Compiled by an earlier call, or set by user code.
     Function(Persistent<Function<'static>>),
     Source(String),
     /// Anything else, as JSON text.
@@ -81,11 +81,11 @@ impl DesignDocs {
         }
     }
 
-    /// Keeps a design document, replacing an earlier one of the same id. With tenants, the same text changes nothing:
-    /// its functions stay compiled.
+    /// Adds a design document, replacing one with the same id. With tenants, the same text changes nothing: its
+    /// functions stay compiled.
     ///
     /// # Errors
-    /// The id is not a string, or the document not an object; an earlier one stays.
+    /// The id is not a string, or the document not an object; an earlier one is kept.
     pub(super) fn teach(
         &mut self,
         id: Option<&str>,
@@ -125,7 +125,7 @@ impl DesignDocs {
         Ok(())
     }
 
-    /// Forgets compiled functions and their effects; each is compiled again at its next call.
+    /// Drops compiled functions and their effects; each is recompiled at its next call.
     pub(super) fn unload(&mut self) {
         for doc in self.docs.values_mut() {
             doc.loaded = None;
@@ -171,18 +171,18 @@ impl DesignDocs {
         }
     }
 
-    /// Counts and returns the memory that the functions have taken, in bytes.
+    /// Counts and returns the memory used by the functions, in bytes.
     pub(super) fn measure(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::measure)
     }
 
-    /// Prepares the realm of the next function; returns whether there was anything to do.
+    /// Prepares the realm for the next function; returns whether one was missing.
     pub(super) fn prepare(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::prepare)
     }
 }
 
-/// Reads the path of a function: names of properties.
+/// Reads a function's path: property names.
 fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
     if let Some(path) = path.filter(|path| path.len() > TREE_BYTES_MAX) {
         let bytes = path.len();
@@ -280,7 +280,7 @@ impl Loaded {
         realm.respond(engine, kind, call, &self.root, arguments)
     }
 
-    /// Replaces a function's source by the compiled function, for later calls.
+    /// Replaces a function's source with the compiled function, for later calls.
     fn keep(&self, path: &[String], call: &Persistent<Function<'static>>) -> Result<(), Failure> {
         self.context.with(|ctx| {
             let put = || {
@@ -329,7 +329,7 @@ impl DdocRealm {
     }
 }
 
-/// Follows a path from the root of a design document; `None` where it leads through null or undefined.
+/// Follows a path from the root of a design document; `None` if it leads through null or undefined.
 fn find<'js>(
     ctx: &Ctx<'js>,
     root: &Persistent<Object<'static>>,

@@ -1,8 +1,8 @@
 //! Engines: JavaScript runtimes. Those of an isolate share its memory limit.
 //!
-//! SUMMARY   An engine that begins to run may take what the [`Account`](super::memory::Account) has
-//!           left; before others run, the memory that it has taken is counted.
-//!           A [`PreparedEngine`] belongs to no isolate until one takes it, and to no other afterwards.
+//! SUMMARY   A running engine may take what the [`Account`](super::memory::Account) has left; before others run, the
+//!           memory that it has taken is counted. A [`PreparedEngine`] belongs to no isolate until one takes it, and
+//!           to no other afterwards.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
@@ -18,17 +18,16 @@ use super::process::Process;
 use super::realm::{Realm, Shared};
 use super::text::excerpt;
 
-/// The garbage of an engine that has taken more than this part of the limit is collected before others
-/// run.
+/// The garbage of an engine that has taken more than this part of the limit is collected before others run.
 const TIDY_PART: usize = 8;
 
-/// How often engines take turns before they are measured again.
+/// How often engines alternate before they are measured again.
 const CHANGES_UNMEASURED: u8 = 16;
 
-/// How many copies of a source there are while it is compiled.
+/// How many copies of a source exist while it is compiled.
 const SOURCE_COPIES: usize = 3;
 
-/// The standard objects of a realm. Promise is needed by `async` functions; its global is removed.
+/// The standard objects of a realm. `async` functions need Promise; its global is removed.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -49,7 +48,7 @@ pub(super) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// The value in the realm that gets it; a missing one is undefined.
+    /// Its value in the receiving realm; a missing one is undefined.
     pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         match self {
             Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
@@ -59,7 +58,7 @@ impl Argument<'_> {
     }
 }
 
-/// Where an engine and its realms find what their isolate shares. It is set once, before functions run.
+/// How an engine and its realms find the state shared with their isolate. It is set once, before functions run.
 #[derive(Default)]
 pub(super) struct Seat(OnceCell<Rc<Shared>>);
 
@@ -72,7 +71,7 @@ impl Deref for Seat {
     }
 }
 
-/// A runtime and a realm that no function has run in.
+/// A runtime and a realm that have not run a function.
 pub(super) struct PreparedEngine {
     realm: Realm,
     runtime: Runtime,
@@ -103,11 +102,11 @@ impl PreparedEngine {
 /// A runtime, with one realm in reserve.
 pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
-    /// The memory that it had taken when it was measured last.
+    /// The memory taken, as last measured.
     taken: RefCell<Held>,
     /// Whether it may have taken more since.
     is_unmeasured: Cell<bool>,
-    /// How often the other engine took its turn since then.
+    /// How often the other engine has run since then.
     changes: Cell<u8>,
     runtime: Runtime,
     seat: Rc<Seat>,
@@ -139,17 +138,17 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the engine take what is left. Call it before the engine runs, and again after something else
-    /// was counted; all others have to be measured.
+    /// Lets the engine take what is left. Called before it runs, and again after something else was counted; all
+    /// others must be measured.
     pub(super) fn begin(&self) {
         let left = self.seat.memory.left() + self.taken.borrow().bytes();
-        // The engine takes 0 for no limit.
+        // To the engine, 0 means no limit.
         self.runtime.set_memory_limit(left.max(1));
         self.is_unmeasured.set(true);
     }
 
-    /// As [`Self::measure`], the first time after it has run and then once in a while: a parent that
-    /// changes between views and design documents, or tenants, with every line is not slowed down.
+    /// Like [`Self::measure`], at the first call after it has run and then now and then: so a parent that alternates
+    /// between views and design documents, or tenants, with every line stays fast.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
             return;
@@ -161,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Counts the memory that the engine has taken and returns it, in bytes.
+    /// Counts the memory that the engine has taken; returns it in bytes.
     pub(super) fn measure(&self) -> usize {
         if self.is_unmeasured.replace(false) {
             let mut taken = self.taken_now();
@@ -178,7 +177,7 @@ impl Engine {
         usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
     }
 
-    /// Makes an argument for a function in a realm. The copy of a long text counts while it is parsed.
+    /// Makes an argument for a function in a realm. The copy of a long text is counted while it is parsed.
     pub(super) fn argument<'a>(
         &self,
         context: &Context,
@@ -207,7 +206,7 @@ impl Engine {
     pub(super) fn prepare(&self) -> bool {
         let missing = self.spare.borrow().is_none();
         if missing {
-            // Without memory there is nothing to prepare; the next user will be told.
+            // Without memory nothing is prepared; its next user gets the error.
             self.begin();
             *self.spare.borrow_mut() = self.make_realm().ok();
             self.measure();
@@ -225,12 +224,12 @@ impl Engine {
         Realm::new(&self.runtime, &self.seat.process.helpers, &self.seat)
     }
 
-    /// As [`data_realm`], in this engine.
+    /// Like [`data_realm`], in this engine.
     pub(super) fn data_realm(&self) -> Result<Context, Failure> {
         data_realm(&self.runtime)
     }
 
-    /// Compiles the source of a user function in a realm; the copies of a long one count meanwhile.
+    /// Compiles the source of a user function in a realm; counts the copies of a long one meanwhile.
     pub(super) fn compile(
         &self,
         realm: &Realm,
@@ -252,7 +251,7 @@ impl Engine {
         function
     }
 
-    /// Runs the pending jobs of `async` functions, so that they do not pile up.
+    /// Runs the pending jobs of `async` functions, so that they do not accumulate.
     pub(super) fn finish_jobs(&self) {
         while self.runtime.is_job_pending() && self.seat.process.ended.get().is_none() {
             // Nobody waits for a job: its exception is dropped.
@@ -261,7 +260,7 @@ impl Engine {
     }
 }
 
-/// Makes a realm without helpers, for data only.
+/// Makes a realm without helpers, only for data.
 pub(super) fn data_realm(runtime: &Runtime) -> Result<Context, Failure> {
     Context::custom::<Intrinsics>(runtime).map_err(|_| Failure::out_of_memory())
 }

@@ -1,13 +1,13 @@
 //! Failures of commands, and the lines that answer them.
 //!
-//! PROMISES  Whatever was thrown, the error has a name, which is a string, and a reason, and reading them
-//!           raises nothing. Only complete lines `["error", NAME, REASON]` are written.
+//! PROMISES  Whatever was thrown, the error has a name, which is a string, and a reason; reading them raises nothing.
+//!           Only complete lines `["error", NAME, REASON]` are written.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
-//! DIFFERS   The reason is always a text if a `reset` or [`Options::text_reasons`](super::Options) ask for
-//!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`. Memory that
-//!           runs out is then `out_of_memory` with a reason, which CouchDB calls `InternalError`.
-//! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null`
-//!           too; [`Peak`](super::memory::Peak) tells them apart by the memory of the process.
+//! DIFFERS   The reason is always a text if `reset` or [`Options::text_reasons`](super::Options) demands it: for an
+//!           exception CouchDB answers the result of `JSON.stringify`, mostly `{}`. Exhausted memory is then
+//!           `out_of_memory` with a reason, which CouchDB calls `InternalError`.
+//! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null` too;
+//!           [`Peak`](super::memory::Peak) distinguishes them by the process's memory.
 
 use std::borrow::Cow;
 
@@ -19,23 +19,22 @@ use super::realm::Shared;
 use super::stack::without_modules;
 use super::text::{quote, unquote};
 
-/// The messages of the engine's InternalError for an allocation beyond its limit; without memory for a message it
-/// is empty.
+/// The engine's InternalError messages for an allocation beyond its limit; empty if there is no memory for a message.
 const ENGINE_OUT_OF_MEMORY: [&str; 3] = ["out of memory", "out of memory in regexp execution", ""];
 
-/// The name of an error for lack of memory whose reason says which function needed it.
+/// The name of an out-of-memory error whose reason names the function.
 pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";
 
 /// CouchDB's name and reason for it: the engine's exception.
 pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT_OF_MEMORY[0]];
 
-/// Longest text of an error, in bytes; a longer one is cut.
+/// Maximum length of an error's text, in bytes; longer ones are cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// The reason of a function that throws `null`.
 const THREW_NULL: &str = "the function threw null";
 
-/// What CouchDB answers instead of the text of an exception.
+/// CouchDB's answer instead of an exception's text.
 const NO_REASON: &str = "{}";
 
 /// Why a command has no result.
@@ -52,20 +51,14 @@ pub(super) enum Failure {
         /// Whether the server ends after the answer.
         fatal: bool,
     },
-    /// The memory limit is reached; the server ends.
-    OutOfMemory {
-        /// Which function needed it.
-        function: Option<String>,
-    },
+    /// The memory limit is exhausted; the server ends.
+    OutOfMemory { function: Option<String> },
     /// `null` was raised, by a function or by an engine without memory.
-    Null {
-        /// Which function ran.
-        function: Option<String>,
-    },
+    Null { function: Option<String> },
 }
 
 impl Failure {
-    /// `["error", name, reason]`; the server lives on.
+    /// `["error", name, reason]`; the server continues.
     pub(super) fn error(name: &str, reason: &str) -> Self {
         Failure::Error {
             name: cut(name).into_owned(),
@@ -86,7 +79,7 @@ impl Failure {
         Failure::error("query_protocol_error", reason)
     }
 
-    /// The TypeError that CouchDB's own code raises; here it has a `reason`.
+    /// The TypeError of CouchDB's own code; here it has a `reason`.
     pub(super) fn type_error(reason: &str) -> Self {
         Failure::error("TypeError", reason).with_couchdb_reason(NO_REASON)
     }
@@ -95,14 +88,14 @@ impl Failure {
         Failure::OutOfMemory { function: None }
     }
 
-    /// A line was skipped, for lack of memory for its `bytes`.
+    /// A line of `bytes` was skipped for lack of memory.
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
              with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
              configuration"
         );
-        // A new process has room for a line of half as much.
+        // A new process has room for a line of half its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
         let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
             .with_couchdb_reason(&quote(couchdb_reason))
@@ -113,7 +106,7 @@ impl Failure {
         failure
     }
 
-    /// Adds the function that ran, unless it is known.
+    /// Adds the running function, unless already set.
     pub(super) fn inside(mut self, place: impl FnOnce() -> String) -> Self {
         if let Failure::OutOfMemory { function } | Failure::Null { function } = &mut self
             && function.is_none()
@@ -123,12 +116,12 @@ impl Failure {
         self
     }
 
-    /// The failure of an error of `ctx`: what was raised, or what the engine's binding refused.
+    /// The failure for an error of `ctx`: the raised value, or the binding's refusal.
     pub(super) fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
         Failure::noted(ctx, error, |_, _| ())
     }
 
-    /// As [`Self::of`]; `note` gets what was raised.
+    /// As [`Self::of`]; passes the raised value to `note`.
     pub(super) fn noted<'js>(
         ctx: &Ctx<'js>,
         error: &rquickjs::Error,
@@ -148,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// The failure of a thrown value.
+    /// The failure for a thrown value.
     pub(super) fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Self {
         match value.type_of() {
             Type::Uninitialized => Failure::out_of_memory(),
@@ -199,7 +192,7 @@ impl Failure {
         }
     }
 
-    /// Its name and its reason.
+    /// Its name and reason.
     pub(super) fn words(&self, shared: &Shared) -> (Cow<'_, str>, Cow<'_, str>) {
         match self {
             Failure::Error { name, reason, .. } => (name.into(), reason.into()),
@@ -242,7 +235,7 @@ impl Failure {
     }
 }
 
-/// Returns words with a hint.
+/// Returns a message with a hint.
 pub(super) fn hinted<'a>(words: &'a str, hint: Option<&str>) -> Cow<'a, str> {
     hint.map_or(words.into(), |hint| format!("{words}: {hint}").into())
 }
@@ -255,7 +248,7 @@ fn unnamed(reason: &str, couchdb_reason: &str) -> Failure {
     Failure::error("unnamed_error", reason).with_couchdb_reason(couchdb_reason)
 }
 
-/// An object that was thrown.
+/// A thrown object.
 struct Thrown<'a, 'js> {
     ctx: &'a Ctx<'js>,
     object: &'a Object<'js>,
@@ -314,7 +307,7 @@ impl<'js> Thrown<'_, 'js> {
         }
     }
 
-    /// The error that a function named itself.
+    /// An error named by the function itself.
     fn named(&self, name: &Member<'js>, reason: Member<'js>) -> Failure {
         let Some(name) = name.text() else {
             let whole = self
@@ -356,7 +349,7 @@ impl<'js> Thrown<'_, 'js> {
         )
     }
 
-    /// JSON text; `None` when JSON cannot express the value.
+    /// JSON text; `None` if JSON cannot express the value.
     fn json(&self, value: Value<'js>) -> Option<String> {
         let text = json(self.ctx, value).map(|text| cut_json(&text));
         if text.is_err() {
@@ -366,7 +359,7 @@ impl<'js> Thrown<'_, 'js> {
     }
 }
 
-/// Returns the trace of whatever was thrown.
+/// Returns the stack trace of any thrown value.
 pub(super) fn stack_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Option<String> {
     let object = value.as_object()?;
     Thrown { ctx, object }.member("stack").text()
@@ -375,7 +368,7 @@ pub(super) fn stack_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Option<String
 /// A member of a thrown object.
 enum Member<'js> {
     Is(Value<'js>),
-    /// Reading it raised something.
+    /// Reading it raised an exception.
     Hidden,
 }
 
@@ -395,7 +388,7 @@ impl Member<'_> {
     }
 }
 
-/// Returns a string's text, cut if it is too long. Halves of surrogate pairs become U+FFFD.
+/// Returns a string's text, cut if too long. Unpaired surrogates become U+FFFD.
 fn string_text(string: &rquickjs::String<'_>) -> String {
     let ctx = string.ctx();
     let Ok(text) = string.clone().to_cstring() else {
@@ -419,7 +412,7 @@ fn string_text(string: &rquickjs::String<'_>) -> String {
     }
 }
 
-/// Cuts the text of an error if it is too long.
+/// Cuts an error's text if too long.
 pub(super) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -428,7 +421,7 @@ pub(super) fn cut(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} .. ({} bytes)", text.len()))
 }
 
-/// As [`cut`], for JSON text; what is cut becomes a string.
+/// As [`cut`], for JSON text; a cut value becomes a string.
 fn cut_json(json: &str) -> String {
     match cut(json) {
         Cow::Borrowed(whole) => whole.to_owned(),

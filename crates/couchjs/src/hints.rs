@@ -1,14 +1,15 @@
-//! What authors read besides the engine's words: the way out.
+//! Hints for authors, in addition to the engine's message.
 //!
-//! SUMMARY   [`of_error`] knows the names that other JavaScript has and functions here lack, and the engine's messages
-//!           for usual mistakes; [`of_source`] knows other languages; [`of_no_function`] why a source that compiles is no function.
-//! DIFFERS   CouchDB tells the engine's words alone; so does this server unless texts are asked for.
+//! SUMMARY   [`of_error`] knows names that other JavaScript engines have and functions here lack, and the engine's
+//!           messages for common errors; [`of_source`] recognizes other languages; [`of_no_function`] knows why a
+//!           source that compiles is not a function.
+//! DIFFERS   CouchDB sends only the engine's message; so does this server unless hints are requested.
 
 use oxc_ast::ast::Statement;
 
 use super::tree::{is_typescript, with_tree};
 
-/// The error of the engine and the beginning of its message; what to do.
+/// An error of the engine and the beginning of its message; the remedy.
 const HINTS: &[(&str, &str, &str)] = &[
     (
         "ReferenceError",
@@ -87,7 +88,7 @@ const HINTS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Returns what to do about an error.
+/// Returns the remedy for an error.
 pub(super) fn of_error(name: &str, message: &str) -> Option<&'static str> {
     let known = HINTS
         .iter()
@@ -95,7 +96,7 @@ pub(super) fn of_error(name: &str, message: &str) -> Option<&'static str> {
     known.map(|(_, _, hint)| *hint)
 }
 
-/// Returns what to do about a source that does not compile, where its text says more than the engine.
+/// Returns the remedy for a source that does not compile, if its text says more than the engine.
 pub(super) fn of_source(source: &str) -> Option<&'static str> {
     if source.trim_start().starts_with("import ") {
         Some("a function is no module: bundle what it imports into one function, or use require")
@@ -104,7 +105,7 @@ pub(super) fn of_source(source: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns why a source that compiles is no function, if that is known.
+/// Returns why a source that compiles is not a function, if known.
 pub(super) fn of_no_function(source: &str) -> Option<&'static str> {
     let declares = |statement: &Statement<'_>| match statement {
         Statement::FunctionDeclaration(_) => Some(

@@ -1,12 +1,12 @@
-//! Isolates: what functions of several tenants have in one process, each apart from the others.
+//! Isolates: the state of several tenants' functions in one process, separate from each other.
 //!
-//! SUMMARY   One isolate is selected, and everything but `tenant` works in it. The others are idle:
-//!           they keep design documents with their engines, content types and settings, but no views.
-//! PROMISES  Engines, realms and accounts belong to one isolate for their whole life. The selected one may
-//!           take the whole limit, whatever the idle ones hold; together these hold as much at most.
-//!           An isolate ends in [`Isolates::select`], which names it, or is emptied by `forget`.
-//! LIMITS    One that runs out of memory ends the process with all of them: the engine does not always count its
-//!           references right where memory ends, and may free an object that is in use.
+//! SUMMARY   One isolate is selected, and all commands except `tenant` run in it. The others are idle: they keep
+//!           design documents with their engines, content types and settings, but no views.
+//! PROMISES  Engines, realms and accounts belong to one isolate for their lifetime. The selected one may use the
+//!           whole limit, whatever the idle ones hold; these together hold at most as much. An isolate ends in
+//!           [`Isolates::select`], which names it, or is emptied by `forget`.
+//! LIMITS    An isolate that runs out of memory ends the process with all of them: the engine's reference counts may
+//!           be wrong when memory is exhausted, so that it may free an object in use.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,20 +18,20 @@ use super::realm::Shared;
 use super::reduce_limit::ReduceLimit;
 use super::views::Views;
 
-/// What an idle isolate takes besides what is counted, in bytes.
+/// Overhead of an idle isolate besides counted memory, in bytes.
 const ISOLATE_BYTES: usize = 16 << 10;
 
-/// What turns isolates on: how many there may be, and the text that `tenant` has to bring.
+/// Enables isolates: their maximum number, and the secret for `tenant`.
 pub struct Tenancy {
-    /// The selected one counts too.
+    /// Includes the selected one.
     pub isolates_max: usize,
-    /// Only the parent knows it: it keeps those whose lines it passes on from selecting an isolate.
+    /// Known only to the parent: clients whose lines it passes on cannot select an isolate.
     pub nonce: String,
 }
 
-/// All that functions of one tenant can see or change.
+/// The state that functions of one tenant can see or change.
 pub(super) struct Isolate {
-    /// The functions added since the last `reset`; made when they are needed.
+    /// The functions added since the last `reset`; created when needed.
     pub(super) views: Option<Views>,
     pub(super) ddocs: DesignDocs,
     pub(super) limit: ReduceLimit,
@@ -56,17 +56,17 @@ impl Isolate {
 
 struct Idle {
     isolate: Isolate,
-    /// Of several the least was left first.
+    /// The lowest was used least recently.
     turn: u64,
 }
 
-/// The isolates of the process but the selected one.
+/// The isolates of the process, except the selected one.
 pub(super) struct Isolates {
     pub(super) tenancy: Tenancy,
     idle: HashMap<String, Idle>,
-    /// The name of the selected one; none before the first and after a `forget`.
+    /// The name of the selected one; `None` before the first selection and after `forget`.
     selected: Option<String>,
-    /// How many selections there were.
+    /// The number of selections.
     turn: u64,
     process: Rc<Process>,
 }
@@ -86,8 +86,8 @@ impl Isolates {
         self.selected.is_some()
     }
 
-    /// Puts the isolate of a name in the place of the current one, a new one if there is none or it is to begin
-    /// `afresh`. Returns the names of those that ended for it, and the views that the current one had.
+    /// Replaces the current isolate with the one of a name, or with a new one if there is none or it is to begin
+    /// `afresh`. Returns the names of evicted ones, and the views of the current one.
     pub(super) fn select(
         &mut self,
         current: &mut Isolate,
@@ -126,7 +126,7 @@ impl Isolates {
         idle.map(|idle| idle.isolate.idle_bytes()).sum()
     }
 
-    /// Ends idle isolates while they are too many, or hold too much beside the selected one.
+    /// Evicts idle isolates while there are too many, or they hold too much besides the selected one.
     fn evict(&mut self, selected_bytes: usize, evicted: &mut Vec<String>) {
         let budget_bytes = self.process.options.memory_bytes;
         let is_over = |isolates: &Self| {

@@ -1,15 +1,13 @@
 //! The built-in JavaScript query server: CouchDB's `couchjs` on QuickJS-ng.
 //!
-//! SUMMARY   Reads one JSON array a line, answers one line each: views, searches, design documents.
-//! PROMISES  Every complete line gets an answer, whatever user code does; after a fatal one the
-//!           server ends with status 255. Each user function has a realm of its own and gets no
-//!           object of another one, except the design document as `this`.
-//!           A memory limit and a stack limit always hold; [`memory`] says what counts.
-//! CALLED    By `settee couchjs`, in a process that does nothing else.
-//! SOURCE    CouchDB's share/server (loop, views, render, mimeparse, util, dreyfus, nouveau), as
-//!           behaviour; where that crashes, stays silent or can be tampered with, this one answers.
-//! LIMITS    No time limit: the parent owns deadlines. `async` functions run, but nothing waits
-//!           for them.
+//! SUMMARY   Reads one JSON array a line and answers one line each: views, searches, design documents.
+//! PROMISES  Every complete line gets an answer, whatever user code does; after a fatal one the server ends with
+//!           status 255. Each user function has its own realm and gets no objects of others, except the design
+//!           document as `this`. A memory limit and a stack limit always hold; [`memory`] defines what counts.
+//! CALLED    By `settee couchjs`, in a dedicated process.
+//! SOURCE    CouchDB's share/server (loop, views, render, mimeparse, util, dreyfus, nouveau), by behaviour; where
+//!           that crashes, stays silent or can be tampered with, this server answers.
+//! LIMITS    No time limit: the parent has the deadlines. `async` functions run, but nothing awaits them.
 
 mod bytecode;
 mod command;
@@ -53,43 +51,40 @@ pub use isolates::Tenancy;
 pub use lines::Input;
 pub use memory::{ProcessStatus, limit_process};
 
-/// Default memory limit of functions and of all that is held for them, in bytes: that of both of
-/// CouchDB's `couchjs`.
+/// Default memory limit of functions and everything held for them, in bytes: that of both CouchDB `couchjs` versions.
 pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 
-/// The stack that JavaScript may use, in bytes: some 12,000 plain frames. More would only make
-/// runaway recursion slower, as writing a deep object takes the square of its depth.
+/// Maximum stack of JavaScript, in bytes: some 12,000 plain frames. More would only slow down runaway recursion,
+/// since writing a deep object takes time quadratic in its depth.
 const SCRIPT_STACK_BYTES: usize = 8 << 20;
 
-/// The stack of the thread that runs the engine: room for native code below the last script frame, and
-/// for the parser of [`tree`].
+/// Stack of the engine's thread: adds room for native code below the last script frame, and for the parser of
+/// [`tree`].
 const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 
-/// The member of the configuration in `reset` that says whether the reason of an error is always a
-/// text. CouchDB sends no such member, and reads other reasons.
+/// The member of `reset`'s configuration that makes every error's reason a text. CouchDB does not send it, and
+/// accepts other reasons.
 pub const TEXT_REASONS: &str = "text_reasons";
 
-/// The member of the configuration in `reset` that says whether errors are reported with their places: a line of
-/// the log that reports an error then has a third element, an object. Answers stay the same.
+/// The member of `reset`'s configuration that enables error reports with positions: a log line that reports an error
+/// then has a third element, an object. Answers do not change.
 pub const REPORT: &str = "report";
 
-/// The member of the configuration in `reset` that says whether functions have a `console`, whose methods log. CouchDB
-/// sends no such member, and its functions have none.
+/// The member of `reset`'s configuration that gives functions a `console`, whose methods log. CouchDB does not send
+/// it, and its functions have none.
 pub const CONSOLE: &str = "console";
 
-/// What the command line decides.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Memory limit of all functions of an isolate, with what is held for them, in bytes. Idle isolates may hold as
-    /// much together.
+    /// Memory limit of an isolate's functions and everything held for them, in bytes. Idle isolates may hold as much
+    /// together.
     pub memory_bytes: usize,
-    /// The longest line that the parent takes, in bytes.
+    /// Maximum length of a line that the parent accepts, in bytes.
     pub line_bytes_max: usize,
-    /// Whether the reason of an error is a text, also where CouchDB answers an object, unless a
-    /// `reset` says otherwise.
+    /// Whether error reasons are texts even where CouchDB answers an object; a `reset` can override it.
     pub text_reasons: bool,
-    /// Whether functions that only read their document get it unfrozen. The rows are the same, the time
-    /// is shorter.
+    /// Whether functions that only read their document get it unfrozen. The rows are the same, only faster.
     pub optimize_functions: bool,
 }
 
@@ -106,12 +101,11 @@ impl Default for Options {
 
 /// Serves the protocol until the input ends or an answer is fatal; the exit status of the process.
 ///
-/// Without a `tenancy` there is one nameless isolate. Calls `ready` on the engine's thread, before the first line is read. From then on no thread is
-/// started and nothing is opened.
+/// Without a `tenancy` there is one nameless isolate. Calls `ready` on the engine's thread before reading the first
+/// line. From then on it starts no thread and opens nothing.
 ///
 /// # Errors
-/// An input or output that fails, or a thread that cannot be started: the host's fault; what `ready`
-/// says.
+/// An input or output error, or a thread that cannot be started: the host's fault; or the error of `ready`.
 pub fn run<I, O>(
     options: Options,
     tenancy: Option<Tenancy>,
@@ -128,7 +122,7 @@ where
     let end = writer.end();
     let serve = move || {
         let _end = end;
-        // The engine checks its depth against the stack of the thread it was made on.
+        // The engine measures its depth against the stack of the thread that made it.
         let server = server::Server::new(
             options,
             tenancy,
@@ -138,7 +132,7 @@ where
         ready()?;
         server.serve()
     };
-    // This thread has nothing else to do meanwhile.
+    // This thread is otherwise idle.
     beside(serve, || writer.run())?
 }
 
@@ -150,7 +144,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     beside(work, || ())
 }
 
-/// [`on_own_stack`], with something to do until it ends.
+/// [`on_own_stack`], running `meanwhile` until it ends.
 fn beside<T: Send>(work: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> io::Result<T> {
     let thread = thread::Builder::new().stack_size(THREAD_STACK_BYTES);
     thread::scope(|scope| {

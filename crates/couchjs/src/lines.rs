@@ -1,10 +1,9 @@
 //! The two streams of the query server: whole lines in, coalesced lines out.
 //!
-//! PROMISES  Output is written when no complete line is left in the input, before the read that waits
-//!           for more; earlier as [`super::output`] says.
-//!           A line that is too long is read to its end and not held.
-//! WHY       The bound of a line is the memory that is left when it comes, and a line of half of all
-//!           memory is held once: it is not copied, and its memory grows by what is needed.
+//! PROMISES  Output is written once the input has no complete line left, before the read that waits for more, or
+//!           earlier as [`super::output`] requires. An overlong line is read to its end but not held.
+//! WHY       A line's maximum length is the memory left when it arrives. A line of half of all memory is held once:
+//!           it is not copied, and its buffer grows by what is needed.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +16,10 @@ use super::failure::Failure;
 use super::memory::{LONG_BYTES, push_long};
 use super::output::Output;
 
-/// How much is read at once, in bytes: the capacity of a pipe.
+/// Bytes of one read: the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// How much the memory of a long line grows at once at most, in bytes.
+/// Maximum growth of a long line's buffer at a time, in bytes.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// An input that can tell whether a read would wait.
@@ -28,8 +27,7 @@ pub trait Input {
     /// Whether a read would return at once.
     fn readable(&self) -> bool;
 
-    /// Appends what comes with one read to a buffer that has room, and returns how many bytes it is: none at
-    /// the end.
+    /// Appends the bytes of one read to a buffer with spare capacity, and returns their number: 0 at the end.
     ///
     /// # Errors
     /// The input fails.
@@ -43,44 +41,42 @@ impl Input for File {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // An error counts as readable: the read will tell.
+        // An error counts as readable: the read reports it.
         !matches!(poll(&mut fds, Some(&now)), Ok(0))
     }
 
-    // Memory that no line ever filled is not touched.
+    // Memory that no line has filled stays untouched.
     fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         Ok(rustix::io::read(&*self, spare_capacity(buffer))?)
     }
 }
 
-/// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Line,
-    /// A line of so many bytes, more than may be held.
+    /// A line of this many bytes, more than may be held.
     TooLong(usize),
     End,
 }
 
-/// What the reader of lines decides.
+/// Decisions of the reader of the lines.
 pub(super) trait Reader {
-    /// Does a piece of work while nothing can be read; returns whether there was any.
+    /// Does some work while there is no input; returns whether there was any.
     fn prepare(&mut self) -> bool;
 
-    /// The longest line that may be held, in bytes; asked about long lines only.
+    /// Maximum length of a line, in bytes; called for long lines only.
     fn line_bytes_max(&mut self) -> usize;
 }
 
-/// Lines in, lines out.
 pub(super) struct Lines {
     input: Box<dyn Input>,
     output: Output,
-    /// Bytes read; those before `start` are used up.
+    /// Bytes read; those before `start` are consumed.
     read: Vec<u8>,
     start: usize,
-    /// Bytes before this index (of `read`) hold no newline after `start`.
+    /// Below this index of `read` there is no newline after `start`.
     searched: usize,
-    /// How many bytes of a line that is too long have been skipped.
+    /// Skipped bytes of an overlong line.
     skipped: usize,
     ended: bool,
 }
@@ -98,7 +94,7 @@ impl Lines {
         }
     }
 
-    /// Puts the next line, without its newline, in `line`. The last line needs no newline.
+    /// Puts the next line, without its newline, in `line`. The last line may lack a newline.
     pub(super) fn next(
         &mut self,
         line: &mut Vec<u8>,
@@ -132,7 +128,7 @@ impl Lines {
         }
     }
 
-    /// Takes the line that ends before an index of what was read.
+    /// Takes the line that ends before an index of `read`.
     fn take(&mut self, end: usize, line: &mut Vec<u8>) -> Next {
         let (start, after) = (self.start, self.read.len().min(end + 1));
         let next = match self.skipped {
@@ -143,7 +139,7 @@ impl Lines {
         if next == Next::Line && end - start < LONG_BYTES {
             line.extend_from_slice(&self.read[start..end]);
         } else if next == Next::Line {
-            // A copy would be as much memory again.
+            // A copy would double the memory.
             let rest = self.read[after..].to_vec();
             *line = mem::replace(&mut self.read, rest);
             line.truncate(end);
@@ -155,7 +151,7 @@ impl Lines {
         next
     }
 
-    /// Forgets what was read of a line.
+    /// Drops what was read of a line.
     fn skip(&mut self) {
         self.skipped += self.read.len() - self.start;
         self.read = Vec::with_capacity(READ_BYTES);
@@ -184,23 +180,23 @@ impl Lines {
         }
     }
 
-    /// Adds one line, given in parts, to the output.
+    /// Appends one line, given in parts, to the output.
     pub(super) fn put(&mut self, line: &[&str]) {
         self.output.put(line);
     }
 
-    /// Writes the lines that wait.
+    /// Writes the pending lines.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 }
 
-/// Returns the text of a line; bytes that are no UTF-8 are replaced, as by `String::from_utf8_lossy`.
+/// Returns the text of a line, with invalid UTF-8 replaced as by `String::from_utf8_lossy`.
 ///
 /// # Errors
 /// The system has no memory for the replacements.
 pub(super) fn into_text(line: Vec<u8>) -> Result<String, Failure> {
-    // Checking first is many times faster than looking at every byte.
+    // Validating first is many times faster than decoding byte by byte.
     let line = match String::from_utf8(line) {
         Ok(text) => return Ok(text),
         Err(error) => error.into_bytes(),
@@ -226,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives its pieces one a read.
+    /// Returns one piece for each read.
     struct Pieces(Vec<&'static [u8]>);
 
     impl Input for Pieces {
@@ -263,7 +259,7 @@ mod tests {
         (Lines::new(Box::new(Pieces(pieces)), output), writes)
     }
 
-    /// Holds lines up to a length, and has so much to prepare.
+    /// Holds lines up to a length, with this much to prepare.
     struct Host {
         line_bytes_max: usize,
         steps: usize,

@@ -1,12 +1,11 @@
-//! Finds out which members of its document a map function reads.
+//! Determines which members of its document a map function reads.
 //!
-//! A function that mentions its document only as `doc.NAME` sees no other member. `settee map` then
-//! sends only these members, and `_id`, which error messages need.
+//! A function that mentions its document only as `doc.NAME` sees no other members. `settee map` then sends only these
+//! members, and `_id`, which error messages need.
 //!
-//! PROMISES  A function does the same with only these members and `_id` as with the whole
-//!           document. In doubt it may read all members.
-//! LIMITS    As [`super::reading`]: a function that changes how objects work, by names that it
-//!           computes, may be misjudged.
+//! PROMISES  With only these members and `_id`, a function behaves as with the whole document. In doubt it may read
+//!           all members.
+//! LIMITS    As [`super::reading`]: a function that modifies built-in objects by computed names may be misjudged.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +19,10 @@ use super::on_own_stack;
 use super::reading::is_harmless;
 use super::tree::{parameters, with_tree};
 
-/// How many members may be named: leaving out the others of a document would save little.
+/// Maximum named members: beyond it, omitting the rest of a document would save little.
 const MEMBERS_MAX: usize = 32;
 
-/// Methods of every object. Called as a member of the document, they get the whole document.
+/// Methods of every object. Called on the document, they get the whole document.
 const INHERITED: [&str; 6] = [
     "hasOwnProperty",
     "isPrototypeOf",
@@ -33,11 +32,11 @@ const INHERITED: [&str; 6] = [
     "valueOf",
 ];
 
-/// Returns the members of its document that a map function may read; `None` when that may be any.
+/// Returns the members of its document that a map function may read; `None` if any.
 ///
-/// It understands functions with one parameter: `function(doc) { .. }`, with a name or without, and
-/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. Another variable of
-/// the same name counts as the document.
+/// Supports functions with one parameter, `function(doc) { .. }` with or without a name, and `(doc) => ..`, that
+/// mention the document only as `doc.NAME` or `doc?.NAME`. Another variable with the same name counts as the
+/// document.
 pub fn members_read(source: &str) -> Option<BTreeSet<String>> {
     on_own_stack(|| with_tree(source, members_of).flatten())
         .ok()
@@ -69,7 +68,7 @@ fn only_name<'t>(parameters: &'t FormalParameters<'_>) -> Option<&'t str> {
     }
 }
 
-/// What a function does with a name.
+/// A function's uses of a name.
 struct Mentions<'t> {
     parameter: &'t str,
     members: BTreeSet<String>,

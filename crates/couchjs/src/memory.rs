@@ -1,21 +1,18 @@
 //! Memory of the process: one limit for everything that a tenant's functions make it hold.
 //!
-//! SUMMARY   [`Account`] counts what is held outside of the running engine: long lines, answers, design
-//!           documents, libraries, and the memory of the other engines. The running engine may take
-//!           what is left ([`Engine::begin`](super::engine::Engine::begin)).
-//!           [`limit_process`] sets the system's limit, above that one.
-//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, as much again for the
-//!           idle ones.
-//! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It tells whether the engine
-//!           raised `null` because it had no memory for an exception; a function can throw `null` too.
-//!           Writing 5 to /proc/self/clear_refs resets it.
-//! LIMITS    A function that throws `null` after another of its tenant took nearly all memory is blamed for
-//!           that. A `null` counts as thrown by the function if there is no /proc, or if the peak did not
-//!           rise: where it cannot be reset, or where the limit is below 32 MiB and the process has kept
-//!           memory of ended isolates.
-//!           Texts shorter than [`LONG_BYTES`] are not counted.
-//!           An engine counts blocks, not the pages between them: a function that scatters small blocks
-//!           meets the limit of the system.
+//! SUMMARY   [`Account`] counts memory outside of the running engine: long lines, answers, design documents,
+//!           libraries, and the memory of the other engines. The running engine may take the rest
+//!           ([`Engine::begin`](super::engine::Engine::begin)). [`limit_process`] sets the system's limit, which is
+//!           higher.
+//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, the same again for the idle ones.
+//! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It shows whether the engine raised
+//!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
+//!           /proc/self/clear_refs resets it.
+//! LIMITS    If a function throws `null` after another of its tenant took nearly all memory, it is blamed for that. A
+//!           `null` counts as thrown by the function if there is no /proc, or if the peak did not rise: because it
+//!           cannot be reset, or because the limit is below 32 MiB and the process has kept memory of ended isolates.
+//!           Texts shorter than [`LONG_BYTES`] are not counted. An engine counts blocks, not the pages between them:
+//!           a function that scatters small blocks hits the limit of the system.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -27,11 +24,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::failure::Failure;
 
-/// Texts from this length on are counted, and copied no more often than they must be.
+/// Texts of at least this length are counted, and copied only if necessary.
 pub(super) const LONG_BYTES: usize = 256 << 10;
 
-/// Data that the process may have beyond the limit, in bytes: stacks (12 MiB, of which little is
-/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, is extra.
+/// Memory that the process may have beyond the limit, in bytes: stacks (12 MiB, mostly unused), the server's own
+/// tables, short texts. The code of the program, 9 MiB, is extra.
 const WALL_BYTES: u64 = 26 << 20;
 
 /// Sets the system's limit for the process, well above the functions' limit.
@@ -43,7 +40,7 @@ pub fn limit_process(limit_bytes: usize) {
         current: most(current),
         maximum: most(maximum),
     };
-    // A process may always lower its limit; on a system that has none, the account has to do.
+    // A process may always lower its limit; on a system without limits, the account must suffice.
     let _ = setrlimit(Resource::Data, limit);
 }
 
@@ -53,11 +50,10 @@ const STATUS_BYTES_MAX: usize = 4096;
 /// How far a peak must rise to count as new, in bytes: the system counts pages late.
 const RISE_BYTES_MIN: usize = 1 << 20;
 
-/// Memory that the process may have beyond what isolates hold, in bytes, whatever the limit: stacks, prepared
-/// engines.
+/// Memory that the process may have beyond that of isolates, in bytes, for any limit: stacks, prepared engines.
 const UNHELD_BYTES: usize = 16 << 20;
 
-/// What the system reports about the process; kept open, because the process soon may not open files.
+/// The system's report about the process; kept open, because the process soon may not open files.
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
@@ -75,7 +71,7 @@ impl ProcessStatus {
         }
     }
 
-    /// As [`Self::open`], with the files that judge isolates one by one.
+    /// Like [`Self::open`], with the files that measure isolates one by one.
     pub fn open_for_isolates() -> Self {
         ProcessStatus {
             pages: File::open("/proc/self/statm").ok(),
@@ -117,7 +113,7 @@ impl ProcessStatus {
     }
 }
 
-/// Tells from the process's memory whether the selected isolate's functions have exhausted theirs.
+/// Judges by the process's memory whether the selected isolate's functions have exhausted theirs.
 pub(super) struct Peak {
     limit_bytes: usize,
     /// The process's memory before the first engine, and how much of it was not file-backed.
@@ -145,13 +141,13 @@ impl Peak {
         peak
     }
 
-    /// Three quarters of the limit are enough: the system does not count memory that an engine reserved and has
-    /// not written to.
+    /// Three quarters of the limit suffice: the system does not count memory that an engine has reserved but not
+    /// written to.
     fn exhausted_beside(&self, idle_bytes: usize) -> usize {
         self.start_bytes + idle_bytes + self.limit_bytes / 4 * 3
     }
 
-    /// Starts a new peak for a newly selected isolate, beside idle ones that hold `idle_bytes`.
+    /// Starts a new peak for a newly selected isolate, besides idle ones that hold `idle_bytes`.
     pub(super) fn begin_turn(&self, idle_bytes: usize) {
         let is_reset = self.status.reset_peak();
         let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
@@ -180,8 +176,8 @@ impl Peak {
         resident.is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
     }
 
-    /// Whether the process has much more memory than isolates hold: theirs is so fragmented that the system gets
-    /// none back.
+    /// Whether the process has much more memory than isolates hold: theirs is too fragmented to be returned to the
+    /// system.
     pub(super) fn is_scattered(&self, held_bytes: usize) -> bool {
         let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
         let resident = self.status.resident_bytes();
@@ -221,7 +217,7 @@ impl Account {
         held
     }
 
-    /// As [`Self::count`], if that much is left.
+    /// Like [`Self::count`], if that much is left.
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`].
@@ -252,7 +248,7 @@ impl Held {
         self.bytes = bytes;
     }
 
-    /// As [`Self::set`]; beyond the limit, returns `false` and changes nothing.
+    /// Like [`Self::set`]; beyond the limit, returns `false` and changes nothing.
     pub(super) fn try_set(&mut self, bytes: usize) -> bool {
         let is_left = bytes <= self.account.left() + self.bytes;
         if is_left {
@@ -268,7 +264,7 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a text that may be very long: its memory grows by what is needed, without doubling.
+/// Appends to a text that may be very long: it grows exactly as needed, without doubling.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no more.
@@ -282,7 +278,7 @@ pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
     Ok(())
 }
 
-/// Copies a text that may be very long, with room for the NUL that the engine needs behind it.
+/// Copies a text that may be very long, with room for the NUL that the engine needs after it.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no memory for it.
@@ -319,7 +315,7 @@ mod tests {
         assert!(first.try_set(100));
         drop(first);
         assert_eq!(account.left(), 100);
-        // What is there anyway is counted, also beyond the limit.
+        // Existing memory is counted even beyond the limit.
         let more = account.count(150);
         assert_eq!(account.left(), 0);
         drop(more);

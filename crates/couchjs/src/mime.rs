@@ -1,11 +1,11 @@
-//! Content types of `provides` and `registerType`, and the choice among them by an Accept header.
+//! Content types of `provides` and `registerType`, and their choice by an Accept header.
 //!
-//! SOURCE    CouchDB's render.js and mimeparse.js, their oddities included: the candidates are
-//!           ordered as text, so of more than ten the position "9" comes after "10".
+//! SOURCE    CouchDB's render.js and mimeparse.js, with their oddities: candidates are ordered as text, so with more
+//!           than ten, position "9" comes after "10".
 
 use std::collections::HashMap;
 
-/// The types that are registered from the beginning.
+/// The types registered from the beginning.
 const PREDEFINED: [(&str, &[&str]); 15] = [
     ("all", &["*/*"]),
     ("text", &["text/plain; charset=utf-8", "txt"]),
@@ -33,18 +33,18 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 
 /// Keys (`html`) and their content types.
 pub(super) struct Registry {
-    /// How much memory the tables may take, in bytes.
+    /// The most memory of the tables, in bytes.
     bytes_max: usize,
-    /// How much they take.
+    /// Their current memory.
     bytes: usize,
-    /// Key -> types, the first one first.
+    /// Key -> types, in order.
     types: HashMap<String, Vec<String>>,
-    /// Type -> the key it was registered for last.
+    /// Type -> the latest key registered for it.
     keys: HashMap<String, String>,
 }
 
 impl Registry {
-    /// Makes a registry of the predefined types with so much room for others.
+    /// Makes a registry of the predefined types with this much room for others.
     pub(super) fn new(bytes_max: usize) -> Self {
         let mut registry = Registry {
             bytes_max,
@@ -62,10 +62,10 @@ impl Registry {
         registry
     }
 
-    /// Registers a `[KEY, [TYPE, ..]]` of a function.
+    /// Registers a function's `[KEY, [TYPE, ..]]`.
     ///
     /// # Errors
-    /// There is no room: returns how many bytes all may take.
+    /// There is no room: returns the limit in bytes.
     pub(super) fn register_json(&mut self, json: &str) -> Result<(), usize> {
         let left = self.bytes_max.saturating_sub(self.bytes);
         if json.len() > self.bytes_max {
@@ -90,7 +90,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Gives `key` these types instead of those it had.
+    /// Replaces the types of `key`.
     pub(super) fn register(&mut self, key: String, types: Vec<String>) {
         for name in &types {
             self.bytes += size(&key);
@@ -119,15 +119,15 @@ impl Registry {
     }
 }
 
-/// What a text in the tables takes besides its bytes: its place, and the allocator's overhead.
+/// The overhead of a text in the tables: its entry, and the allocator's.
 const TEXT_BYTES: usize = 64;
 
-/// Returns what a text takes in the tables, in bytes.
+/// Returns the memory of a text in the tables, in bytes.
 fn size(text: &str) -> usize {
     text.len() + TEXT_BYTES
 }
 
-/// Returns what a key takes with its types, in bytes.
+/// Returns the memory of a key with its types, in bytes.
 fn list_size(key: &str, types: &[String]) -> usize {
     size(key) + types.iter().map(|name| size(name)).sum::<usize>()
 }
@@ -167,7 +167,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Tells how well this range of a header fits a type; `None`: it does not.
+    /// Returns how well this range of a header fits a type; `None`: it does not.
     fn fitness(&self, target: &Range<'_>) -> Option<i32> {
         let fits = |a: &str, b: &str| a == b || a == "*" || b == "*";
         if !fits(self.kind, target.kind) || !fits(self.subtype, target.subtype) {
@@ -190,7 +190,7 @@ pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
     let ranges: Vec<_> = accept.split(',').map(Range::parse).collect();
     let weigh = |(position, name): (usize, &'a String)| {
         let target = Range::parse(name);
-        // The first of the best fitting ranges decides about the quality.
+        // The first of the best fitting ranges determines the quality.
         let mut best = (-1, 0.0);
         for range in &ranges {
             if let Some(fitness) = range.fitness(&target)
@@ -265,7 +265,7 @@ mod tests {
     fn functions_register_as_much_as_there_is_room_for() {
         let mut registry = Registry::new(1000);
         let bytes_max = registry.bytes_max;
-        // The same once more takes no more.
+        // Registering the same again takes no more memory.
         for _ in 0..100 {
             assert_eq!(registry.register_json(r#"["web",["a/b","c/d"]]"#), Ok(()));
         }

@@ -1,11 +1,10 @@
-//! The output of the server: lines that are written together, and soon.
+//! The output of the server: lines are batched, but written soon.
 //!
 //! SUMMARY   Lines are collected and written in one piece when [`super::lines`] has no more input.
-//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`] by another
-//!           thread, the [`Writer`]'s, whatever that command does. So the parent always has all earlier
-//!           answers, and knows which command takes long.
-//!           A parent that does not read for a while holds up neither commands nor input, until the
-//!           lines have [`OUTPUT_BYTES_MAX`] bytes.
+//! PROMISES  If a line waits while a later command runs, another thread, the [`Writer`]'s, writes it within
+//!           [`HELD_MAX`], whatever that command does. So the parent always has all earlier answers, and knows which
+//!           command is slow. A parent that does not read delays neither commands nor input until the lines have
+//!           [`OUTPUT_BYTES_MAX`] bytes.
 
 use std::io::{self, Write};
 use std::mem;
@@ -18,36 +17,35 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Lines of this many bytes are written at once. A parent that writes everything before it reads
-/// anything stops for ever once its answers are longer than this and a pipe.
+/// This many bytes of lines are written immediately. A parent that writes everything before it reads anything
+/// deadlocks once its answers exceed this and a pipe's capacity.
 pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// How long a line may wait behind a command that runs.
+/// How long a line may wait for a running command.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// The least time that an alarm can be set to.
+/// The shortest time of an alarm.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
-/// Lines on their way out.
+/// Output lines.
 pub(super) struct Output(Arc<Shared>);
 
-/// Writes what waits for too long.
+/// Writes lines that have waited too long.
 pub(super) struct Writer(Arc<Shared>);
 
 /// Ends the writer when it is dropped.
 pub(super) struct WriterEnd(Arc<Shared>);
 
-/// What both threads use. A thread that takes both locks takes `pipe` first.
+/// State of both threads. Lock order: `pipe` first.
 struct Shared {
-    /// Locked while lines are written, however slow the parent reads: lines keep their order, and the
-    /// other thread goes on collecting.
+    /// Locked while lines are written, however slow the parent reads: lines keep their order, and the other thread
+    /// can collect more.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,
     alarm: Alarm,
 }
 
-/// What wakes the writer. Setting a timer and taking it back costs a tenth of waking a thread, which would be
-/// needless for nearly every command.
+/// Wakes the writer. Setting and cancelling a timer costs a tenth of waking a thread, which nearly no command needs.
 struct Alarm(OwnedFd);
 
 impl Alarm {
@@ -58,7 +56,7 @@ impl Alarm {
         )?))
     }
 
-    /// Wakes the writer after some time; never, if that is zero.
+    /// Sets the alarm; zero cancels it.
     fn set(&self, time: Duration) {
         let timer = Itimerspec {
             it_interval: Timespec::default(),
@@ -67,7 +65,7 @@ impl Alarm {
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &timer).expect("a timer can be set");
     }
 
-    /// Waits until it rings.
+    /// Waits for the alarm.
     fn wait(&self) {
         let mut times = [0; 8];
         while rustix::io::read(&self.0, &mut times) == Err(rustix::io::Errno::INTR) {}
@@ -76,7 +74,7 @@ impl Alarm {
 
 struct Pipe {
     output: Box<dyn Write + Send>,
-    /// The first error. Lines are added from inside user code too.
+    /// The first error. Lines are also added from inside user code.
     broken: Option<io::Error>,
 }
 
@@ -89,7 +87,7 @@ impl Pipe {
     }
 }
 
-/// What is not written yet.
+/// Lines not written yet.
 #[derive(Default)]
 struct Held {
     lines: Vec<u8>,
@@ -103,7 +101,7 @@ impl Shared {
         lock(&self.held)
     }
 
-    /// Writes the lines that wait; the next [`Output::flush`] returns an error.
+    /// Writes the pending lines; the next [`Output::flush`] returns an error.
     fn write(&self) -> MutexGuard<'_, Pipe> {
         let mut pipe = lock(&self.pipe);
         let mut held = self.held();
@@ -115,7 +113,7 @@ impl Shared {
         pipe.send(&lines);
         let mut held = self.held();
         if held.lines.is_empty() && lines.capacity() > held.lines.capacity() {
-            // Its memory serves the next lines.
+            // Reuses the buffer.
             held.lines = lines;
             held.lines.clear();
         }
@@ -124,16 +122,16 @@ impl Shared {
     }
 }
 
-/// Goes on after a panic of the other thread: the lines are whole between two calls.
+/// Continues after a panic of the other thread: lines are whole between two calls.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Output {
-    /// Makes an output, and the writer that has to [run](Writer::run) beside it.
+    /// Makes an output, and its writer, which has to [run](Writer::run) in another thread.
     ///
     /// # Errors
-    /// The system gives no timer.
+    /// The system provides no timer.
     pub(super) fn new(output: Box<dyn Write + Send>) -> io::Result<(Self, Writer)> {
         let pipe = Pipe {
             output,
@@ -150,7 +148,7 @@ impl Output {
     /// Adds one line, given in parts.
     pub(super) fn put(&mut self, line: &[&str]) {
         if line.iter().map(|part| part.len()).sum::<usize>() >= OUTPUT_BYTES_MAX {
-            // A copy of a long line would be as much memory again.
+            // Copying a long line would double its memory.
             let mut pipe = self.0.write();
             for part in line {
                 pipe.send(part.as_bytes());
@@ -169,13 +167,13 @@ impl Output {
         }
     }
 
-    /// Writes the lines that wait.
+    /// Writes the pending lines.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let mut pipe = self.0.write();
         pipe.broken.take().map_or(Ok(()), Err)
     }
 
-    /// A command is about to run: has the lines that wait written soon, however long it takes.
+    /// Before a command runs: sets the alarm for pending lines.
     pub(super) fn hold(&mut self) {
         let mut held = self.0.held();
         if !held.lines.is_empty() && !held.is_watched {
@@ -241,7 +239,7 @@ mod tests {
             scope.spawn(|| writer.run());
             for _ in 0..3 {
                 output.put(&["answer"]);
-                // The command runs from here on, and nobody says anything more.
+                // From here a command runs without further output.
                 output.hold();
                 assert_eq!(written.recv_timeout(deadline).unwrap(), b"answer\n");
             }

@@ -1,9 +1,9 @@
-//! The rows of a reduce command: lists of pairs, taken apart without the engine.
+//! The rows of a reduce command: lists of pairs, split without the engine.
 //!
-//! SUMMARY   [`Pairs::of`] makes two lists of the rows `[[[key, id], value], ..]`, of keys and of values, and
+//! SUMMARY   [`Pairs::of`] splits the rows `[[[key, id], value], ..]` into a list of keys and one of values;
 //!           [`ignores_keys`] tells for which functions the engine need not parse the first one.
-//! WHY       A pair is a list of its own in the engine, and keys are most of the text: without both, a sum
-//!           of many rows takes half the time.
+//! WHY       The engine would make a list for each pair, and keys are most of the text: without both, summing many
+//!           rows takes half the time.
 
 use oxc_ast::ast::{BindingPattern, IdentifierReference, Program};
 use oxc_ast_visit::Visit;
@@ -11,7 +11,7 @@ use oxc_ast_visit::Visit;
 use super::tree::{parameters, with_tree};
 use json::cursor::Cursor;
 
-/// How many lists are made of the rows.
+/// Number of lists made from the rows.
 pub(super) const LISTS: usize = 2;
 
 /// Rows as the JSON texts of two lists.
@@ -23,8 +23,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Takes the rows of a valid JSON text apart; `None` if one of them is no pair, or if there is no memory
-    /// for [`LISTS`] of the length of the text.
+    /// Splits the rows of a valid JSON text; `None` if one of them is no pair, or if there is no memory for [`LISTS`]
+    /// times the text's length.
     pub(super) fn of(rows: &str) -> Option<Self> {
         let (mut keys, mut values) = (room(rows.len())?, room(rows.len())?);
         let mut cursor = Cursor::of_valid(rows.as_bytes());
@@ -54,8 +54,8 @@ fn push(list: &mut String, element: &str) {
     list.push_str(element);
 }
 
-/// Whether a reduce function cannot see its first argument: nothing in it has that name, or could find it
-/// in another way.
+/// Whether a reduce function cannot access its first argument: nothing in it has that name, or could reach it in
+/// another way.
 pub(super) fn ignores_keys(source: &str) -> bool {
     with_tree(source, is_blind_to_keys).unwrap_or(false)
 }

@@ -1,9 +1,9 @@
-//! Asks the engine whether a text is JavaScript, without running any of it.
+//! Checks with the engine whether a text is JavaScript, without running it.
 //!
-//! SUMMARY   [`Parser::parse`] compiles a text as a script and throws the result away.
-//! CALLED    To check sources, and to find functions without a name in them.
-//! LIMITS    Says nothing of a text that takes more memory than [`MEMORY_BYTES`], or than the part of it
-//!           that is allowed beside functions.
+//! SUMMARY   [`Parser::parse`] compiles a text as a script and discards the result.
+//! CALLED    To check sources, and to find unnamed functions in them.
+//! LIMITS    No verdict on a text that takes more memory than [`MEMORY_BYTES`], or than the part allowed beside
+//!           functions.
 
 use std::ffi::CString;
 
@@ -14,25 +14,25 @@ use rquickjs::{Context, Ctx, Error, Runtime};
 use super::DEFAULT_MEMORY_BYTES;
 use super::bytecode::Script;
 
-/// Most memory that parsing may take, in bytes: as much as the query server has.
+/// Maximum memory of parsing, in bytes: as much as the query server's.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// Beside functions parsing may take this part of their memory, and at least so many bytes.
+/// Beside functions, parsing may take this fraction of their memory, but at least a minimum.
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
-/// What parsing needs: without the second there are no literals of regular expressions.
+/// Intrinsics for parsing: without the second there are no regular expression literals.
 type Intrinsics = (intrinsic::Eval, intrinsic::RegExpCompiler);
 
 /// An engine that runs nothing.
 pub(super) struct Parser(Context);
 
-/// What the engine makes of a text.
+/// The engine's verdict on a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Correct,
     Wrong(SyntaxError),
-    /// It was not parsed to its end.
+    /// Parsing was not completed.
     Unknown,
 }
 
@@ -43,17 +43,17 @@ pub(super) struct SyntaxError {
     pub(super) line: u32,
     /// The byte of that line; the first is 1.
     pub(super) column: u32,
-    /// What the engine says.
+    /// The engine's message.
     pub(super) text: String,
 }
 
 impl Parser {
-    /// Starts an engine; `None` without memory for it.
+    /// Starts an engine; `None` if there is no memory for it.
     pub(super) fn new() -> Option<Self> {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine beside those of functions, which may take so much.
+    /// Starts an engine beside those of functions with this memory limit.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }
@@ -65,8 +65,8 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end with a NUL. Another control character is allowed in the same places:
-        // in literals and comments.
+        // The engine's texts end in a NUL. Another control character is valid in the same places: in literals and
+        // comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0
             .with(|ctx| match Script::compile(&ctx, c"source", &source) {

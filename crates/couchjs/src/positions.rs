@@ -1,23 +1,23 @@
 //! Maps positions in the text that the engine ran to positions in the author's source.
 //!
-//! SUMMARY   [`Source`] knows what was inserted into a source before it was run, and its text. [`Excerpt`] shows a
-//!           line with a mark below a column.
-//! LIMITS    The text of a source is not kept if it is long or memory is short. A column then counts bytes, and
-//!           on the first line may be one too small.
+//! SUMMARY   [`Source`] knows the insertions that were made in a source before it was run, and its text. [`Excerpt`]
+//!           shows a line with a mark below a column.
+//! LIMITS    The text of a source is not kept if it is long or memory is short. Then a column counts bytes, and on
+//!           the first line may be one too small.
 
 use std::rc::Rc;
 
 use super::memory::{Account, Held, LONG_BYTES};
 use super::source::{INSERTED, is_name_part};
 
-/// A place in a source. Line and column begin with 1, and a column is a character.
+/// A position in a source. Line and column count from 1; a column is a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-/// A piece inserted into a source, by its position in the text that is run: a line and a byte.
+/// An insertion into a source, by its position in the text that is run: a line and a byte.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     line: u32,
@@ -25,11 +25,11 @@ struct Piece {
     bytes: u32,
 }
 
-/// What is known of a source.
+/// A source, as far as it is known.
 #[derive(Default)]
 pub(super) struct Source {
     pieces: Vec<Piece>,
-    /// The text that its author wrote.
+    /// The author's text.
     text: Option<(String, Held)>,
 }
 
@@ -55,12 +55,12 @@ impl Source {
         }
     }
 
-    /// Returns the position in the source of a byte in a line of the text that was run. At run time it is not `exact`:
-    /// on the first line the engine counts columns of names from 1, and others from 0.
+    /// Returns the position in the source for a byte in a line of the text that was run. At run time it is not
+    /// `exact`: on the first line the engine counts columns of names from 1, and others from 0.
     pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
-            // A position in the piece itself becomes that of its insertion.
+            // A position in an insertion becomes the position of the insertion.
             let inside = column.saturating_sub(piece.column).min(piece.bytes);
             if inside == piece.bytes {
                 inserted += piece.bytes
@@ -88,7 +88,7 @@ fn kept(source: &str, memory: &Rc<Account>) -> Option<(String, Held)> {
     Some((source.to_owned(), held))
 }
 
-/// Returns whether a name begins at a byte of a line, which is 1 for the first.
+/// Returns whether a name begins at a byte of a line, from 1.
 fn begins_name(line: &str, byte: u32) -> bool {
     let before = usize::try_from(byte).map_or(0, |byte| byte - 1);
     line.split_at_checked(before)
@@ -150,13 +150,13 @@ fn line_of(text: &str, line: u32) -> Option<&str> {
     lines(text).nth(usize::try_from(line).ok()?.checked_sub(1)?)
 }
 
-/// Returns how many characters are before a byte, which is 1 for the first.
+/// Returns the number of characters before a byte, from 1.
 fn characters_before(line: &str, byte: u32) -> u32 {
     let end = usize::try_from(byte).map_or(line.len(), |byte| byte - 1);
     number(line[..line.floor_char_boundary(end)].chars().count())
 }
 
-/// How much of a line is shown, in characters, with a column in the middle of it.
+/// How many characters of a line are shown, around a column.
 const SHOWN_CHARACTERS: usize = 160;
 
 /// A line of a source, with a mark below a column.
@@ -168,13 +168,13 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
-    /// Shows a place of a source; a long line in part.
+    /// Shows a position in a source; a long line only in part.
     pub(super) fn of(source: &str, spot: Spot) -> Option<Self> {
         let line = line_of(source, spot.line)?;
         let before = usize::try_from(spot.column).ok()?.saturating_sub(1);
         let first = before.saturating_sub(SHOWN_CHARACTERS / 2);
         let shown: String = line.chars().skip(first).take(SHOWN_CHARACTERS).collect();
-        // A tab stays one, so that the mark is right whatever its width is.
+        // A tab is kept, so that the mark is right for any tab width.
         let blank = |c: char| if c == '\t' { c } else { ' ' };
         let mut caret: String = shown.chars().take(before - first).map(blank).collect();
         caret.push('^');
@@ -192,7 +192,7 @@ mod tests {
         Account::new(64 << 20)
     }
 
-    /// The place of `@` in a source, asked for by its place in the text that is run.
+    /// The position of `@` in a source, queried by its position in the text that is run.
     fn place_of_mark(source: &str) -> (u32, u32) {
         let mut run = begun(source).into_owned();
         if let Some(mended) = mended(&source.replace('@', "7"), 64 << 20) {

@@ -12,7 +12,7 @@ use super::engine::PreparedEngine;
 use super::lines::Lines;
 use super::memory::{Peak, ProcessStatus};
 
-/// How many engines are made ahead, while nothing can be read.
+/// Maximum engines prepared while there is no input.
 const PREPARED_MAX: usize = 2;
 
 /// A script of the server, compiled when it is first needed.
@@ -41,14 +41,14 @@ impl Prelude {
     }
 }
 
-/// What isolates share with the server. It knows nothing of any of them.
+/// State that isolates share with the server; nothing in it refers to an isolate.
 pub(super) struct Process {
     pub(super) options: Options,
     pub(super) lines: RefCell<Lines>,
     pub(super) peak: Peak,
-    /// The exit status, once a list function has read the end of the input or a line that is no row.
+    /// The exit status, set once a list function has read the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
-    /// Each runtime holds it while it lives: as long as there is a handle of one of its realms.
+    /// Held by each runtime as long as any of its realms has a handle.
     pub(super) runtimes: Rc<()>,
     prepared: RefCell<Vec<PreparedEngine>>,
     pub(super) helpers: Prelude,
@@ -73,10 +73,10 @@ impl Process {
         })
     }
 
-    /// Prepares an engine for whichever isolate needs one next; returns whether there was anything to do.
+    /// Prepares an engine for the next isolate; returns whether one was missing.
     pub(super) fn prepare(&self) -> bool {
         let is_missing = self.prepared.borrow().len() < PREPARED_MAX;
-        // Without memory there is nothing to prepare; the next user will be told.
+        // Without memory nothing is prepared; the next isolate reports the lack.
         let made = is_missing
             .then(|| PreparedEngine::new(self))
             .and_then(Result::ok);
@@ -89,12 +89,12 @@ impl Process {
         self.prepared.borrow_mut().pop()
     }
 
-    /// Returns how many engines no isolate has yet.
+    /// Returns the number of prepared engines without an isolate.
     pub(super) fn prepared(&self) -> usize {
         self.prepared.borrow().len()
     }
 
-    /// Returns how many runtimes functions ran in.
+    /// Returns the number of runtimes that have run functions.
     pub(super) fn used_runtimes(&self) -> usize {
         Rc::strong_count(&self.runtimes) - 1 - self.prepared()
     }

@@ -1,13 +1,12 @@
 //! Finds out whether a function only reads its document.
 //!
-//! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A
-//! function that contains nothing that could change an object, or ask whether it is frozen, does
-//! not notice a document that is not frozen. Each call parses the document anew, so such a
-//! function gets it unfrozen. A function that is not understood may write.
+//! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A function without anything
+//! that could change an object, or query whether it is frozen, does not notice an unfrozen document. Each call parses
+//! the document again, so such a function gets it unfrozen. A function that cannot be analysed counts as writing.
 //!
-//! LIMITS    A function that finds a mutating function by a name it computes, and applies it
-//!           without naming anything below (say, by enumerating the properties of Object), is not
-//!           noticed. It changes its own copy of one document, which nothing else sees.
+//! LIMITS    A function that finds a mutating function by a computed name, and applies it without naming anything
+//!           below (say, by enumerating the properties of Object), is not detected. It changes its own copy of one
+//!           document, which nothing else sees.
 
 use oxc_ast::ast::{
     CallExpression, Class, Expression, IdentifierName, IdentifierReference, NewExpression, Program,
@@ -18,9 +17,9 @@ use oxc_ast_visit::{Visit, walk};
 
 use super::tree::with_tree;
 
-/// Names that can change an object, ask whether it is frozen, or reach code that is not seen here.
-/// Strings with them count too: they may name a member. The differential test shows for each that it is
-/// needed, and for others, such as `freeze`, that they are not.
+/// Names that can change an object, query whether it is frozen, or reach code that is not visible here. Strings with
+/// them count too: they may name a member. The differential test shows that each is needed, and that others, such as
+/// `freeze`, are not.
 const WRITING_WORDS: [&str; 29] = [
     "Function",
     "Reflect",
@@ -53,7 +52,7 @@ const WRITING_WORDS: [&str; 29] = [
     "unshift",
 ];
 
-/// Methods that call their first argument with a `this` given as a further one.
+/// Methods that call their first argument with a `this` from a further argument.
 const LENDING_THIS: [&str; 11] = [
     "every",
     "filter",
@@ -68,15 +67,15 @@ const LENDING_THIS: [&str; 11] = [
     "some",
 ];
 
-/// How deep expressions and statements may be nested: the stack has to hold them.
+/// The deepest nesting of expressions and statements: the stack must hold them.
 const DEPTH_MAX: usize = 500;
 
-/// Whether the function of a source cannot tell a frozen document from another.
+/// Whether the function of a source cannot distinguish a frozen document from another.
 pub(super) fn only_reads(source: &str) -> bool {
     with_tree(source, is_harmless).unwrap_or(false)
 }
 
-/// Whether nothing in a tree could change an object, or ask whether it is frozen.
+/// Whether nothing in a tree could change an object, or query whether it is frozen.
 pub(super) fn is_harmless(tree: &Program<'_>) -> bool {
     let mut reader = Reader {
         is_harmless: true,

@@ -1,7 +1,7 @@
 //! Realms: global objects with standard objects and helpers, one for each user function.
 //!
-//! PROMISES  Only the preludes reach the native calls below. Arguments and results are text or JSON, so
-//!           that only well formed lines are written.
+//! PROMISES  Only the preludes reach the native calls below. Arguments and results are text or JSON, so only
+//!           well-formed lines are written.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,24 +31,24 @@ use super::text::{beginning, excerpt, quote};
 use super::{Options, source, writing};
 use serde_json::Value as Json;
 
-/// Content types that functions register may take this part of the memory limit.
+/// Functions may register content types up to this fraction of the memory limit.
 const TYPES_PART: usize = 16;
 
-/// Longest list of content types and longest Accept header from which one is chosen, in bytes.
+/// Maximum length of a list of content types and an Accept header to match, in bytes.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
-/// How many characters are kept of a log text that is too long for a line.
+/// Characters kept of a log text that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
 
-/// What all realms of an isolate share with the server.
+/// State shared by an isolate's realms and the server.
 pub(super) struct Shared {
     pub(super) process: Rc<Process>,
     pub(super) memory: Rc<Account>,
-    /// Whether the reason of an error is always a text, as of the last `reset`.
+    /// Whether error reasons are always texts, set by the last `reset`.
     pub(super) text_reasons: Cell<bool>,
-    /// Whether functions have a console, as of the last `reset`.
+    /// Whether functions have a console, set by the last `reset`.
     pub(super) console: Cell<bool>,
-    /// The content types of design documents: one registry until the isolate ends.
+    /// Content types of design documents: one registry for the isolate's lifetime.
     types: RefCell<Registry>,
     pub(super) report: Report,
 }
@@ -70,7 +70,7 @@ impl Shared {
         &self.process.options
     }
 
-    /// Returns how much memory the isolate holds, as far as it was measured, in bytes.
+    /// Returns the measured memory of the isolate, in bytes.
     pub(super) fn held(&self) -> usize {
         self.memory.held() + self.types.borrow().bytes()
     }
@@ -85,7 +85,7 @@ impl Shared {
         self.log_line(json, &format!(",{details}]"));
     }
 
-    /// Logs a text given as JSON, which ends with `end`; one that is too long for a line is cut.
+    /// Logs a text given as JSON, followed by `end`; cuts one that is too long for a line.
     fn log_line(&self, json: &str, end: &str) {
         let line = ["[\"log\",", json, end];
         if line.iter().map(|part| part.len()).sum::<usize>() <= self.options().line_bytes_max {
@@ -96,7 +96,7 @@ impl Shared {
         self.answer(&["[\"log\",", &quote(&cut), end]);
     }
 
-    /// Writes a line, given in parts, unless the server has already given its last answer.
+    /// Writes a line, given in parts, unless the server has already sent its last answer.
     fn answer(&self, line: &[&str]) {
         if self.process.ended.get().is_none() {
             self.process.lines.borrow_mut().put(line);
@@ -119,7 +119,7 @@ impl Shared {
     /// Writes a line for a running function.
     ///
     /// # Errors
-    /// A line that is too long is raised as an exception, and nothing is written.
+    /// A line that is too long is raised as an exception and not written.
     fn answer_or_raise(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
         match self.check_length(line.len()) {
             Ok(()) => {
@@ -178,7 +178,7 @@ enum Row {
     End,
 }
 
-/// Reads the rows of a list, while the function runs.
+/// Reads the rows of a list while the function runs.
 struct RowReader<'a>(&'a Account);
 
 impl Reader for RowReader<'_> {
@@ -191,7 +191,7 @@ impl Reader for RowReader<'_> {
     }
 }
 
-/// The kind of a function of a view, which decides its helpers.
+/// The kind of a view function, which determines its helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViewKind {
     /// Map functions and those of the Lucene search.
@@ -214,7 +214,7 @@ impl ViewKind {
 
 /// A global object with its helpers.
 pub(super) struct Realm {
-    /// What the preludes share; user code never sees it. Freed before the context.
+    /// Objects shared by the preludes; user code never sees them. Freed before the context.
     tools: Persistent<Object<'static>>,
     pub(super) context: Context,
     sources: Rc<Sources>,
@@ -222,7 +222,7 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// Makes a realm in which nothing runs but the helpers' script.
+    /// Makes a realm that has run only the helpers' script.
     pub(super) fn new(
         runtime: &Runtime,
         helpers: &Prelude,
@@ -275,17 +275,16 @@ impl Realm {
         })
     }
 
-    /// Whether a report is wanted.
     pub(super) fn reports(&self) -> bool {
         self.shared.report.is_wanted()
     }
 
-    /// What its function has returned over a document, given as JSON text, if that was noted.
+    /// Returns what the function returned for a document, given as JSON text, if that was noted.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         self.shared.report.take_returned(document)
     }
 
-    /// Makes an answer that stays in the engine until it is written.
+    /// Makes an answer that stays in the engine until written.
     pub(super) fn keep(&self, text: Persistent<JsString<'static>>) -> Answer {
         Answer::Kept(text, self.context.clone())
     }
@@ -411,7 +410,7 @@ COUCHDB_OUT_OF_MEMORY
         host.set("keyOf", Func::from(key_of))?;
         let best = |types: JsString<'_>, accept: Coerced<JsString<'_>>| {
             let (types, accept) = (types.to_cstring()?, accept.0.to_cstring()?);
-            // Longer texts have no best match.
+            // Longer texts get no best match.
             if types.len().max(accept.len()) > CHOICE_BYTES_MAX {
                 return Ok(String::new());
             }
@@ -424,7 +423,7 @@ COUCHDB_OUT_OF_MEMORY
     /// Evaluates the source of a user function.
     ///
     /// # Errors
-    /// `compilation_error` with the engine's text and the source, as CouchDB words it.
+    /// `compilation_error` with the engine's message and the source, as CouchDB words it.
     pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
         self.shared.report.enter(&self.sources);
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
@@ -458,14 +457,14 @@ COUCHDB_OUT_OF_MEMORY
         })
     }
 
-    /// Returns the value of a source, also of the forms that CouchDB accepts beyond JavaScript's.
+    /// Evaluates a source, including the forms that CouchDB accepts beyond JavaScript's.
     fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
         let first = self.run(ctx, source, &source::begun(source));
         if first.is_ok() {
             return first;
         }
         let error = ctx.catch();
-        // A source that can be mended did not compile: nothing of it has run.
+        // A source that needs mending did not compile: none of it has run.
         match source::mended(source, self.shared.options().memory_bytes)
             .filter(|_| is_syntax_error(&error))
         {
@@ -474,12 +473,12 @@ COUCHDB_OUT_OF_MEMORY
         }
     }
 
-    /// Runs a text that was made of a source.
+    /// Runs a text derived from a source.
     fn run<'js>(&self, ctx: &Ctx<'js>, source: &str, text: &str) -> rquickjs::Result<Value<'js>> {
         let places = Source::of(source, text, &self.shared.memory);
         self.sources.function.replace(places);
         if text.contains('\0') {
-            // Only the language's own eval takes such a text.
+            // Only the language's own eval accepts such a text.
             let tools = self.tools.clone().restore(ctx)?;
             return tools.get::<_, Function<'_>>("evaluate")?.call((text,));
         }
@@ -495,8 +494,8 @@ fn evaluate<'js>(ctx: &Ctx<'js>, text: &str, file: &str) -> rquickjs::Result<Val
     ctx.eval_with_options(text, options)
 }
 
-/// As [`evaluate`]; undefined for a text that only the language's own eval takes, and for a long one, of which
-/// there would be copies that are not counted.
+/// As [`evaluate`]; undefined for a text that only the language's own eval accepts, and for a long one, which would
+/// need uncounted copies.
 fn evaluate_as<'js>(
     ctx: Ctx<'js>,
     text: JsString<'js>,
@@ -516,7 +515,7 @@ impl Shared {
         self.next_row(params.ctx())
     }
 
-    /// `raised(TEXT, ERROR, ID, ENDS)`: logs an exception of a function.
+    /// `raised(TEXT, ERROR, ID, ENDS)`: logs an exception.
     fn raised<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         let ctx = params.ctx();
         let argument = |index| {
@@ -531,7 +530,7 @@ impl Shared {
         Ok(Value::new_undefined(ctx.clone()))
     }
 
-    /// `returned(VALUE)`: a function has returned this, where it is not sure to be of use.
+    /// `returned(VALUE)`: notes a function's return value that may be useless.
     fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         if let Some(value) = params.arg(0) {
             self.report.returned(&value);
@@ -554,15 +553,14 @@ impl Shared {
     }
 }
 
-/// Where `require` looks for modules.
+/// Where `require` searches for modules.
 pub(super) enum Tree<'a> {
     DesignDoc(&'a Persistent<Object<'static>>),
     /// The `views.lib` of `add_lib`, as JSON text.
     Library(&'a str),
 }
 
-/// A native call with the values of the engine: a type, because a closure cannot tie the lifetimes of its
-/// arguments and its result to each other.
+/// A native call with engine values: a type, because a closure cannot relate the lifetimes of arguments and result.
 struct Native<F>(Rc<Seat>, F);
 
 impl<'js, F> IntoJsFunc<'js, (Ctx<'js>,)> for Native<F>
@@ -585,7 +583,7 @@ fn is_syntax_error(error: &Value<'_>) -> bool {
     name.as_deref() == Some("SyntaxError")
 }
 
-/// CouchDB's QuickJS does not accept async functions: nothing there could wait for them.
+/// CouchDB's QuickJS rejects async functions: nothing there could await them.
 fn is_async(function: &Function<'_>) -> bool {
     let tag = function.get::<_, Coerced<String>>(PredefinedAtom::SymbolToStringTag);
     matches!(
@@ -594,17 +592,17 @@ fn is_async(function: &Function<'_>) -> bool {
     )
 }
 
-/// CouchDB's words for a source that is no function, and for one of an async function.
+/// CouchDB's message for a source that is no function, or an async one.
 pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
 
-/// The error of an async function, which CouchDB takes for no function at all.
+/// The error of an async function, which CouchDB does not consider a function.
 fn async_function(source: &str) -> Failure {
     let text = "The function is async, and nothing waits for what it promises: take `async` and `await` out.";
     let couchdb = quote(&format!("{NO_FUNCTION} ({source})"));
     compilation_error(text, None, source).with_couchdb_reason(&couchdb)
 }
 
-/// CouchDB tells no hint.
+/// CouchDB gives no hint.
 pub(super) fn compilation_error(text: &str, hint: Option<&str>, source: &str) -> Failure {
     let reason = format!("{} ({source})", hinted(text, hint));
     let failure = Failure::error("compilation_error", &reason);

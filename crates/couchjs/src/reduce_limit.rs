@@ -1,18 +1,18 @@
-//! The reduce limit: results of reduce functions have to be smaller than their input.
+//! The reduce limit: results of reduce functions must be smaller than their input.
 //!
-//! SOURCE    CouchDB's views.js: lengths of JSON texts in UTF-16 units, and strict comparisons. CouchDB
-//!           sends the threshold and the ratio since 3.5.1, and names the view; before, its server had
-//!           [`THRESHOLD_UNITS`] and [`RATIO`] built in, and its text no context.
+//! SOURCE    CouchDB's views.js: lengths of JSON texts in UTF-16 units, and strict comparisons. CouchDB sends the
+//!           threshold and the ratio since 3.5.1, and names the view; before, its server had [`THRESHOLD_UNITS`] and
+//!           [`RATIO`] built in, and its text had no context.
 
 use serde_json::Value;
 
-/// The threshold unless `reset` brings one, in UTF-16 units.
+/// The default threshold, in UTF-16 units.
 const THRESHOLD_UNITS: f64 = 4096.0;
 
-/// The ratio unless `reset` brings one.
+/// The default ratio.
 const RATIO: f64 = 2.0;
 
-/// The members of the configuration that set it.
+/// The configuration members for it.
 pub(super) const KEYS: [&str; 3] = [
     "reduce_limit",
     "reduce_limit_threshold",
@@ -22,9 +22,9 @@ pub(super) const KEYS: [&str; 3] = [
 /// The verdict on a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The result is small enough, or nothing limits it.
+    /// The result is small enough, or there is no limit.
     Passes,
-    /// The result is too large; the text goes to the log, the result to the client.
+    /// The result is too large; the text is logged, the result is sent.
     Warns(String),
     /// The result is too large; the text is the reason of the error.
     Fails(String),
@@ -44,12 +44,12 @@ pub(super) struct ReduceLimit {
     mode: Mode,
     threshold_units: f64,
     ratio: f64,
-    /// Whether the text tells of a context also where a line names none.
+    /// Whether the text has a context even if a line names none.
     has_context: bool,
 }
 
 impl ReduceLimit {
-    /// Reads the configuration that came with a `reset`.
+    /// Reads the configuration of a `reset`.
     pub(super) fn new(config: &Value) -> Self {
         let mode = match &config["reduce_limit"] {
             Value::Null | Value::Bool(false) => Mode::Off,
@@ -67,7 +67,7 @@ impl ReduceLimit {
             number.filter(|number| number.is_finite())
         };
         let ratio = number("reduce_limit_ratio");
-        // A parent that sends a ratio without a threshold means no limit.
+        // A parent that sends a ratio without a threshold wants no limit.
         let missing = if ratio.is_some() {
             f64::INFINITY
         } else {
@@ -81,8 +81,8 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges results, a JSON array of `output` UTF-16 units, of a line that has `input` of them without
-    /// the sources of the functions; `context` names the view, if the line does.
+    /// Judges results, a JSON array of `output` UTF-16 units, of a line with `input` units without the functions'
+    /// sources; `context` names the view, if the line does.
     pub(super) fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
         let units = output as f64;
         let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;

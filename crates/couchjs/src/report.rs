@@ -1,10 +1,10 @@
 //! Errors of functions for their authors: what happened, in which function, with which document, and where.
 //!
-//! SUMMARY   If a `reset` asks for it (`report`), a log line with an error has a third element: an object
-//!           `{function, doc, name, message, module, line, column, source_line, caret, stack}`, without unknown
-//!           members. An error that ends a command is logged before its answer.
-//! PROMISES  Answers stay the same. An exception is not examined unless a report is wanted. Lines and columns are
-//!           those of the source as written, and every text has a bound.
+//! SUMMARY   If `reset` requests it (`report`), a log line with an error has a third element: an object `{function,
+//!           doc, name, message, module, line, column, source_line, caret, stack}`, without unknown members. An error
+//!           that ends a command is logged before its answer.
+//! PROMISES  Answers do not change. Exceptions are examined only if a report is requested. Lines and columns are
+//!           those of the original source, and every text is bounded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ use super::stack::{File, Frame, frames, module_file};
 use super::text::unquote;
 use json::cursor::Elements;
 
-/// How much of an error's name, of a path and of the name in a frame is reported, in characters.
+/// Maximum characters reported of an error's name, a path, and a frame's name.
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// How much of an error's message is reported, in characters.
+/// Maximum characters reported of an error's message.
 const MESSAGE_CHARACTERS_MAX: usize = 4096;
 
-/// How many frames of an error's trace are reported.
+/// Maximum frames reported of an error's trace.
 const FRAMES_MAX: usize = 32;
 
 /// The sources of a realm.
@@ -36,12 +36,12 @@ const FRAMES_MAX: usize = 32;
 pub(super) struct Sources {
     /// The source of its function.
     pub(super) function: RefCell<Source>,
-    /// Name of a module's file -> the module's source.
+    /// File name of a module -> its source.
     modules: RefCell<HashMap<String, Source>>,
 }
 
 impl Sources {
-    /// Adds a module that is evaluated behind other text; returns the name of its file.
+    /// Adds a module that is evaluated after other text; returns its file name.
     pub(super) fn add_module(
         &self,
         id: &str,
@@ -72,7 +72,7 @@ impl Sources {
     }
 }
 
-/// Where something was raised.
+/// The place of an error.
 #[derive(Clone, Debug, Default)]
 struct Place {
     module: Option<String>,
@@ -130,7 +130,7 @@ fn levels(stack: &str, sources: &Sources) -> Vec<String> {
     users.into_iter().filter_map(level).collect()
 }
 
-/// What is reported about an error.
+/// The reported details of an error.
 #[derive(Debug)]
 struct Details {
     name: String,
@@ -138,16 +138,16 @@ struct Details {
     place: Place,
 }
 
-/// What a function returned.
+/// A function's return value.
 #[derive(Clone, Debug)]
 pub(super) struct Returned {
-    /// In words.
+    /// Its type, in words.
     kind: &'static str,
-    /// The id of the document that it was called with.
+    /// The id of the function's document.
     doc: Option<String>,
 }
 
-/// The kind of a promise, in words.
+/// The type of a promise, in words.
 const PROMISE: &str = "a promise";
 
 impl Returned {
@@ -156,23 +156,23 @@ impl Returned {
     }
 }
 
-/// What is reported of the current command.
+/// The report of the current command.
 #[derive(Default)]
 pub(super) struct Report {
     wanted: Cell<bool>,
-    /// The function: a path, or a number.
+    /// The current function: a path, or a number.
     function: RefCell<Json>,
-    /// The sources of the realm whose code ran last. They end with the realm, so a process that forgets keeps none.
+    /// The sources of the realm whose code ran last. Dropped with the realm, so forgetting leaves none.
     sources: RefCell<Weak<Sources>>,
-    /// The exception with which the command may end.
+    /// The exception that may end the command.
     raised: RefCell<Option<Details>>,
-    /// Why a module was not loaded: the reason given to its user, and the place.
+    /// Why a module was not loaded: the reason passed to its user, and the place.
     module: RefCell<Option<(String, Place)>>,
-    /// Whether the error that ends the command is already logged.
+    /// Whether the error that ends the command was already logged.
     is_told: Cell<bool>,
-    /// The number of the document among several.
+    /// The index of the document among several.
     document: Cell<usize>,
-    /// What a function returned last, in words.
+    /// The last return value, in words.
     returned: Cell<Option<&'static str>>,
 }
 
@@ -181,7 +181,7 @@ impl Report {
         self.wanted.get()
     }
 
-    /// Turns reports on or off.
+    /// Enables or disables reports.
     pub(super) fn want(&self, wanted: bool) {
         self.wanted.set(wanted);
     }
@@ -198,14 +198,14 @@ impl Report {
         }
     }
 
-    /// Notes the function that is compiled or called next.
+    /// Records the function to be compiled or called next.
     pub(super) fn at(&self, function: impl FnOnce() -> Json) {
         if self.is_wanted() {
             self.function.replace(function());
         }
     }
 
-    /// Notes the realm whose code runs next.
+    /// Records the realm whose code runs next.
     pub(super) fn enter(&self, sources: &Rc<Sources>) {
         if self.is_wanted() {
             self.sources.replace(Rc::downgrade(sources));
@@ -217,28 +217,28 @@ impl Report {
         self.sources.borrow().upgrade().unwrap_or_default()
     }
 
-    /// Notes what a function has returned. A promise is kept until the command ends.
+    /// Records a function's return value. A promise is remembered until the command ends.
     pub(super) fn returned(&self, value: &Value<'_>) {
         if self.is_wanted() && self.returned.get() != Some(PROMISE) {
             self.returned.set(Some(kind_of(value)));
         }
     }
 
-    /// Takes what was returned for a document, given as JSON text.
+    /// Takes the return value for a document, given as JSON text.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         let kind = self.returned.take()?;
         let doc = document.and_then(id_of);
         Some(Returned { kind, doc })
     }
 
-    /// Notes the number of the document with which the function is called next.
+    /// Records the index of the document for the next call.
     pub(super) fn at_document(&self, number: usize) {
         self.document.set(number);
     }
 }
 
 impl Shared {
-    /// Notes the exception with which a command may end, and the source that was being compiled.
+    /// Records the exception that may end a command, and the source that was being compiled.
     pub(super) fn note_raised<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -252,7 +252,7 @@ impl Shared {
         }
     }
 
-    /// Notes that a module was not loaded, and the reason given to its user.
+    /// Records that a module was not loaded, and the reason passed to its user.
     pub(super) fn note_module<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -295,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Logs an exception of a function, whose text is JSON. `ends`: the command ends with it.
+    /// Logs a function's exception, given as JSON text. `ends`: it ends the command.
     pub(super) fn log_raised<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -311,7 +311,7 @@ impl Shared {
         self.log_with(json, &self.report.object(details, doc));
     }
 
-    /// Logs the error that ends a command, unless that is done.
+    /// Logs the error that ends a command, unless already logged.
     pub(super) fn log_failure(&self, failure: &Failure, line: &str) {
         if !self.report.is_wanted() || self.report.is_told.get() {
             return;
@@ -329,8 +329,8 @@ impl Shared {
         self.log_with(&text.to_string(), &self.report.object(details, doc));
     }
 
-    /// Logs what the function at this index returned: a remark for the report, which knows whether it has emitted for
-    /// other documents.
+    /// Logs the return value of the function at this index: a remark for the report, which knows whether the function
+    /// emitted for other documents.
     pub(super) fn tell_returned(&self, function: usize, returned: &Returned) {
         let Returned { kind, doc } = returned;
         let over = doc.as_ref();
@@ -403,12 +403,12 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// The path of a function of a design document, as errors name it.
+/// The path of a design document's function, as in errors.
 pub(super) fn path_of(path: &[String]) -> Json {
     json!(cut(&path.join("/"), NAME_CHARACTERS_MAX))
 }
 
-/// Returns the id of the document with which a command's function is called; `number` chooses among several.
+/// Returns the id of the document passed to a command's function; `number` selects among several.
 fn document_of(line: &str, number: usize) -> Option<String> {
     let command = Command::parse(line).ok()?;
     let document = match command.name.as_str() {
@@ -433,7 +433,7 @@ fn id_of(document: &str) -> Option<String> {
     Some(cut(&id, MESSAGE_CHARACTERS_MAX))
 }
 
-/// What a value is, in words.
+/// A value's type, in words.
 fn kind_of(value: &Value<'_>) -> &'static str {
     match value.type_of() {
         Type::Promise => PROMISE,

@@ -1,7 +1,7 @@
 //! The results of several functions as one JSON array.
 //!
-//! All functions of a command run, and log, before a result that cannot be written ends the command:
-//! CouchDB writes the answer after all of them.
+//! All functions of a command run, and log, before an unwritable result ends the command: CouchDB writes the answer
+//! after all of them.
 
 use rquickjs::{Array, Context, Ctx, Function, Object, Persistent, String as JsString, Value};
 
@@ -10,12 +10,12 @@ use super::memory::{Held, LONG_BYTES, push_long};
 use super::realm::Shared;
 use super::writing::write_rows;
 
-/// The answer to a command, whose memory counts until it is written.
+/// The answer to a command; its memory counts until it is written.
 pub(super) enum Answer {
     True,
     /// A line in parts.
     Text([&'static str; 2], String, Held),
-    /// A line in the memory of an engine. The handle is freed before the context.
+    /// A line in an engine's memory. The handle is freed before the context.
     Kept(Persistent<JsString<'static>>, Context),
 }
 
@@ -41,11 +41,11 @@ impl Answer {
     }
 }
 
-/// A JSON array that grows by one element a function.
+/// A JSON array that grows by one element for each function.
 pub(super) struct Results<'s> {
     text: String,
     held: Held,
-    /// The failure of the first result that could not be written.
+    /// The failure of the first unwritable result.
     unwritable: Option<Failure>,
     shared: &'s Shared,
 }
@@ -60,13 +60,13 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Whether the results take so much memory that the engine's limit has to be set again.
+    /// Whether the results take so much memory that the engine's limit has to be updated.
     pub(super) fn are_long(&self) -> bool {
         self.text.len() >= LONG_BYTES
     }
 
-    /// Adds the rows of a function: a list of `columns` values a row, or an object with the `parts`
-    /// of many rows, texts and such lists. `written` writes what [`write_rows`] does not.
+    /// Adds a function's rows: a list of `columns` values for each row, or an object with the `parts` of many rows,
+    /// which are texts and such lists. `written` writes rows that [`write_rows`] cannot.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -119,7 +119,7 @@ impl<'s> Results<'s> {
         self.add_text(ctx, &answer, 1)
     }
 
-    /// Puts a comma where something comes before.
+    /// Appends a comma after an earlier element.
     fn separate(&mut self) -> rquickjs::Result<()> {
         if self.text.ends_with('[') {
             Ok(())
@@ -132,17 +132,17 @@ impl<'s> Results<'s> {
         push_long(&mut self.text, text)
     }
 
-    /// Adds the result of a function, in the form of [`Self::add_text`].
+    /// Adds a function's result, in the form of [`Self::add_text`].
     ///
     /// # Errors
-    /// An exception that ends the server is raised again at once.
+    /// Re-raises an exception that ends the server.
     pub(super) fn add<'js>(&mut self, ctx: &Ctx<'js>, answer: &Value<'js>) -> rquickjs::Result<()> {
         self.separate()?;
         self.add_text(ctx, answer, 1)
     }
 
-    /// Adds JSON text without its first and last `brackets` bytes. A list has the exception that writing
-    /// it raised.
+    /// Adds JSON text without its first and last `brackets` bytes. A list stands for the exception raised by writing
+    /// it.
     fn add_text<'js>(
         &mut self,
         ctx: &Ctx<'js>,
@@ -171,7 +171,7 @@ impl<'s> Results<'s> {
         Ok(())
     }
 
-    /// Returns how long the text may get, in bytes.
+    /// Returns the maximum length of the text, in bytes.
     fn bytes_max(&self) -> usize {
         self.shared.options().memory_bytes / 2
     }
@@ -186,7 +186,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Returns the array, once all functions have run.
+    /// Returns the array, after all functions have run.
     pub(super) fn finish(mut self) -> Result<(String, Held), Failure> {
         self.push("]").map_err(|_| Failure::out_of_memory())?;
         self.unwritable.map_or(Ok((self.text, self.held)), Err)

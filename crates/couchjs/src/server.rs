@@ -1,10 +1,9 @@
-//! The main loop: reads a line, does what it says, writes a line.
+//! The main loop: reads a line, carries it out, writes a line.
 //!
-//! PROMISES  `reset` only puts a value aside if the server had a moment without input since the last
-//!           one: it prepares engines and frees the old ones while nothing can be read.
-//!           After `forget` the server is as after its start, or answers an error.
-//!           An isolate that ran out of memory answers so, and ends when it is left; without isolates the
-//!           server ends.
+//! PROMISES  `reset` only puts a value aside if the server had a moment without input since the last one: while there
+//!           is no input it prepares engines and frees old ones. After `forget` the server is as after its start, or
+//!           answers an error. An isolate that ran out of memory reports it, and ends once another one is selected;
+//!           without isolates the server ends.
 
 use std::borrow::Cow;
 use std::io;
@@ -30,11 +29,11 @@ use serde_json::json;
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
 
-/// Lines from this length on, in bytes, need room for so many copies.
+/// Minimum length of a line, in bytes, that needs room for this many copies.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const LINE_COPIES: usize = 6;
 
-/// Why a `forget` fails.
+/// Why `forget` fails.
 const NOT_FORGOTTEN: &str = "functions have taken most of the memory, or hold some of it: start another process \
                              instead";
 
@@ -43,9 +42,9 @@ pub(super) struct Server {
     /// The selected isolate; a nameless one before the first `tenant`.
     isolate: Isolate,
     isolates: Option<Isolates>,
-    /// What the last `reset` or `tenant` put aside; freed when there is time.
+    /// Views replaced by the last `reset` or `tenant`; freed when there is time.
     old: Option<Views>,
-    /// Whether the first answer is out: until then nothing is prepared.
+    /// Whether the first answer is written: before it nothing is prepared.
     started: bool,
     process: Rc<Process>,
 }
@@ -67,8 +66,8 @@ impl Server {
         }
     }
 
-    /// Answers lines until the input ends, an empty line comes or an answer is fatal; returns the exit
-    /// status. The engines are not freed: the process ends next.
+    /// Answers lines until the input ends, an empty line arrives or an answer is fatal; returns the exit status.
+    /// Engines are not freed: the process ends next.
     pub(super) fn serve(mut self) -> io::Result<u8> {
         let status = self.answer_all();
         self.process.lines.borrow_mut().flush()?;
@@ -138,7 +137,7 @@ impl Server {
         {
             self.isolate.ddocs.measure_at_times();
             let mapped = views.map(Some(document), Rows::Emitted);
-            // A line that the engine cannot parse may have another shape, or be no JSON at all.
+            // A line that the engine cannot parse may have another shape, or be invalid JSON.
             if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
                 return mapped;
             }
@@ -181,7 +180,7 @@ impl Server {
         }
     }
 
-    /// Selects the isolate of a tenant; `None` without isolates, or if the line is not of the parent's own.
+    /// Selects a tenant's isolate; `None` without isolates, or if the line is not the parent's own.
     fn tenant(&mut self, command: &Command<'_>) -> Option<Answer> {
         let isolates = self.isolates.as_mut()?;
         let argument = |index| command.argument(index).and_then(unquote);
@@ -211,7 +210,7 @@ impl Server {
         Ok(isolate.views.as_mut().expect("server: made above"))
     }
 
-    /// A `reset` ends a call, whose report says what its functions have returned.
+    /// A `reset` ends a call; its report has the functions' return values.
     fn tell_returned(&self) {
         if let Some(views) = &self.isolate.views {
             views.tell_returned();
@@ -238,7 +237,7 @@ impl Server {
         shared.text_reasons.set(text_reasons);
         let console = config[CONSOLE] == true;
         if shared.console.replace(console) != console {
-            // They were compiled with one, or without.
+            // They were compiled with a console, or without.
             isolate.ddocs.unload();
         }
         shared.report.want(config[REPORT] == true);
@@ -250,21 +249,21 @@ impl Server {
 
     /// Keeps views until there is time to free them.
     fn put_aside(&mut self, views: Views) {
-        // There are never two of them.
+        // At most one is kept.
         self.old = None;
         self.old = Some(views);
     }
 
-    /// Ends the selected isolate; without tenants, with proof that nothing is left. Engines that were only prepared stay.
+    /// Ends the selected isolate; without tenants, verifies that nothing is left. Unused prepared engines stay.
     ///
     /// # Errors
-    /// Something else is left: nobody else may have the process.
+    /// Something is left: the process must not serve anyone else.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
         let isolate = Isolate::new(&self.process);
         let ended = mem::replace(&mut self.isolate, isolate);
         if self.has_tenant() {
-            // A tenant forgets what is its own, for itself.
+            // A tenant forgets only its own state.
             return Ok(());
         }
         let account = Rc::clone(&ended.shared.memory);
@@ -290,8 +289,7 @@ impl Server {
         };
         let sources = list(0, "list of functions")?;
         let rows = list(1, "list of rows")?;
-        // All are compiled before the first one runs: a wrong source ends the command before anything is
-        // logged.
+        // All are compiled before the first one runs: an invalid source ends the command before anything is logged.
         let (mut reducers, mut sources_units) = (Vec::new(), 0);
         for (index, source) in Elements::of(sources).enumerate() {
             self.isolate.shared.report.at(|| index.into());
@@ -348,7 +346,7 @@ impl Server {
     }
 }
 
-/// Whether the system has room for the copies of a line that are not counted.
+/// Whether the system has room for a line's uncounted copies.
 fn check_room(line: &str) -> Result<(), Failure> {
     if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
         let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
@@ -362,14 +360,14 @@ impl Reader for Server {
         if !self.started {
             return false;
         }
-        // Most tenants have one function, whose realm came with its engine: an idle isolate stays small.
+        // Most tenants have one function, whose realm came with its engine: idle isolates stay small.
         self.process.prepared() == 0 && self.process.prepare()
             || self.old.take().is_some()
             || self.process.prepare()
             || !self.has_tenant() && self.isolate.ddocs.prepare()
     }
 
-    /// A line is there twice while it is parsed.
+    /// A line exists twice while it is parsed.
     fn line_bytes_max(&mut self) -> usize {
         if let Some(views) = &self.isolate.views {
             views.engine.measure();
@@ -388,10 +386,10 @@ mod tests {
     use crate::on_own_stack;
     use crate::output::Output;
 
-    /// More than all tests of the process take together.
+    /// More than all tests of the process need together.
     const MEMORY_BYTES: usize = 4 << 30;
 
-    /// The allocator gives a little more than is asked for, and not always the same.
+    /// The allocator rounds up a little, and not always equally.
     const ROUNDING_BYTES: usize = 256;
 
     struct Nothing;
@@ -418,7 +416,7 @@ mod tests {
         server
     }
 
-    /// Teaches it functions of every kind and has them run, one of them to an error.
+    /// Teaches functions of every kind and runs them, one to an error.
     fn teach(server: &mut Server) {
         let ddoc = r#"{"shows":{"s":"function() { return 'x'; }"}}"#;
         for line in [
@@ -437,12 +435,12 @@ mod tests {
             r#"["rereduce",["function() { throw 'no'; }"],[1]]"#,
             r#"["ddoc","_design/d",["shows","none"],[null,{}]]"#,
         ] {
-            // Some of them fail.
+            // Some fail.
             drop(server.answer(line));
         }
     }
 
-    /// The memory of a server that has prepared what it can.
+    /// The memory of a fully prepared server.
     fn prepared_bytes(server: &mut Server) -> usize {
         while server.prepare() {}
         server.line_bytes_max();
@@ -467,7 +465,7 @@ mod tests {
         .unwrap();
     }
 
-    /// How many runtimes are prepared, and how many used.
+    /// The number of prepared and of used runtimes.
     fn runtimes(server: &Server) -> (usize, usize) {
         (server.process.prepared(), server.process.used_runtimes())
     }

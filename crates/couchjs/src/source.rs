@@ -1,13 +1,12 @@
-//! The source forms that CouchDB accepts beyond JavaScript's: `function(doc) { .. }` as a
-//! statement.
+//! Source forms that CouchDB accepts beyond JavaScript: `function(doc) { .. }` as a statement.
 //!
-//! SUMMARY   [`begun`] turns the function with which most sources begin into an expression; [`mended`]
-//!           does so elsewhere, if the engine rejects the source.
-//! PROMISES  A source that the engine accepts is not changed. The place of such a function is not
-//!           guessed: the engine reports the missing name. No line is added.
-//! SOURCE    CouchDB's engine is patched to accept a nameless function as an expression where a statement
-//!           may be, without a `;` after it.
-//! DIFFERS   It is accepted in blocks too.
+//! SUMMARY   [`begun`] turns the function at the start of a source into an expression; [`mended`] does so elsewhere,
+//!           if the engine rejects the source.
+//! PROMISES  A source that the engine accepts is unchanged. The position of such a function is not guessed: the
+//!           engine reports the missing name. No line is added.
+//! SOURCE    CouchDB's engine is patched to accept a nameless function as an expression in the position of a
+//!           statement, without a `;` after it.
+//! DIFFERS   It is also accepted in blocks.
 
 use std::borrow::Cow;
 
@@ -16,8 +15,8 @@ use super::parser::{Parsed, Parser, SyntaxError};
 /// Begins an expression with the value of the function that follows.
 const EXPRESSION: &str = "0,";
 
-/// The same after other statements. The declaration declares nothing, and may be only where a
-/// statement of a list may: `if (a) function() {}` stays wrong.
+/// The same after other statements. The declaration declares nothing, and is valid only in a list of statements: `if
+/// (a) function() {}` stays wrong.
 const STATEMENT: &str = "let[]='';0,";
 
 /// Ends the statement.
@@ -26,13 +25,13 @@ const SEPARATOR: &str = ";";
 /// Everything that may be inserted into a source.
 pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
 
-/// How many nameless functions may be mended in a source, with at most as many tries each.
+/// The most nameless functions mended in a source, and the most tries for each.
 const MENDS_MAX: usize = 100;
 
 /// The engine's message for a nameless function where a declaration is expected.
 const NAME_EXPECTED: &str = "function name expected";
 
-/// Its message for a statement followed by another one on the same line.
+/// Its message for a second statement on the same line.
 const SEMICOLON_EXPECTED: &str = "expecting ';'";
 
 /// Returns the source with its first function as an expression.
@@ -45,8 +44,8 @@ pub(super) fn begun(source: &str) -> Cow<'_, str> {
     }
 }
 
-/// Changes a source that the engine does not accept as [`begun`] leaves it; `None` if nothing can be
-/// changed. Parsing takes a part of the memory that functions may take.
+/// Mends a source that the engine rejects after [`begun`]; `None` if nothing can be changed. Parsing uses part of the
+/// memory for functions.
 pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     let mut mending = Mending::of(source);
     let untouched = mending.text.len();
@@ -61,10 +60,10 @@ pub(super) fn parse(parser: &Parser, source: &str) -> (String, Parsed) {
     (mending.text, parsed)
 }
 
-/// A source that is being mended, from its beginning to its end.
+/// A source being mended, from beginning to end.
 struct Mending {
     text: String,
-    /// Where the function begins that was made an expression last, unless its end is marked.
+    /// The start of the function last made an expression, unless its end is marked.
     function: Option<usize>,
     /// Where the search for the next one begins.
     from: usize,
@@ -129,8 +128,8 @@ impl Mending {
         true
     }
 
-    /// Ends the statement of the last function where the engine expects its end; returns whether the
-    /// statement is complete there.
+    /// Ends the statement of the last function where the engine expects its end; returns whether the statement is
+    /// complete there.
     fn separate(&mut self, parser: &Parser, mistake: &SyntaxError) -> bool {
         let Some(start) = self.function.take() else {
             return false;
@@ -149,7 +148,7 @@ impl Mending {
     }
 }
 
-/// Returns the offset of a mistake in a text, in bytes.
+/// Returns the byte offset of an error in a text.
 fn offset(text: &str, mistake: &SyntaxError) -> Option<usize> {
     let mut lines = text.split_inclusive('\n');
     let line = usize::try_from(mistake.line).ok()?.checked_sub(1)?;
@@ -169,7 +168,7 @@ pub(super) fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }
 
-/// The text after white space and comments.
+/// The text after leading white space and comments.
 fn skip_space(mut text: &str) -> &str {
     const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
     loop {

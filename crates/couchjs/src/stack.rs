@@ -1,31 +1,30 @@
-//! The engine's stack traces: which frames are the user's, and where.
+//! Parses the engine's stack traces: which frames are the user's, and their positions.
 //!
-//! SUMMARY   [`frames`] takes a trace apart. Files have names: [`FUNCTION`] is the source of the function, one that
-//!           begins with [`MODULE`] a module, [`EVALUATED`] a text that was given to `eval`; all others are the
-//!           server's own.
-//! PROMISES  A trace may be any text: a function can write its own.
+//! SUMMARY   [`frames`] parses a trace by its file names: [`FUNCTION`] is the function's source, a name that begins
+//!           with [`MODULE`] is a module, [`EVALUATED`] is a text passed to `eval`; all others are the server's own.
+//! PROMISES  Accepts any text as a trace: a function can write its own.
 
 use std::borrow::Cow;
 
 /// The file of a function's source.
 pub(super) const FUNCTION: &str = "eval_script";
 
-/// The beginning of the file of a module.
+/// The prefix of a module's file name.
 pub(super) const MODULE: &str = "module:";
 
-/// The file of a text that user code has evaluated.
+/// The file name of a text that user code has evaluated.
 const EVALUATED: &str = "<input>";
 
-/// How much of a module's id names its file, in characters.
+/// How many characters of a module's id are in its file name.
 const MODULE_CHARACTERS_MAX: usize = 200;
 
-/// A level of a trace.
+/// A frame of a trace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// The name of the function; none for a mistake that the parser found.
+    /// The function's name; `None` for an error of the parser.
     pub(super) name: Option<&'a str>,
     pub(super) file: File<'a>,
-    /// Line and byte, from 1; 0 where there are none.
+    /// Line and byte, from 1; 0 if unknown.
     pub(super) line: u32,
     pub(super) column: u32,
 }
@@ -37,11 +36,11 @@ pub(super) enum File<'a> {
     Evaluated,
     /// Code of the engine.
     Native,
-    /// Code of the server, or nothing that is known.
+    /// Code of the server, or unknown.
     Server,
 }
 
-/// Takes a trace apart, the innermost frame first.
+/// Parses a trace, innermost frame first.
 pub(super) fn frames(stack: &str) -> impl Iterator<Item = Frame<'_>> {
     stack.lines().filter_map(frame)
 }
@@ -73,7 +72,7 @@ fn frame(line: &str) -> Option<Frame<'_>> {
     })
 }
 
-/// Returns the name of a module's file. It has none of the characters that end a name in a trace.
+/// Returns the file name of a module. It has none of the characters that end a name in a trace.
 pub(super) fn module_file(id: &str) -> String {
     let plain = |c: char| match c {
         '(' | ')' => '_',
@@ -84,7 +83,7 @@ pub(super) fn module_file(id: &str) -> String {
     MODULE.chars().chain(id).collect()
 }
 
-/// The trace as it was before modules had files of their own: answers keep it.
+/// The trace as it was before modules had files of their own; answers keep that form.
 pub(super) fn without_modules(stack: &str) -> Cow<'_, str> {
     const BEGINS: &str = " (module:";
     if !stack.contains(BEGINS) {

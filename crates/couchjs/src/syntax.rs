@@ -1,35 +1,35 @@
-//! Syntax errors with line and column, for which the protocol has no room.
+//! Syntax errors with line and column, which the protocol cannot express.
 //!
-//! SUMMARY   [`check_function`] and [`check_module`] parse a source without running it, and return the
-//!           first mistake with its line and column.
+//! SUMMARY   [`check_function`] and [`check_module`] parse a source without running it, and return the first error
+//!           with its position.
 //! CALLED    By `settee map`, for files that its user wrote.
-//! LIMITS    A source that the [`Parser`] cannot parse to its end passes; the query server decides.
+//! LIMITS    A source that the [`Parser`] cannot parse completely passes; the query server decides.
 
 use super::memory::Account;
 use super::parser::{Parsed, Parser};
 use super::positions::{Excerpt, Source, Spot};
 use super::source;
 
-/// The first mistake in a source.
+/// The first error in a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct SyntaxError {
-    /// Its line; the first is 1.
+    /// Its line, from 1.
     pub line: u32,
-    /// The character of that line; the first is 1.
+    /// Its column in characters, from 1.
     pub column: u32,
     /// The engine's message.
     pub text: String,
-    /// That line, or the part of it around the mistake.
+    /// That line, or the part of it around the error.
     pub source_line: String,
-    /// White space, and a `^` below the mistake.
+    /// White space, and a `^` below the error.
     pub caret: String,
 }
 
-/// Parses the source of a function, in all forms that the query server accepts.
+/// Parses a function's source, in any form that the query server accepts.
 ///
 /// # Errors
-/// The first mistake; its author is at fault.
+/// The first error; its author is at fault.
 pub fn check_function(source: &str) -> Result<(), SyntaxError> {
     let account = Account::new(usize::MAX);
     check(source, |parser| {
@@ -38,10 +38,10 @@ pub fn check_function(source: &str) -> Result<(), SyntaxError> {
     })
 }
 
-/// Parses the source of a module.
+/// Parses a module's source.
 ///
 /// # Errors
-/// As [`check_function`].
+/// See [`check_function`].
 pub fn check_module(source: &str) -> Result<(), SyntaxError> {
     const BEFORE: &str = "(function (module, exports, require) {";
     let account = Account::new(usize::MAX);

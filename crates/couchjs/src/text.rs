@@ -15,17 +15,17 @@ pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
     json.starts_with('"').then(|| unescape(json))
 }
 
-/// Returns the first characters of a JSON string, at most so many.
+/// Returns the beginning of a JSON string, at most this many characters.
 pub(super) fn beginning(json: &str, characters: usize) -> String {
     /// Two escapes are a pair.
     const CHARACTER_BYTES_MAX: usize = 12;
-    // What the cut leaves of an escape comes behind the last of these characters.
+    // The rest of an escape that was cut follows the last of these characters.
     let most = (1 + characters * CHARACTER_BYTES_MAX).min(json.len().saturating_sub(1));
     let quoted = format!("{}\"", &json[..json.floor_char_boundary(most)]);
     unescape(&quoted).chars().take(characters).collect()
 }
 
-/// How much of a source is quoted to name a function, in characters.
+/// Characters of a source quoted to name a function.
 const EXCERPT_CHARACTERS: usize = 60;
 
 /// Returns the beginning of a source, on one line.

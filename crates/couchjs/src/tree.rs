@@ -1,9 +1,10 @@
 //! Syntax trees of sources.
 //!
-//! SUMMARY   [`with_tree`] parses a source and passes on its tree; [`parameters`] finds the parameters of its function.
-//! PROMISES  There is no tree for a source with a mistake, or with too many bytes or brackets for the
-//!           stack: the parser has no limit of its own.
-//! LIMITS    Knows only [`begun`] of the source forms beyond JavaScript's.
+//! SUMMARY   [`with_tree`] parses a source and passes its tree on; [`parameters`] finds the parameters of its
+//!           function.
+//! PROMISES  Invalid sources have no tree, nor do those with too many bytes or brackets for the stack: the parser has
+//!           no limit of its own.
+//! LIMITS    Of the source forms beyond JavaScript's, knows only [`begun`].
 
 use oxc_allocator::Allocator;
 use oxc_ast::ast::{Expression, FormalParameters, Program, SourceType, Statement};
@@ -11,13 +12,13 @@ use oxc_parser::{ParseOptions, Parser};
 
 use super::source::begun;
 
-/// Longest source that is parsed, in bytes, and most opening brackets in it; of TypeScript `<` is one. A level of nesting takes
-/// up to 6 KiB of stack for a bracket and 450 bytes for any other byte, where nothing is optimised:
+/// Maximum length of a parsed source, in bytes, and maximum number of its opening brackets (in TypeScript also `<`).
+/// In unoptimised builds, nesting takes up to 6 KiB of stack for each bracket and 450 bytes for any other byte:
 /// together less than the thread has.
 const SOURCE_BYTES_MAX: usize = 10 << 10;
 const BRACKETS_MAX: usize = 600;
 
-/// Returns the result of `look` at the tree of a source; `None` if there is no tree.
+/// Returns the result of `look` at a source's tree; `None` without a tree.
 pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -> Option<R> {
     with_tree_of(SourceType::script(), source, look)
 }
@@ -53,14 +54,14 @@ fn with_tree_of<R>(
     is_correct.then(|| look(&parsed.program))
 }
 
-/// The parameters of the one function that a source is. None: it is more than a function, or one that does
-/// not answer at once.
+/// The parameters of a source's only function. `None` if the source has more, or a function that does not answer
+/// synchronously.
 pub(super) fn parameters<'t, 'a>(tree: &'t Program<'a>) -> Option<&'t FormalParameters<'a>> {
     let [Statement::ExpressionStatement(statement)] = tree.body.as_slice() else {
         return None;
     };
     let function = match &statement.expression {
-        // The form that `begun` produces.
+        // The form produced by `begun`.
         Expression::SequenceExpression(list) => match list.expressions.as_slice() {
             [Expression::NumericLiteral(_), function] => function,
             _ => return None,

@@ -1,6 +1,6 @@
-//! The functions of views and searches: `add_lib`, `add_fun`, `map_doc`, `reduce` and their kin.
+//! The functions of views and searches: `add_lib`, `add_fun`, `map_doc`, `reduce` and the like.
 //!
-//! A `reset` forgets all of it: the state is one value, which is replaced as a whole.
+//! A `reset` forgets everything: the state is one value, replaced as a whole.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,18 +21,18 @@ use super::text::{excerpt, kind_of, unquote};
 /// A function of a view or a search. The handles are freed before the realm.
 pub(super) struct ViewFunction {
     call: Persistent<Function<'static>>,
-    /// What runs it.
+    /// Its runners.
     runners: Persistent<Object<'static>>,
-    /// Those of them that documents need.
+    /// The runner for documents.
     map: Persistent<Function<'static>>,
     index: Persistent<Function<'static>>,
-    /// Writes their rows.
+    /// Writes the rows.
     written: Persistent<Function<'static>>,
     kind: ViewKind,
-    /// Whether it has emitted a row, and what it returned first; noted for reports alone.
+    /// Whether it has emitted a row, and the first value that it returned; recorded only for reports.
     emitted: Cell<bool>,
     returned: RefCell<Option<Returned>>,
-    /// The beginning of its source, by which errors name it.
+    /// The beginning of its source, which names it in errors.
     excerpt: String,
     realm: Realm,
 }
@@ -43,21 +43,21 @@ pub(super) struct Reducer {
     ignores_keys: bool,
 }
 
-/// What is reduced, as JSON text.
+/// The values to reduce, as JSON text.
 pub(super) enum Reduced<'a> {
     Pairs {
         pairs: Pairs,
-        /// Their memory counts until they are reduced.
+        /// Counts their memory until they are reduced.
         _held: Held,
     },
-    /// Rows that the engine takes apart: wrong ones, or more than there is memory for twice.
+    /// Rows that the engine parses: invalid ones, or more than memory has room for twice.
     Rows(&'a str),
-    /// Earlier results.
+    /// Results of earlier reductions.
     Results(&'a str),
 }
 
 impl<'a> Reduced<'a> {
-    /// `rows` are those of the command, which is `reduce` or `rereduce`.
+    /// `rows` are those of the command `reduce` or `rereduce`.
     pub(super) fn of(command: &str, rows: &'a str, memory: &Rc<Account>) -> Self {
         if command == "rereduce" {
             return Self::Results(rows);
@@ -70,12 +70,12 @@ impl<'a> Reduced<'a> {
     }
 }
 
-/// Which rows of a function are wanted.
+/// Which rows of a function are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
-    /// What it emits.
+    /// Those that it emits.
     Emitted,
-    /// What it indexes for a search.
+    /// Those that it indexes for a search.
     Indexed,
 }
 
@@ -101,7 +101,7 @@ impl Views {
         })
     }
 
-    /// Whether nothing has been done since the last `reset`.
+    /// Whether nothing has happened since the last `reset`.
     pub(super) fn is_fresh(&self) -> bool {
         !self.used && self.library.is_none()
     }
@@ -111,10 +111,10 @@ impl Views {
         !self.functions.is_empty()
     }
 
-    /// Sets the library for the functions that are added from now on.
+    /// Sets the library of functions added from now on.
     ///
     /// # Errors
-    /// It is no object, or there is no memory for it.
+    /// It is not an object, or there is no memory for it.
     pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
         match library {
             Some(library) if library.starts_with('{') => {
@@ -140,7 +140,7 @@ impl Views {
         Ok(())
     }
 
-    /// Compiles a reduce function, which lives for one command only.
+    /// Compiles a reduce function for one command.
     pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
         Ok(Reducer {
             function: self.function(source, ViewKind::Reduce, true)?,
@@ -185,7 +185,7 @@ impl Views {
         })
     }
 
-    /// Runs every function on a document. The answer has one list of rows for each.
+    /// Runs every function on a document. The answer has a list of rows for each function.
     pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
         let mut results = Results::new(&self.shared);
         self.engine.begin();
@@ -207,8 +207,7 @@ impl Views {
         Ok(Answer::Text(["", ""], text, held))
     }
 
-    /// Tells for the report what functions have returned to no avail: a promise, or any value if they have emitted
-    /// nothing.
+    /// Reports useless return values: a promise, or any value of a function that emitted nothing.
     pub(super) fn tell_returned(&self) {
         for (index, function) in self.functions.iter().enumerate() {
             if let Some(returned) = function.returned.take()
@@ -253,7 +252,7 @@ impl Views {
                 let values = Rest(values.collect::<rquickjs::Result<Vec<_>>>()?);
                 let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
-                // The result comes as a list of its own.
+                // The result is a list of its own.
                 results.add(ctx, &answer)
             })
         });
@@ -289,7 +288,7 @@ impl ViewFunction {
         })
     }
 
-    /// Notes for a report whether it has emitted for a document, given as JSON text, and what it returned.
+    /// Records for a report whether it emitted a row for a document, given as JSON text, and what it returned.
     fn note(&self, rows: &Object<'_>, document: Option<&str>) {
         let is_empty = rows.as_array().is_some_and(Array::is_empty);
         self.emitted.set(self.emitted.get() || !is_empty);
@@ -304,7 +303,7 @@ impl ViewFunction {
     }
 }
 
-/// Returns the text of a source given as JSON.
+/// Returns the source that is given as JSON.
 pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::error("not_found", "missing function");
     let json = json.ok_or_else(missing)?;

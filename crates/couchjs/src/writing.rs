@@ -1,11 +1,11 @@
 //! Writes the rows of a document as JSON text.
 //!
-//! SUMMARY   [`write_rows`] writes rows of plain values without the engine: its `JSON.stringify`, which
-//!           makes a string of every value, is a third of the time of a map function.
-//! PROMISES  It writes what `JSON.stringify` writes, or leaves the rows to the engine: values with a
-//!           `toJSON`, deep nesting, long texts, and anything that raises an exception.
-//! LIMITS    If it leaves rows to the engine midway, getters and `toJSON` inside objects already
-//!           written are called once more.
+//! SUMMARY   [`write_rows`] writes rows of plain values without the engine: its `JSON.stringify`, which makes a
+//!           string of every value, takes a third of a map function's time.
+//! PROMISES  Writes the same text as `JSON.stringify`, or leaves the rows to the engine: values with a `toJSON`, deep
+//!           nesting, long texts, and anything that raises an exception.
+//! LIMITS    If rows are left to the engine midway, getters and `toJSON` inside objects already written are called
+//!           again.
 
 use std::fmt::Write;
 
@@ -14,27 +14,27 @@ use rquickjs::{Array, Object, Type, Value};
 
 use super::text::quote;
 
-/// How deep nested lists are written here.
+/// The deepest nesting written here.
 const DEPTH_MAX: usize = 8;
 
-/// How many elements a list may have here: one with holes may have billions.
+/// The most elements of a list written here: a sparse list may have billions.
 const ELEMENTS_MAX: f64 = 100_000.0;
 
-/// How long the text of a document's rows gets here, in bytes: the engine has a limit for its memory.
+/// The longest text of a document's rows written here, in bytes: the engine limits its own memory.
 const TEXT_BYTES_MAX: usize = 8 << 20;
 
-/// Longest string of which a copy with its escapes is made here, in bytes: it may get six times as long.
+/// The longest string escaped here, in bytes: escapes may make it six times as long.
 const QUOTED_BYTES_MAX: usize = 64 << 10;
 
-/// How many values the rows of a document may have.
+/// The most values of a document's rows.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
 
-/// From 2^50 on, a number with a fraction may lie exactly between two shortest decimal forms: JavaScript takes the even
-/// one, Rust the greater.
+/// From 2^50 on, a number with a fraction may lie exactly between two shortest decimal forms: JavaScript takes the
+/// even one, Rust the greater.
 const TIES_FROM: f64 = (1_u64 << 50) as f64;
 
-/// Appends rows, separated by commas. `values` is a list of the prelude's, without prototype, that has
-/// `columns` values for each row. `false`: nothing was appended, the engine has to write them.
+/// Appends rows, separated by commas. `values` is a list made by the prelude, without prototype, with `columns`
+/// values for each row. `false`: nothing was appended, and the engine must write them.
 pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) -> bool {
     let start = text.len();
     let mut writer = Writer {
@@ -50,8 +50,8 @@ pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) 
     is_written
 }
 
-/// As [`write_rows`], into a string of the engine; `None` if the engine has to write the rows, or if a
-/// value can still change.
+/// Like [`write_rows`], into a string of the engine; `None` if the engine must write the rows, or if a value can
+/// still change.
 pub(super) fn packed<'js>(
     values: Array<'js>,
     columns: usize,
@@ -76,11 +76,11 @@ fn is_fixed(value: &Value<'_>) -> bool {
 
 struct Writer<'t> {
     text: &'t mut String,
-    /// How long the text may get.
+    /// The longest text.
     limit: usize,
 }
 
-/// `None`: the engine has to write the rows.
+/// `None`: the engine must write the rows.
 type Written = Option<()>;
 
 impl Writer<'_> {
@@ -96,7 +96,7 @@ impl Writer<'_> {
                 self.text.push('[');
             }
             let value: Value<'_> = values.get(index).ok()?;
-            // The options of an indexed field may be left out.
+            // The options of an indexed field are optional.
             if column == 2 && value.is_undefined() {
                 self.text.push_str("{}")
             } else {
@@ -109,7 +109,7 @@ impl Writer<'_> {
         self.check_room(0)
     }
 
-    /// Checks that a text of this length may be added.
+    /// Checks that a text of this length fits.
     fn check_room(&self, bytes: usize) -> Written {
         (self.text.len() + bytes <= self.limit).then_some(())
     }
@@ -133,7 +133,7 @@ impl Writer<'_> {
 
     fn value(&mut self, value: &Value<'_>, depth: usize) -> Written {
         match value.type_of() {
-            // In a list, undefined is null.
+            // In a list, undefined becomes null.
             Type::Null | Type::Undefined => self.text.push_str("null"),
             Type::Bool => self
                 .text
@@ -164,8 +164,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an
-    /// exponent, and the same ones below [`TIES_FROM`].
+    /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an exponent, and the
+    /// same digits below [`TIES_FROM`].
     fn number(&mut self, value: &Value<'_>) -> Written {
         let number = value.as_float()?;
         if !number.is_finite() {
@@ -174,7 +174,7 @@ impl Writer<'_> {
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is compared")]
         let whole = number as i32;
-        // Most numbers are small, and written much sooner as integers. Zero has no sign.
+        // Most numbers are small integers, which are written much faster as such. Zero has no sign.
         if f64::from(whole) == number {
             return write!(self.text, "{whole}").ok();
         }
@@ -204,7 +204,7 @@ impl Writer<'_> {
     }
 }
 
-/// Returns how many elements a list has; `None` if too many.
+/// Returns the number of a list's elements; `None` if too many.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written of a list of these elements, here and by the engine.
+    /// The text of a list of these elements, written here and by the engine.
     fn written(ctx: &Ctx<'_>, elements: &str) -> (Option<String>, String) {
         let list = format!("Object.setPrototypeOf([{elements}], null)");
         let mut text = "before".to_owned();

@@ -1,13 +1,13 @@
-//! The order of view keys: JSON texts as bytes that compare as CouchDB compares the values.
+//! The order of view keys: JSON texts as bytes that compare like the values in CouchDB.
 //!
 //! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys byte by byte
 //!           compares the values.
-//! PROMISES  null < false < true < numbers < strings < arrays < objects; numbers by exact value;
-//!           strings by the Unicode root collation, Han characters by radical and stroke; arrays element
-//!           by element, objects member by member in their order in the text (name, then value), the
-//!           shorter first. No sort key is the beginning of another, so that a tie-breaker can be appended.
+//! PROMISES  null < false < true < numbers < strings < arrays < objects; numbers by exact value; strings by the
+//!           Unicode root collation, Han characters by radical and stroke; arrays element by element, objects member
+//!           by member in their order in the text (name, then value), the shorter first. No sort key is a prefix of
+//!           another, so that a tie-breaker can be appended.
 //! SOURCE    couch_ejson_compare: less/2 and less_json_ids/2.
-//! LIMITS    Sort keys are for one run: another version of the collation data may make others.
+//! LIMITS    Sort keys are valid for one run: another version of the collation data may make others.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ mod han;
 
 pub use cache::KeyCache;
 
-/// First byte of a value's sort key: its type's place in the order.
+/// First byte of a value's sort key: its type's position in the order.
 mod rank {
     pub(super) const NULL: u8 = 1;
     pub(super) const FALSE: u8 = 2;
@@ -34,10 +34,10 @@ mod rank {
     pub(super) const OBJECT: u8 = 7;
 }
 
-/// Ends a string, an array or an object: less than anything that could follow in a longer one.
+/// Ends a string, an array or an object: less than any byte that continues a longer one.
 const END: u8 = 0;
 
-/// Precedes each member of an object, so that an empty name is not taken for its end.
+/// Precedes each member of an object, so that an empty name is not mistaken for the end.
 const MEMBER: u8 = 1;
 
 /// The collation of view keys.
@@ -65,14 +65,14 @@ impl Collation {
         write(json.as_bytes(), key, |text, key| self.write_text(text, key));
     }
 
-    /// As [`Self::write_key`], with the sort keys of strings that `cache` remembers.
+    /// Like [`Self::write_key`], with the sort keys of strings cached in `cache`.
     pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
         write(json, key, |text, key| {
             cache.append(text, key, |text, key| self.write_text(text, key));
         });
     }
 
-    /// Compares two strings, each as UTF-8.
+    /// Compares two strings, both UTF-8.
     pub fn compare_strings(&self, one: &[u8], other: &[u8]) -> Ordering {
         match han::collator_for(one).or_else(|| han::collator_for(other)) {
             Some(collator) => collator.compare(one, other),
@@ -91,11 +91,11 @@ impl Collation {
     }
 }
 
-/// Appends bytes that are equal for two values exactly when the values are: numbers by value, so
-/// that 1 and 1.0 are one; strings character by character; members in their order.
+/// Appends bytes that are equal exactly if two values are: numbers by value, so that 1 and 1.0 are equal; strings
+/// character by character; members in their order.
 ///
 /// # Source
-/// Erlang's `==`, by which CouchDB's `$all` compares an array with the whole field.
+/// Erlang's `==`, with which CouchDB's `$all` compares an array with the whole field.
 pub fn write_identity(json: &str, identity: &mut Vec<u8>) {
     write(json.as_bytes(), identity, |text, identity| {
         identity.extend_from_slice(&text.len().to_le_bytes());

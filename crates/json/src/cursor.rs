@@ -1,16 +1,16 @@
-//! The cursor over JSON text: checks that it is well formed, and finds its parts.
+//! A cursor over JSON text: validates it, and finds its parts.
 //!
-//! SUMMARY   [`Cursor`] scans a text once, from left to right, and keeps nothing of it. [`Cursor::walk`] visits the
+//! SUMMARY   [`Cursor`] scans a text once, from left to right, without storing any of it. [`Cursor::walk`] visits the
 //!           parts of a value at every depth; [`Members`] and [`Elements`] are those of one object or array.
-//! PROMISES  It accepts the values that `serde_json` accepts as `IgnoredAny`, also with half a surrogate
-//!           pair. No recursion: the depth of a value has no bound. On other text it stops; it never panics.
-//! LIMITS    It does not report what is wrong with other text: the parser does. It expects UTF-8.
-//! WHY       Every document and every answer is checked as a whole. The parser takes a quarter longer, and
+//! PROMISES  Accepts the values that `serde_json` accepts as `IgnoredAny`, and unpaired surrogates. No recursion: the
+//!           depth of a value is unlimited. On other text it stops; it never panics.
+//! LIMITS    Does not report mistakes in other text: the parser does. Expects UTF-8.
+//! WHY       Every document and every answer is validated as a whole. The parser takes a quarter longer, and
 //!           allocates every member's name.
 
 use std::ops::Range;
 
-/// How many bytes of a string are checked together.
+/// Bytes of a string checked together.
 const WORD_BYTES: usize = 8;
 
 const ONES: u64 = u64::from_ne_bytes([1; WORD_BYTES]);
@@ -18,10 +18,10 @@ const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; WORD_BYTES]);
 const QUOTES: u64 = u64::from_ne_bytes([b'"'; WORD_BYTES]);
 const BACKSLASHES: u64 = u64::from_ne_bytes([b'\\'; WORD_BYTES]);
 
-/// Characters below are control characters, which strings must not contain.
+/// Smaller bytes are control characters, which strings must not contain.
 const BLANK: u8 = b' ';
 
-/// A part of a JSON text. A place is that of a string with its quotation marks, or of a number.
+/// A part of a JSON text. A range includes a string's quotation marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// An object begins.
@@ -44,7 +44,7 @@ pub enum Token {
     True,
 }
 
-/// A place in a JSON text. A text that is known to be `VALID` is checked less.
+/// A position in a JSON text. `VALID` text was validated before, and is checked less.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a, const VALID: bool = false> {
     text: &'a [u8],
@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns whether a text is one JSON value, with white space around it or without.
+    /// Returns whether a text is one JSON value, with optional white space around it.
     pub fn is_value(text: &str) -> bool {
         let mut scan = Cursor::of(text.as_bytes());
         scan.value().is_some() && scan.is_at_end()
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Cursor<'a, true> {
-    /// Begins at the beginning of a text that was checked before. For any other text, parts are wrong.
+    /// Begins at the beginning of a validated text. For any other text, the parts are wrong.
     pub fn of_valid(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -76,7 +76,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
     pub fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = self.here()?;
-            // One comparison for all bytes that are no white space.
+            // One comparison for every byte other than white space.
             if byte > BLANK || !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
                 return Some(byte);
             }
@@ -89,15 +89,15 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         self.peek().is_none()
     }
 
-    /// Skips white space and this byte; `None` if another one comes.
+    /// Skips white space and this byte; `None` if another one follows.
     pub fn take(&mut self, wanted: u8) -> Option<()> {
         let found = self.peek()? == wanted;
         self.at += usize::from(found);
         found.then_some(())
     }
 
-    /// Skips the opening bracket of an array or an object. `false`: it is empty, and skipped.
-    /// None: something else comes.
+    /// Skips the opening bracket of an array or an object. `false`: it is empty, and skipped. `None`: something else
+    /// follows.
     pub fn open(&mut self, bracket: u8) -> Option<bool> {
         self.take(bracket)?;
         let is_empty = self.peek()? == closing(bracket);
@@ -105,8 +105,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(!is_empty)
     }
 
-    /// Skips what comes after an element of an array or a member of an object that began with
-    /// this bracket. `false`: it ended, and is skipped. None: something else comes.
+    /// Skips what separates elements of an array, or members of an object, with this bracket. `false`: it ended, and
+    /// is skipped. `None`: something else follows.
     pub fn goes_on(&mut self, bracket: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
@@ -116,7 +116,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         (VALID || byte == closing(bracket)).then_some(false)
     }
 
-    /// Skips a member's name and the colon; returns where the name is, with its quotation marks.
+    /// Skips a member's name and the colon; returns the name's range, including quotation marks.
     pub fn name(&mut self) -> Option<Range<usize>> {
         if self.peek()? != b'"' {
             return None;
@@ -126,7 +126,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(quoted)
     }
 
-    /// Skips a value; returns where it is.
+    /// Skips a value; returns its range.
     pub fn value(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let start = self.at;
@@ -134,8 +134,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(start..self.at)
     }
 
-    /// Skips a value and shows each of its parts to `see`. None: the text is not well formed, as is noticed
-    /// only after the parts before.
+    /// Skips a value and passes each of its parts to `see`. `None`: the text is malformed, which is detected only
+    /// after the parts before.
     pub fn walk(&mut self, mut see: impl FnMut(Token)) -> Option<()> {
         let mut open = OpenValues::default();
         let mut is_member = false;
@@ -164,7 +164,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
                 b'n' => see(self.word(b"null", Token::Null)?),
                 _ => see(Token::Number(self.number()?)),
             }
-            // A value has ended, and perhaps others of which it is the last part.
+            // A value has ended, and possibly others that it completes.
             loop {
                 if open.depth == 0 {
                     return Some(());
@@ -229,8 +229,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         (self.at > start).then_some(())
     }
 
-    /// Skips a string, which begins here; returns where it is.
-    // Most of a text is strings: without inlining, calls take a fifth of the time.
+    /// Skips a string, which begins here; returns its range.
     #[inline(always)]
     fn string(&mut self) -> Option<Range<usize>> {
         let start = self.at;
@@ -264,7 +263,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         self.at += plain.unwrap_or(rest.len());
     }
 
-    /// Skips what comes after a backslash.
+    /// Skips the rest of an escape after its backslash.
     fn escape(&mut self) -> Option<()> {
         let escaped = *self.text.get(self.at)?;
         self.at += 1;
@@ -285,7 +284,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
 struct OpenValues {
     depth: usize,
     innermost: u64,
-    /// Full words, for values that are nested deeper than there are bits.
+    /// Full words, for values nested deeper than a word has bits.
     outer: Vec<u64>,
 }
 
@@ -309,8 +308,8 @@ impl OpenValues {
     }
 }
 
-/// The members of an object: names with their quotation marks, and values. Any other text has none; one that is not
-/// well formed ends early.
+/// The members of an object: names with their quotation marks, and values. Other text has none; malformed text ends
+/// early.
 #[derive(Clone, Debug)]
 pub struct Members<'a>(Parts<'a>);
 
@@ -331,7 +330,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// The elements of an array. Any other text has none; one that is not well formed ends early.
+/// The elements of an array. Other text has none; malformed text ends early.
 #[derive(Clone, Debug)]
 pub struct Elements<'a>(Parts<'a>);
 
@@ -341,7 +340,7 @@ impl<'a> Elements<'a> {
         Self(Parts::of(text, b'['))
     }
 
-    /// Skips what is left, and returns whether the text is one array and nothing else.
+    /// Skips the rest, and returns whether the text is one array and nothing else.
     pub fn is_list(mut self) -> bool {
         self.by_ref().for_each(drop);
         self.0.goes_on == Some(false) && self.0.cursor.is_at_end()
@@ -357,13 +356,13 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// What is between two brackets.
+/// The text between two brackets.
 #[derive(Clone, Debug)]
 struct Parts<'a> {
     text: &'a str,
     cursor: Cursor<'a>,
     bracket: u8,
-    /// Whether another part comes. None: the end, or something that cannot come.
+    /// Whether another part follows. `None`: the end, or an invalid continuation.
     goes_on: Option<bool>,
 }
 
@@ -388,17 +387,17 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Returns the bracket that ends what this one begins: in ASCII they are two apart.
+/// Returns the matching closing bracket: in ASCII it is two above the opening one.
 fn closing(bracket: u8) -> u8 {
     bracket + 2
 }
 
-/// Sets the high bit of bytes that are zero, and perhaps of some above the lowest of them.
+/// Sets the high bit of zero bytes, and possibly of some above the lowest of them.
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGH_BITS
 }
 
-/// Sets the high bit of bytes that are control characters, and perhaps of some above the lowest.
+/// Sets the high bit of control characters, and possibly of some above the lowest.
 fn controls(word: u64) -> u64 {
     word.wrapping_sub(ONES * u64::from(BLANK)) & !word & HIGH_BITS
 }

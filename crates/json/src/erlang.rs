@@ -1,18 +1,18 @@
-//! Erlang's external term format, for the hashes of replication ids and of `_approx_count_distinct`, and for
-//! the size limit of `_sum`.
+//! Erlang's external term format, for hashes in replication ids and in `_approx_count_distinct`, and for the size
+//! limit of `_sum`.
 //!
 //! SUMMARY   [`json`] writes JSON text as the term that CouchDB decodes it to: strings are binaries, objects
-//!           one-tuples of a list of pairs, literals atoms. [`size_of_value`] and its companions tell sizes.
+//!           one-tuples of a list of pairs, literals atoms. [`size_of_value`] and related functions compute sizes.
 //! SOURCE    erlang:term_to_binary/2 with minor version 1: atoms are ATOM_EXT, lists of bytes are STRING_EXT.
-//! LIMITS    Members of one name in one object are all written. Integers beyond
-//!           [`DIGITS_MAX`] digits are written as text.
+//! LIMITS    Duplicate members of an object are all written. Integers with more than [`DIGITS_MAX`] digits are
+//!           written as text.
 
 use num_bigint::{BigInt, Sign};
 
 use super::cursor::{Cursor, Token};
 use super::string::unescape_bytes;
 
-/// How many digits an integer may have: the time to read it grows with their square.
+/// Maximum digits of an integer: the time to read it is quadratic.
 pub const DIGITS_MAX: usize = 4096;
 
 /// Precedes every term.
@@ -33,7 +33,7 @@ mod tag {
     pub(super) const LARGE_BIG: u8 = 111;
 }
 
-/// The longest list of bytes that is written as a string.
+/// Maximum length of a list of bytes written as a string.
 const STRING_MAX: usize = 65_535;
 
 /// Size of a binary's tag and length.
@@ -45,10 +45,10 @@ const NIL_SIZE: u64 = 1;
 /// Size of [`VERSION`].
 const VERSION_SIZE: u64 = 1;
 
-/// A list that is being written: its length is known at its end.
+/// A list being written: its length is known at its end.
 #[derive(Debug)]
 pub struct List {
-    /// Where its tag is.
+    /// The position of its tag.
     start: usize,
     count: usize,
 }
@@ -61,7 +61,7 @@ impl List {
         Self { start, count: 0 }
     }
 
-    /// Counts an element, and returns where it is to be written.
+    /// Counts an element, and returns the buffer to write it to.
     pub fn element<'t>(&mut self, term: &'t mut Vec<u8>) -> &'t mut Vec<u8> {
         self.count += 1;
         term
@@ -79,7 +79,7 @@ impl List {
     }
 }
 
-/// Writes the head of a tuple; its elements follow.
+/// Writes a tuple's head; its elements follow.
 pub fn tuple(elements: u8, term: &mut Vec<u8>) {
     term.extend_from_slice(&[tag::SMALL_TUPLE, elements]);
 }
@@ -118,7 +118,7 @@ pub fn string(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
     }
 }
 
-/// Writes an integer of 32 bits.
+/// Writes a 32-bit integer.
 pub fn integer(integer: i32, term: &mut Vec<u8>) {
     match u8::try_from(integer) {
         Ok(byte) => term.extend_from_slice(&[tag::SMALL_INTEGER, byte]),
@@ -130,7 +130,7 @@ pub fn integer(integer: i32, term: &mut Vec<u8>) {
 }
 
 fn length(length: usize) -> [u8; 4] {
-    // A longer one does not fit a line of the protocol, a body or a URL.
+    // Longer ones do not fit a line of the protocol, a body or a URL.
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
 
@@ -165,7 +165,7 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
     let mut open: Vec<OpenList> = Vec::new();
     // The text is valid: the walk does not end early.
     let _ = Cursor::of_valid(json.as_bytes()).walk(|token| {
-        // Members of objects are counted by their names.
+        // Members of objects are counted by name.
         if let Some(array) = open.last_mut()
             && !array.is_object
             && !matches!(token, Token::End)
@@ -247,20 +247,18 @@ pub fn size_of_value(json: &str) -> u64 {
     VERSION_SIZE + size(json, &mut Vec::new())
 }
 
-/// Returns the size of a row in a list as a reducer gets it, `[[Key, Id], Value]`, in bytes. `term` is room
-/// to write in.
+/// Returns the size of a row in a reducer's list, `[[Key, Id], Value]`, in bytes. `term` is work space.
 pub fn size_of_row([key, id, value]: [&str; 3], term: &mut Vec<u8>) -> u64 {
     let of_key = pair(size(key, term), size(id, term));
     pair(of_key, size(value, term))
 }
 
-/// Returns the size of an earlier result in a list as a reducer gets it, `[[], Value]`, in bytes. `term` is
-/// room to write in.
+/// Returns the size of an earlier result in a reducer's list, `[[], Value]`, in bytes. `term` is work space.
 pub fn size_of_result(json: &str, term: &mut Vec<u8>) -> u64 {
     pair(NIL_SIZE, size(json, term))
 }
 
-/// Returns the size of a list, in bytes, of what its elements have together.
+/// Returns the size of a list in bytes, given the total size of its elements.
 pub fn size_of_list(elements: u64) -> u64 {
     let head = if elements == 0 { 0 } else { LIST_HEAD };
     VERSION_SIZE + head + elements + NIL_SIZE

@@ -1,8 +1,8 @@
-//! Many JSON texts in two pieces of memory.
+//! Many JSON texts in two buffers.
 //!
-//! SUMMARY   [`JsonList`] is an array whose elements are found without parsing it again; [`JsonListBuilder`] makes one.
-//! PROMISES  Each element stays the text that it was. Memory is taken, and goes back to the system, in large pieces,
-//!           however small and many the elements are.
+//! SUMMARY   [`JsonList`] is an array whose elements are found without parsing; [`JsonListBuilder`] makes one.
+//! PROMISES  Each element keeps its text. Memory is allocated and freed in large blocks, however small and many the
+//!           elements are.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -10,31 +10,29 @@ use serde_json::value::RawValue;
 /// The elements of an array, each as its text. Serialized as the array.
 #[derive(Clone, Debug)]
 pub struct JsonList {
-    /// With one letter before each element, and nothing else between them.
+    /// One byte precedes each element; nothing else is between them.
     array: Box<RawValue>,
-    /// Where each element ends in it.
+    /// The end of each element in it.
     ends: Vec<usize>,
 }
 
 impl JsonList {
-    /// Returns how many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Returns an element by its place, from 0.
+    /// Returns an element by its index, from 0.
     pub fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let before = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.array.get().get(before + 1..end)
     }
 
-    /// Returns the elements in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         let mut start = 1;
         self.ends.iter().map(move |end| {
@@ -51,7 +49,6 @@ impl Serialize for JsonList {
     }
 }
 
-/// A [`JsonList`] that is made.
 #[derive(Debug, Default)]
 pub struct JsonListBuilder {
     array: String,
@@ -59,7 +56,7 @@ pub struct JsonListBuilder {
 }
 
 impl JsonListBuilder {
-    /// Begins with room for that many bytes of elements, if that is known.
+    /// Reserves this many bytes for elements, if known.
     pub fn with_room(bytes: usize) -> Self {
         Self {
             array: String::with_capacity(bytes),
@@ -75,7 +72,7 @@ impl JsonListBuilder {
         self.ends.push(self.array.len());
     }
 
-    /// Returns the list of what was added.
+    /// Returns the list.
     ///
     /// # Panics
     /// Never: an array of JSON texts is JSON.

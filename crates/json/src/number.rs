@@ -1,7 +1,7 @@
 //! The order of JSON numbers by exact value, as bytes.
 //!
-//! SUMMARY   [`write_key`] takes a number apart into sign, exponent and digits, and writes these as bytes
-//!           in the order of numbers.
+//! SUMMARY   [`write_key`] splits a number into sign, exponent and digits, and writes these as bytes in numeric
+//!           order.
 //! SOURCE    Erlang's number order, in which an integer of any size and a float compare exactly.
 
 use std::borrow::Cow;
@@ -13,16 +13,17 @@ mod sign {
     pub(super) const POSITIVE: u8 = 3;
 }
 
-/// 2^53: every double from here on is an integer, and has more digits than its shortest text.
+/// 2^53: every larger double is an integer, with more digits than its shortest text.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
 
-/// Longest number without an exponent that parsing and writing never change, in bytes: 15 digits and a point.
+/// Maximum length of a number without an exponent that parsing and writing never change, in bytes: 15 digits and a
+/// point.
 const SHORT_BYTES: usize = 16;
 
-/// Middle of the exponents, so that they are written as unsigned numbers.
+/// Offset of exponents, so that they are written as unsigned numbers.
 const EXPONENT_BIAS: i64 = 1 << 40;
 
-/// Appends bytes that compare as the numbers do. None is the beginning of another.
+/// Appends bytes that compare as the numbers do. No key is a prefix of another.
 pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
     let (negative, magnitude) = match number.strip_prefix(b"-") {
         Some(magnitude) => (true, magnitude),
@@ -42,7 +43,7 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
     // Six bytes hold twice the bias.
     key.extend_from_slice(&biased.to_be_bytes()[2..]);
     key.extend(digits);
-    // Less than any digit: 1.2 comes before 1.23.
+    // Less than any digit: 1.2 precedes 1.23.
     key.push(0);
     if negative {
         for byte in &mut key[start..] {
@@ -51,10 +52,10 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
     }
 }
 
-/// Replaces a float by the exact decimal text of its double.
+/// Converts a float to the exact decimal text of its double.
 ///
-/// An integer's text is exact already. Below 2^53 the shortest text of a double is between the
-/// same integers as the double itself, and in the order of doubles: that is exact enough.
+/// Integers are already exact. Below 2^53 the shortest text of a double lies between the same integers as the double
+/// itself, and in the order of doubles: exact enough.
 fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
     let has_exponent = || magnitude.iter().any(|byte| matches!(byte, b'e' | b'E'));
     if magnitude.len() <= SHORT_BYTES && !has_exponent() || magnitude.iter().all(u8::is_ascii_digit)
@@ -67,13 +68,12 @@ fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
             Cow::Owned(format!("{double:.0}").into_bytes())
         }
         Ok(double) if double.is_finite() => Cow::Owned(double.to_string().into_bytes()),
-        // Beyond any double: by its digits.
+        // Beyond any double: compared by digits.
         _ => Cow::Borrowed(magnitude),
     }
 }
 
-/// Splits `12.50e3` into the exponent of 0.1250 and its digits without zeros around them. `None` is
-/// zero.
+/// Splits `12.50e3` into the exponent of 0.1250 and its digits without surrounding zeros. `None` is zero.
 fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
     let mantissa_end = magnitude
         .iter()
@@ -108,7 +108,7 @@ fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
         });
     let place = i64::try_from(point).unwrap_or(i64::MAX) - i64::try_from(leading).unwrap_or(0);
     let significant = mantissa.iter().filter(|byte| **byte != b'.').skip(leading);
-    // Digits are written one up, so that none is the end.
+    // Digits are shifted up by one, to be greater than the end.
     let bytes = significant
         .take(digits - leading - trailing)
         .map(|digit| digit - b'0' + 1);

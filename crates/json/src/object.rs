@@ -1,8 +1,9 @@
-//! Objects whose values stay the JSON text that they are.
+//! Objects with values that stay JSON text.
 //!
-//! SUMMARY   [`RawObject`] keeps the members of an object in their order: to read, change and write them.
-//! PROMISES  A value is written byte for byte as it was read. Names and values are borrowed from the text.
-//! LIMITS    Members of one name all stay; [`RawObject::get`] returns the last, as JavaScript and CouchDB do.
+//! SUMMARY   [`RawObject`] keeps the members of an object in order: to read, change and write them.
+//! PROMISES  A value is written byte for byte as read. Names and values are borrowed from the text.
+//! LIMITS    Members with the same name are all kept; [`RawObject::get`] returns the last, as JavaScript and CouchDB
+//!           do.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +19,7 @@ pub struct RawObject<'a> {
 }
 
 impl<'a> RawObject<'a> {
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
     /// The text is not JSON, or not an object.
@@ -26,33 +27,33 @@ impl<'a> RawObject<'a> {
         serde_json::from_str(text)
     }
 
-    /// Returns the value of a member, of several of one name that of the last.
+    /// Returns the value of a member; of several with the same name, the last.
     pub fn get(&self, name: &str) -> Option<&RawValue> {
         let mut named = self.members.iter().rev().filter(|(known, _)| known == name);
         named.next().map(|(_, value)| &**value)
     }
 
-    /// Returns names and values in their order.
+    /// Returns names and values in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Adds a member at the end, whether or not there is one of this name. A [`RawValue`] is written as it is.
+    /// Appends a member, even if its name exists. A [`RawValue`] is written unchanged.
     ///
     /// # Panics
-    /// The value has no JSON text: a map in it has names that are no strings.
+    /// The value has no JSON text: it contains a map with names that are not strings.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: &(impl Serialize + ?Sized)) {
         let value = to_raw_value(value).expect("JS-1: the value has a JSON text");
         self.members.push((name.into(), Cow::Owned(value)));
     }
 
-    /// Removes all members of this name. Returns the value of the last.
+    /// Removes all members with this name. Returns the value of the last.
     pub fn remove(&mut self, name: &str) -> Option<Cow<'a, RawValue>> {
         let removed = self.members.extract_if(.., |(known, _)| known == name);
         removed.last().map(|(_, value)| value)
     }
 
-    /// Returns the same object with texts of its own.
+    /// Returns an owned copy.
     #[must_use]
     pub fn into_owned(self) -> RawObject<'static> {
         let members = self.members.into_iter();
@@ -91,7 +92,7 @@ impl Serialize for RawObject<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// A name that is borrowed where it has no escapes.
+        /// A name, borrowed if it has no escapes.
         #[derive(serde::Deserialize)]
         struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -1,10 +1,10 @@
-//! Finds the end of an object whose text comes in pieces.
+//! Finds the end of an object in a text that arrives in pieces.
 //!
-//! SUMMARY   [`ObjectEnd::find`] is called again whenever more of the text has come.
+//! SUMMARY   [`ObjectEnd::find`] is called again whenever more of the text has arrived.
 //! PROMISES  Each byte is read once.
-//! LIMITS    It follows brackets and strings only: the parser decides whether the object is well formed.
+//! LIMITS    It follows only brackets and strings: the parser decides whether the object is well formed.
 
-/// Looks for the end of an object, and resumes where the text ended before.
+/// Searches for the end of an object, and resumes where the text ended before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ObjectEnd {
     at: usize,
@@ -18,8 +18,8 @@ impl ObjectEnd {
         self.at > 0
     }
 
-    /// Returns the length of the object that `text` begins with, if it ends there. `text` is that of the call
-    /// before, with more appended.
+    /// Returns the length of the object at the start of `text`, if it ends there. `text` is that of the previous
+    /// call, with more appended.
     pub fn find(&mut self, text: &[u8]) -> Option<usize> {
         while self.at < text.len() {
             if self.in_string {
@@ -31,7 +31,7 @@ impl ObjectEnd {
             };
             self.at += 1;
             match (self.in_string, byte) {
-                // Skips the escaped character, which may not have come yet.
+                // Skips the escaped character, which may not have arrived yet.
                 (true, b'\\') => self.at += 1,
                 (_, b'"') => self.in_string = !self.in_string,
                 (false, b'{' | b'[') => self.depth += 1,

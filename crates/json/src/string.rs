@@ -1,10 +1,10 @@
 //! Unescapes strings of JSON text.
 //!
-//! PROMISES  Half a surrogate pair becomes U+FFFD, as in CouchDB.
+//! PROMISES  An unpaired surrogate becomes U+FFFD, as in CouchDB.
 
 use std::borrow::Cow;
 
-/// The replacement for half a surrogate pair.
+/// The replacement for an unpaired surrogate.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
 /// Returns the characters of a string given with its quotation marks.
@@ -51,13 +51,13 @@ pub fn unescape_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(unescape(quoted).into_owned().into_bytes())
 }
 
-/// Replaces each half of a surrogate pair in the strings of a JSON text. All else stays, even if invalid.
+/// Replaces unpaired surrogates in the strings of a JSON text. Everything else is kept, even if invalid.
 pub fn replace_halves(json: &str) -> Cow<'_, str> {
     let mut replaced = String::new();
     let (mut rest, mut at) = (json, 0);
     while let Some(found) = memchr::memchr(b'\\', rest.as_bytes().get(at..).unwrap_or_default()) {
         let start = at + found;
-        // What follows another escape is skipped with it: it may be a backslash.
+        // Skips the character after any other escape: it may be a backslash.
         at = start + 2;
         match rest[start + 1..].strip_prefix('u').and_then(unicode) {
             Some((REPLACEMENT, behind)) => {
@@ -75,7 +75,7 @@ pub fn replace_halves(json: &str) -> Cow<'_, str> {
     Cow::Owned(replaced + rest)
 }
 
-/// Reads what comes after `\u`: returns the character, which may take two escapes, and the rest. `None` without
+/// Decodes an escape after its `\u`: returns the character, which may take two escapes, and the rest. `None` without
 /// four digits.
 fn unicode(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = code_unit(digits)?;

@@ -1,4 +1,4 @@
-//! Conditions on one value: the operators that have no fields below them.
+//! Conditions on one value: the operators without fields below them.
 //!
 //! SUMMARY   A function for each operator ([`super::operator`]) makes a condition of its argument;
 //!           [`Condition::holds`] tests a value. [`Condition::negated`] is the opposite: `$gte` is `$lt` negated.
@@ -35,7 +35,7 @@ pub(crate) enum Condition {
     All(Everything),
     /// `$elemMatch`, `$allMatch`, `$keyMapMatch`.
     Some(Quantity, Box<Scope>),
-    /// `$exists`. Fields that are missing do not come here.
+    /// `$exists`. Missing fields are handled elsewhere.
     Exists(bool),
     /// `$type`.
     Type(String),
@@ -47,16 +47,16 @@ pub(crate) enum Condition {
     BeginsWith(String),
     /// `$size`.
     Size(usize),
-    /// The opposite of another one.
+    /// The opposite of another condition.
     Not(Box<Self>),
 }
 
-/// The parts of a value that a selector has to hold of.
+/// The parts of a value that a selector must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// `$elemMatch`: some element of an array.
     SomeElement,
-    /// `$allMatch`: all elements of an array, and there is one.
+    /// `$allMatch`: all elements of a non-empty array.
     AllElements,
     /// `$keyMapMatch`: some member's name.
     SomeName,
@@ -65,9 +65,9 @@ pub(crate) enum Quantity {
 /// The argument of `$all`.
 #[derive(Debug)]
 pub(crate) struct Everything {
-    /// The elements that an array has to contain, by [`exact_key`].
+    /// The elements that an array must contain, by [`exact_key`].
     wanted: HashSet<Vec<u8>>,
-    /// The only element of the argument, if that is an array: the field may also be equal to it.
+    /// The only element of the argument, if it is an array: the field may also be equal to it.
     whole: Option<Vec<u8>>,
 }
 
@@ -113,8 +113,8 @@ fn identity(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Of an argument whose kind [`super::operator::Operator::check`] has checked: a condition, or what is
-/// wrong with the argument.
+/// From an argument of a kind that [`super::operator::Operator::check`] has checked: a condition, or what is wrong
+/// with the argument.
 impl Condition {
     pub(crate) fn equal(argument: &str, order: Order) -> Result<Self, String> {
         Ok(Self::Equal(Operand::new(argument, order)))
@@ -198,7 +198,7 @@ impl Condition {
     }
 }
 
-/// Whether a value is one of the operands; of an array, whether an element is.
+/// Whether a value, or an element of an array, is one of the operands.
 fn is_in(operands: &[Operand], value: &str) -> bool {
     let is_one = |value: &str| operands.iter().any(|operand| operand.equals(value));
     if kind_of(value) == Kind::Array {
@@ -225,10 +225,10 @@ fn some(quantity: Quantity, scope: &Scope, value: &str) -> Result<bool, MatchErr
     }
 }
 
-/// After this many elements that take too long, the answer is that error.
+/// After this many elements that take too long, the result is that error.
 const UNDECIDED_MAX: usize = 3;
 
-/// Whether a selector holds of some value. The error of one counts only if it holds of no other.
+/// Whether a selector matches some value. An error for one counts only if no other matches.
 fn any<'a>(scope: &Scope, values: impl Iterator<Item = &'a str>) -> Result<bool, MatchError> {
     let mut failure = None;
     let mut undecided = 0;
@@ -261,8 +261,8 @@ fn is_match(pattern: &Pattern, value: &str) -> Result<bool, MatchError> {
         })
 }
 
-/// Whether a string begins with a prefix that does not end within what a reader takes for one
-/// character, such as a letter and its accent.
+/// Whether a string begins with a prefix that does not end within what a reader perceives as one character, such as a
+/// letter and its accent.
 fn begins_with(value: &str, prefix: &str) -> bool {
     if kind_of(value) != Kind::String {
         return false;
@@ -274,6 +274,6 @@ fn begins_with(value: &str, prefix: &str) -> bool {
     if !text.starts_with(prefix) {
         return false;
     }
-    // As in Erlang's string:prefix/2, only the prefix's last character is checked with what follows.
+    // As in Erlang's string:prefix/2, only the prefix's last character is checked together with what follows.
     text[last..].graphemes(true).next() == Some(&prefix[last..])
 }

@@ -1,12 +1,11 @@
 //! Errors of selectors and of matching.
 
-/// Why a text is no selector. Its author is at fault; the same text fails again.
+/// Why a text is not a selector. Its author's fault; a retry fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {kind}")]
 pub struct SelectorError {
-    /// What is wrong.
     pub kind: SelectorErrorKind,
-    /// The line of the selector's text it is on, from 1.
+    /// Its line in the selector's text, from 1.
     pub line: usize,
     /// The byte of that line, from 1.
     pub column: usize,
@@ -28,36 +27,36 @@ impl SelectorError {
         self.kind.name()
     }
 
-    /// Returns what is wrong, without its place.
+    /// Returns the mistake, without its position.
     pub fn reason(&self) -> String {
         self.kind.to_string()
     }
 }
 
-/// What is wrong with a selector.
+/// A mistake in a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorErrorKind {
     /// It is not JSON.
     #[error("not JSON: {0}")]
     NotJson(String),
-    /// It is JSON of another kind.
+    /// It is JSON of another type.
     #[error("a selector must be a JSON object, not {0}")]
     NotAnObject(&'static str),
-    /// A condition where a field has to be: an operator on no field.
+    /// A condition instead of a field: an operator without a field.
     #[error("missing_field_name: one or more conditions have no field name")]
     MissingFieldName,
-    /// An operator's argument is not of its kind.
+    /// An operator's argument has the wrong type.
     #[error("bad argument for operator {operator}: {problem}")]
     BadArgument {
         /// The operator.
         operator: String,
-        /// What it needs.
+        /// The requirement.
         problem: String,
     },
-    /// An operator of MongoDB's that CouchDB does not have.
+    /// An operator of MongoDB that CouchDB does not have.
     #[error("unsupported operator: {0}")]
     NotSupported(String),
-    /// No operator at all, or one with an argument of a type it never takes.
+    /// An unknown operator, or one with an argument of a type that it never takes.
     #[error("invalid operator: {0}")]
     InvalidOperator(String),
     /// `$text` below a field.
@@ -66,12 +65,12 @@ pub enum SelectorErrorKind {
     /// A field's name has an empty segment.
     #[error("invalid field name {0:?}: a segment between two points is empty")]
     InvalidFieldName(String),
-    /// It passes one of this library's bounds.
+    /// It exceeds one of this library's limits.
     #[error("the selector {what} (at most {limit})")]
     TooLarge {
-        /// What is too much of it.
+        /// What exceeds it.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
 }
@@ -99,13 +98,13 @@ impl SelectorErrorKind {
     }
 }
 
-/// Why a selector or an index could not be applied to a document. It will fail again.
+/// Why a selector or an index failed on a document. A retry fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
-    /// The document is not a JSON object. Its author is at fault.
+    /// The document is not a JSON object. Its author's fault.
     #[error("the document is not a JSON object: {0}")]
     NotADocument(String),
-    /// A regular expression took too many steps on a string of the document. Its author is at fault.
+    /// A regular expression exceeded its steps on a string of the document. The expression's author's fault.
     #[error("the regular expression {pattern:?} takes too long on a string of {bytes} bytes")]
     Pattern {
         /// The expression.
@@ -113,16 +112,16 @@ pub enum MatchError {
         /// The string's length.
         bytes: usize,
     },
-    /// A text index would have too many entries of the document.
+    /// A text index would have too many entries for the document.
     #[error("the document makes more than {limit} bytes of text entries")]
     TooManyEntries {
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
 }
 
 impl MatchError {
-    /// Returns a name for the wire.
+    /// Returns its name in APIs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NotADocument(_) => "invalid_document",

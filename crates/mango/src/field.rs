@@ -1,11 +1,11 @@
-//! Fields: their names, and finding many of them in one walk through a document.
+//! Fields: their names, and finding many in one walk through a document.
 //!
-//! SUMMARY   [`segments`] cuts a field's name at its points; [`Fields`] is a set of fields as a tree,
-//!           whose values in a document [`Fields::find`] finds.
-//! PROMISES  A document is walked through once for all fields of a level; other members are skipped.
-//!           No recursion. Of members of one name the last counts, as in JavaScript.
-//! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array's
-//!           index (from 0, a `+` in front is tolerated).
+//! SUMMARY   [`segments`] splits a field's name at its points; [`Fields`] is a set of fields as a tree, and
+//!           [`Fields::find`] finds their values in a document.
+//! PROMISES  A document is walked once for all fields of a level; other members are skipped. No recursion. Of members
+//!           of one name the last counts, as in JavaScript.
+//! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array index (from 0; a
+//!           leading `+` is tolerated).
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use super::members::{Kind, kind_of};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// How many segments a field's name may have. Each walks once more through a part of the document.
+/// The most segments of a field's name. Each walks part of the document once more.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
-/// Cuts a field's name at the points that have no backslash before them.
+/// Splits a field's name at points without a preceding backslash.
 ///
 /// # Errors
 /// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
@@ -48,13 +48,13 @@ pub(crate) fn segments(name: &str) -> Result<Vec<String>, SelectorErrorKind> {
 pub(crate) enum Found<'a> {
     /// This value.
     Value(&'a str),
-    /// Nothing: an object on the way has no such member.
+    /// Nothing: an object on the path has no such member.
     Missing,
     /// Nothing: the path leads through a scalar, or past the end of an array.
     BadPath,
 }
 
-/// A field in a set of them.
+/// A field in a set.
 pub(crate) type FieldId = usize;
 
 /// A set of fields, as a tree of segments. The root, 0, is the document itself.
@@ -71,14 +71,14 @@ struct Node {
     by_index: Vec<(usize, FieldId)>,
 }
 
-/// Puts a set of fields together.
+/// Builds a set of fields.
 #[derive(Default)]
 pub(crate) struct FieldsBuilder {
     ids: HashMap<(FieldId, Box<str>), FieldId>,
 }
 
 impl FieldsBuilder {
-    /// Returns a field's place in the set.
+    /// Returns a field's id in the set.
     pub(crate) fn add(&mut self, segments: &[String]) -> FieldId {
         let mut at = 0;
         for segment in segments {
@@ -108,7 +108,7 @@ impl FieldsBuilder {
 }
 
 impl Fields {
-    /// Finds all fields of a document. The answer is by [`FieldId`].
+    /// Finds all fields of a document. The answer is indexed by [`FieldId`].
     pub(crate) fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
         let mut found = vec![Found::Missing; self.nodes.len()];
         found[0] = Found::Value(document);
@@ -168,7 +168,7 @@ impl Node {
     }
 }
 
-/// A segment as an array's index, from 0.
+/// A segment as an array index, from 0.
 fn index(segment: &str) -> Option<usize> {
     let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,26 +1,26 @@
-//! The form of a selector that goes into the ids of replications.
+//! The form of selectors in replication ids.
 //!
-//! SUMMARY   [`id_form`]: [`node`] makes operators explicit and pushes the names of fields, joined by points, to the
-//!           leaves; [`push_negations`] pushes negations there; then names are sorted. Selectors that say the same in
-//!           other words often get the same form, and so share checkpoints.
+//! SUMMARY   [`id_form`]: [`node`] makes operators explicit and pushes field names, joined by points, to the leaves;
+//!           [`push_negations`] pushes negations there; then names are sorted. Equivalent selectors often get the
+//!           same form, and so share checkpoints.
 //! PROMISES  The form never changes: a replication whose id changes starts over. `tests/id_forms.tsv` has the
 //!           forms of 604 selectors.
-//! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. What counts is
-//!           the bytes of the result, so every step is done as there, not as it might be done better:
-//!           negations inside `$elemMatch` and the like stay where they are.
-//! DIFFERS   `$regex` is not compiled here. `$not` of `$text` is refused as in CouchDB.
+//! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. The result must match
+//!           byte for byte, so every step is done as there, even where it could be better: negations inside
+//!           `$elemMatch` and the like stay in place.
+//! DIFFERS   `$regex` is not compiled here. `$not` of `$text` is refused, as in CouchDB.
 
 use serde_json::{Map, Value};
 
 use super::operator::{Join, Meaning, Negation, Operator};
 
-/// How deep a selector may be nested.
+/// Maximum nesting depth of a selector.
 const DEPTH_MAX: usize = 100;
 
-/// Returns the normal form of a selector for the id of a replication, whose bytes never change.
+/// Returns a selector's normal form for a replication id; its bytes never change between versions.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The mistake, in words.
 pub fn id_form(selector: &Map<String, Value>) -> Result<Value, String> {
     if selector.is_empty() {
         return Ok(Value::Object(Map::new()));
@@ -37,7 +37,7 @@ fn single(name: &str, value: Value) -> Value {
     Value::Object(Map::from_iter([(name.to_owned(), value)]))
 }
 
-/// Reads a selector on the field `path`; empty is the whole document.
+/// Reads a selector for the field `path`; empty for the whole document.
 fn node(value: &Value, path: &str, depth: usize) -> Result<Value, String> {
     if depth > DEPTH_MAX {
         return Err(format!("it is nested more than {DEPTH_MAX} deep"));
@@ -71,7 +71,7 @@ fn member(name: &str, argument: &Value, path: &str, depth: usize) -> Result<Valu
     };
     let fits = operator.takes.fits_id(argument);
     match operator.meaning {
-        // Any other argument is refused as a field is.
+        // Any other argument is refused, as below a field.
         Meaning::Default if path.is_empty() && fits => Ok(single(name, argument.clone())),
         Meaning::Default => Err(NOT_ON_A_FIELD.into()),
         _ if !fits => Err(format!("the argument of {name} is wrong")),
@@ -90,7 +90,7 @@ fn member(name: &str, argument: &Value, path: &str, depth: usize) -> Result<Valu
 
 const NOT_ON_A_FIELD: &str = "$text stands for the whole document, not for a field";
 
-/// Pushes the negations of what [`node`] returns to the leaves; all of it is negated if `negated`.
+/// Pushes negations in the result of [`node`] to the leaves; `negated`: the whole value is negated.
 fn push_negations(value: Value, negated: bool) -> Result<Value, String> {
     let Value::Object(members) = value else {
         return Ok(value);

@@ -1,11 +1,10 @@
 //! Index definitions, and the entries of documents in an index.
 //!
-//! SUMMARY   [`Index::parse`] reads a definition; [`Index::rows`] makes the row of a document in a view,
+//! SUMMARY   [`Index::parse`] reads a definition; [`Index::rows`] makes a document's row in a view,
 //!           [`Index::text_entries`] and [`Index::nouveau_entries`] its entries in a text index.
 //! SOURCE    CouchDB's mango_native_proc, mango_idx_view and mango_idx_text.
-//! DIFFERS   A definition is checked as a whole at once; in CouchDB wrong field names and filters fail at
-//!           the first document. Definitions are read as they are stored and as they are posted
-//!           (`["a", {"b": "desc"}]`).
+//! DIFFERS   A definition is validated as a whole; CouchDB reports wrong field names and filters at the first
+//!           document. Definitions are accepted in stored and in posted form (`["a", {"b": "desc"}]`).
 
 use super::error::{MatchError, SelectorError, SelectorErrorKind};
 use super::field::{FieldId, Fields, FieldsBuilder, Found, segments};
@@ -15,21 +14,19 @@ use super::text::{TextFields, TextIndex, escape_name};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// Why a definition is wrong. Its author is at fault.
+/// Why a definition is invalid; its author's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// Its shape.
     #[error("{0}")]
     Shape(String),
-    /// The selector that says which documents it has.
+    /// The selector of the indexed documents.
     #[error("{member}: {error}")]
     Selector {
-        /// The member that the selector is.
+        /// The member with the selector.
         member: &'static str,
-        /// What is wrong with it.
         error: SelectorError,
     },
-    /// The name of a field.
+    /// A field's name.
     #[error("fields: {0}")]
     Field(SelectorErrorKind),
 }
@@ -45,12 +42,12 @@ impl IndexError {
     }
 }
 
-/// A definition of an index.
+/// An index definition.
 #[derive(Debug)]
 pub struct Index {
-    /// Which documents are in the index.
+    /// Selects the documents of the index.
     filter: Selector,
-    /// A view's columns; `None` is a text index.
+    /// A view's columns; `None` for a text index.
     columns: Option<(Fields, Vec<FieldId>)>,
     text: TextIndex,
 }
@@ -91,10 +88,10 @@ impl Index {
         })
     }
 
-    /// Returns the rows of a document, as JSON text: one, or none if a field is missing.
+    /// Returns a document's rows as JSON text: one, or none if a field is missing.
     ///
     /// # Errors
-    /// See [`MatchError`]. `document` has been checked to be a JSON object.
+    /// See [`MatchError`]. `document` is known to be a JSON object.
     pub fn rows(&self, document: &str) -> Result<String, MatchError> {
         let Some((fields, columns)) = &self.columns else {
             return Ok("[]".into());
@@ -117,10 +114,10 @@ impl Index {
         Ok(key)
     }
 
-    /// Returns the entries of a document in a text index, as JSON text.
+    /// Returns a document's entries in a text index, as JSON text.
     ///
     /// # Errors
-    /// As for [`Self::rows`].
+    /// As [`Self::rows`].
     pub fn text_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
@@ -128,10 +125,10 @@ impl Index {
         self.text.entries(document)
     }
 
-    /// Returns the entries of a document in a Nouveau index, as JSON text.
+    /// Returns a document's entries in a Nouveau index, as JSON text.
     ///
     /// # Errors
-    /// As for [`Self::rows`].
+    /// As [`Self::rows`].
     pub fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
@@ -139,7 +136,7 @@ impl Index {
         self.text.nouveau_entries(document)
     }
 
-    /// Whether a document is in the index.
+    /// Whether the index includes a document.
     fn has(&self, document: &str) -> Result<bool, MatchError> {
         Ok(!is_design(document) && self.filter.matches_checked(document)?)
     }
@@ -151,7 +148,7 @@ fn is_design(document: &str) -> bool {
         .is_some_and(|(_, id)| kind_of(id) == Kind::String && unescape(id).starts_with("_design/"))
 }
 
-/// Reads the filter, which old text indexes call `selector`.
+/// Reads the filter; old text indexes name it `selector`.
 fn filter(partial: Option<&str>, legacy: Option<&str>) -> Result<Selector, IndexError> {
     let read = |member, text: &str| {
         let selector = Selector::parse(text);
@@ -182,7 +179,7 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
 
 type Columns = (Fields, Vec<FieldId>);
 
-/// Reads `fields` in all its forms.
+/// Reads `fields` in any of its forms.
 fn read_fields(text: &str) -> Result<(Option<Columns>, TextFields), IndexError> {
     let shape = |what: &str| Err(IndexError::Shape(format!("fields: {what}")));
     match kind_of(text) {

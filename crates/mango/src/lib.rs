@@ -1,10 +1,9 @@
 //! Mango: CouchDB's query language of selectors, as a library without actors, clocks or files.
 //!
-//! SUMMARY   [`Selector`] says whether a document matches; [`Index`] says what an index has of it; [`id_form`] is what
-//!           the id of a replication has of a selector.
-//! CALLED    By the language `query`, by replications, by `settee map --selector`, and by programs of their own.
-//! SOURCE    CouchDB's applications mango and couch; `docs/mango.md` has what is the same and what
-//!           is not.
+//! SUMMARY   [`Selector`] matches documents; [`Index`] makes a document's index entries; [`id_form`] is a selector's
+//!           form in replication ids.
+//! CALLED    By the language `query`, by replications, by `settee map --selector`, and by other programs.
+//! SOURCE    CouchDB's applications mango and couch; `docs/mango.md` lists the differences.
 //!
 //! ```
 //! use mango::Selector;

@@ -1,8 +1,8 @@
-//! The kind of a JSON text, and which of its members count.
+//! The kind of a JSON text, and its members that count.
 //!
-//! SUMMARY   [`checked`] checks that a text is JSON; [`kind_of`] tells its kind; [`last_members`] removes members
+//! SUMMARY   [`checked`] checks that a text is JSON; [`kind_of`] returns its kind; [`last_members`] removes members
 //!           that a later one of the same name replaces.
-//! PROMISES  No recursion: a document may be nested as deeply as it likes. A text that is not JSON stays as it is.
+//! PROMISES  No recursion: a document may be nested to any depth. A text that is not JSON is unchanged.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name by which `$type` knows it.
+    /// Returns its name for `$type`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -58,7 +58,7 @@ pub(crate) fn kind_of(text: &str) -> Kind {
     }
 }
 
-/// Returns the text without white space around it if it is one JSON value.
+/// Returns the text without surrounding white space if it is one JSON value.
 ///
 /// # Errors
 /// What is wrong with it, and where.
@@ -66,16 +66,16 @@ pub(crate) fn checked(text: &str) -> Result<&str, serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(RawValue::get)
 }
 
-/// Whether a number's text is an integer's: without a point and without an exponent.
+/// Whether a number's text is an integer: without a point and an exponent.
 pub(crate) fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Replaces members by white space if a later one has the same name, at every depth: in CouchDB the last
-/// counts. All others keep their places in the text.
+/// Blanks out members if a later one has the same name, at every depth: in CouchDB the last counts. All others keep
+/// their positions in the text.
 pub fn last_members(text: &str) -> Cow<'_, str> {
-    /// An object that is open: where its members start, and which of them has a name.
+    /// An open object: where its members start, and which has a name.
     #[derive(Default)]
     struct Object<'a> {
         starts: Vec<usize>,

@@ -3,13 +3,13 @@
 use super::members::{Kind, is_integer, kind_of};
 use json::cursor::Elements;
 
-/// How many digits a divisor or a remainder may have: ten times the number still fits an `i128`.
+/// Maximum digits of a divisor or a remainder: ten times the number still fits an `i128`.
 const DIGITS_MAX: usize = 37;
 
 /// The error for any other argument.
 pub(crate) const PAIR: &str = "it needs [divisor, remainder], two whole numbers";
 
-/// A divisor and the wanted remainder.
+/// A divisor and the required remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Modulo {
     divisor: i128,
@@ -20,7 +20,7 @@ impl Modulo {
     /// Reads `[divisor, remainder]`.
     ///
     /// # Errors
-    /// What is wrong with it, a divisor of 0 included, with which CouchDB crashes at the first document.
+    /// The mistake; this includes a divisor of 0, on which CouchDB crashes at the first document.
     pub(crate) fn new(argument: &str) -> Result<Self, &'static str> {
         if kind_of(argument) != Kind::Array {
             return Err(PAIR);

@@ -1,12 +1,12 @@
 //! A selector's normal form.
 //!
-//! SUMMARY   [`parse`] makes operators explicit and pushes fields to the leaves in one step; then
-//!           [`Node::positive`] and [`Node::negative`] push negations down.
-//! PROMISES  The text is read once. Depth, names and memory have bounds.
-//! SOURCE    The three steps of CouchDB's mango_selector, normalize/1. As there, negations inside
-//!           `$elemMatch` and the like are not pushed down: a missing field satisfies a `$not`.
-//! DIFFERS   Field names are checked here, not at the first document. In CouchDB a `$nor` inside
-//!           `$elemMatch` is an error at the first document and so never matches; here it works.
+//! SUMMARY   [`parse`] makes operators explicit and pushes fields to the leaves in one step; then [`Node::positive`]
+//!           and [`Node::negative`] push negations down.
+//! PROMISES  The text is read once. Depth, names and memory are bounded.
+//! SOURCE    The three steps of CouchDB's mango_selector, normalize/1. As there, negations inside `$elemMatch` and
+//!           the like are not pushed down: a missing field satisfies a `$not`.
+//! DIFFERS   Field names are checked here, not at the first document. In CouchDB a `$nor` inside `$elemMatch` is an
+//!           error at the first document and so never matches; here it works.
 
 use std::mem;
 
@@ -20,11 +20,10 @@ use super::selector::Scope;
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// How deep operators and fields of a selector may be nested. (Values that it compares with may be
-/// nested as deeply as they like.)
+/// The deepest nesting of operators and fields in a selector. (Values to compare with may be nested to any depth.)
 pub const SELECTOR_DEPTH_MAX: usize = 100;
 
-/// The most bytes that the field names of a selector's conditions may have together.
+/// The most bytes of all field names in a selector's conditions.
 pub const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A part of a selector.
@@ -34,13 +33,13 @@ pub(crate) enum Node {
     And(Vec<Node>),
     /// Any of them; true if there are none.
     Or(Vec<Node>),
-    /// Not that. Only where negations are not pushed down.
+    /// Negation, only where it is not pushed down.
     Not(Box<Node>),
     /// A condition on a field.
     Field(FieldId, Condition),
     /// A condition on the whole value.
     Here(Condition),
-    /// `$text`: always true, because a text index has decided it.
+    /// `$text`: always true, because a text index has already decided.
     Text,
 }
 
@@ -80,13 +79,13 @@ fn each(
     nodes.into_iter().map(change).collect()
 }
 
-/// What was read, or what is wrong and at which byte of the text.
+/// The result of parsing, or the error and its byte in the text.
 pub(crate) type Parsed<T> = Result<T, (usize, SelectorErrorKind)>;
 
-/// Reads a selector.
+/// Parses a selector.
 ///
 /// # Errors
-/// See [`SelectorErrorKind`]. `text` has been checked to be JSON.
+/// See [`SelectorErrorKind`]. `text` is already known to be JSON.
 pub(crate) fn parse(text: &str) -> Parsed<Scope> {
     let mut parser = Parser {
         text,
@@ -101,14 +100,14 @@ pub(crate) fn parse(text: &str) -> Parsed<Scope> {
     Ok(Scope::new(fields, node))
 }
 
-/// The place of the parser in a selector.
+/// The parser's position in a selector.
 #[derive(Clone, Copy)]
 struct SelectorPlace<'p> {
-    /// The names of the fields it is in, joined by points; empty above the first.
+    /// The names of the enclosing fields, joined by points; empty above the first.
     name: &'p str,
     /// The field of that name.
     field: Option<FieldId>,
-    /// How its values are compared.
+    /// The order that its values are compared in.
     order: Order,
     depth: usize,
 }
@@ -121,7 +120,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads a selector on values of their own: the root, or the argument of `$elemMatch`.
+    /// Parses a selector for a separate value: the root, or the argument of `$elemMatch`.
     fn scope(&mut self, text: &'t str, order: Order, depth: usize) -> Parsed<(Fields, Node)> {
         let root = SelectorPlace {
             name: "",
@@ -258,7 +257,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What a bare value means.
+/// The meaning of a bare value.
 fn equal(value: &str, place: SelectorPlace<'_>) -> Node {
     on_field(place, Condition::Equal(Operand::new(value, place.order)))
 }

@@ -1,9 +1,9 @@
-//! Operands: the values with which operators compare fields.
+//! Operands: the values that operators compare fields with.
 //!
-//! SUMMARY   An [`Operand`] is a value of a selector, prepared for many comparisons.
-//! PROMISES  Compares as CouchDB's collation does, or as Erlang's terms if the field is `_id`.
-//!           Comparing with strings, numbers and values of another type allocates nothing.
-//! SOURCE    couch_ejson_compare, and Erlang's order of terms.
+//! SUMMARY   An [`Operand`] is a selector's value, prepared for many comparisons.
+//! PROMISES  Compares by CouchDB's collation, or by Erlang's term order if the field is `_id`. Comparisons with
+//!           strings, numbers and values of another type do not allocate.
+//! SOURCE    couch_ejson_compare, and Erlang's term order.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -21,11 +21,10 @@ static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 pub(crate) enum Order {
     /// The collation of views.
     Collated,
-    /// Erlang's order of terms, for `_id` and fields below it.
+    /// Erlang's term order, for `_id` and fields below it.
     Raw,
 }
 
-/// A value of a selector.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
     order: Order,
@@ -33,7 +32,7 @@ pub(crate) struct Operand {
     kind: Kind,
     /// A string's characters, or the sort key of any other value; in raw order always the sort key.
     bytes: Box<[u8]>,
-    /// Whether it is a string without characters that the collation ignores.
+    /// Whether it is a string without characters ignored by the collation.
     plain: bool,
     /// The value of a short integer.
     integer: Option<i64>,
@@ -79,7 +78,7 @@ impl Operand {
         }
     }
 
-    /// Whether a value is equal to this one.
+    /// Whether a value equals this one.
     pub(crate) fn equals(&self, value: &str) -> bool {
         if *self.text == *value {
             return true;
@@ -99,7 +98,7 @@ fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Returns an integer short enough to fit.
+/// Returns an integer short enough for `i64`.
 fn short_integer(text: &str) -> Option<i64> {
     let is_integer = |byte: u8| byte.is_ascii_digit() || byte == b'-';
     (text.len() <= 18 && text.bytes().all(is_integer)).then(|| text.parse().ok())?

@@ -1,10 +1,10 @@
-//! The operators of Mango, a row each.
+//! The operators of Mango, one per row.
 //!
-//! SUMMARY   A row of [`OPERATORS`] has the operator's name, what it takes, and what it means: how it matches and
-//!           what becomes of its negation. [`super::normal`] reads the rows to match documents,
-//!           [`super::id_form`] for the ids of replications.
+//! SUMMARY   A row of [`OPERATORS`] has the operator's name, its argument, and its meaning: how it matches and its
+//!           negation. [`super::normal`] uses the rows for matching documents, [`super::id_form`] for replication
+//!           ids.
 //! SOURCE    CouchDB's mango_selector: norm_ops/1, norm_negations/1 and match/3.
-//! DIFFERS   An operator takes the same in a selector and in an id, but for three arguments: see
+//! DIFFERS   An operator takes the same arguments in a selector and in an id, with three exceptions: see
 //!           [`Argument::fits_id`].
 
 use serde_json::Value;
@@ -19,7 +19,7 @@ use json::cursor::Members;
 use Argument as Takes;
 use Negation::{As, Flipped, Wrapped};
 
-/// The opposite of a condition.
+/// The negation of a condition.
 macro_rules! not {
     ($condition:ident) => {
         |argument, order| Condition::$condition(argument, order).map(Condition::negated)
@@ -28,13 +28,13 @@ macro_rules! not {
 
 /// All operators.
 pub(crate) static OPERATORS: &[Operator] = &[
-    // Joins and negations of selectors on the same field.
+    // Joins and negations of selectors for the same field.
     row("$and", Takes::Selectors, Meaning::of(Join::All)),
     row("$or", Takes::Selectors, Meaning::of(Join::Any)),
-    // Of no selectors, `$or` is true and so is this.
+    // Without selectors, `$or` is true and so is this.
     row("$nor", Takes::Selectors, Meaning::of_negated(Join::All)),
     row("$not", Takes::Selector, Meaning::Not),
-    // Selectors on parts of the value.
+    // Selectors for parts of the value.
     parts("$elemMatch", Quantity::SomeElement),
     parts("$allMatch", Quantity::AllElements),
     parts("$keyMapMatch", Quantity::SomeName),
@@ -54,12 +54,12 @@ pub(crate) static OPERATORS: &[Operator] = &[
     value("$regex", Takes::String, Condition::regex, Wrapped),
     value("$beginsWith", Takes::String, Condition::prefix, Wrapped),
     value("$size", Takes::Length, Condition::size, Wrapped),
-    // A search that a text index has decided; the second is what the first becomes in a normal form.
+    // A search decided by a text index; the first becomes the second in a normal form.
     row("$text", Takes::Scalar, Meaning::Text),
     row("$default", Takes::TextSearch, Meaning::Default),
 ];
 
-/// Operators of MongoDB that CouchDB does not have, but names in its error.
+/// Operators of MongoDB that CouchDB only names in its error.
 const NOT_SUPPORTED: [&str; 5] = [
     "$where",
     "$geoWithin",
@@ -100,18 +100,17 @@ const fn value(
 /// What an operator does with its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meaning {
-    /// The selectors of its argument, on the same field.
+    /// Joins its argument's selectors, for the same field.
     Join {
         join: Join,
         /// Whether each of them is negated first.
         of_negated: bool,
     },
-    /// The negation of its argument, on the same field.
+    /// Negates its argument, for the same field.
     Not,
-    /// Its argument, on parts of the value.
+    /// Applies its argument to parts of the value.
     Parts(Quantity),
-    /// A condition on the value, and its negation in an id. The matcher's negation is
-    /// [`Condition::negated`].
+    /// A condition on the value, and its negation in an id. The matcher's negation is [`Condition::negated`].
     Value(MakeCondition, Negation),
     /// `$text`.
     Text,
@@ -119,7 +118,7 @@ pub(crate) enum Meaning {
     Default,
 }
 
-/// Makes a condition of the argument's text, or says what the argument has to be.
+/// Makes a condition from the argument's text, or returns the argument's requirement.
 type MakeCondition = fn(&str, Order) -> Result<Condition, String>;
 
 impl Meaning {
@@ -138,7 +137,7 @@ impl Meaning {
     }
 }
 
-/// How many of several selectors have to hold.
+/// How many of several selectors must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Join {
     /// All of them.
@@ -148,7 +147,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Returns the join that holds of the negated selectors if this one does not hold of the selectors.
+    /// Returns the join of negated selectors that is equivalent to this one's negation.
     pub(crate) fn negated(self) -> Self {
         match self {
             Self::All => Self::Any,
@@ -156,7 +155,7 @@ impl Join {
         }
     }
 
-    /// Returns the operator that an id writes for it.
+    /// Returns its operator in an id.
     pub(crate) fn id_name(self) -> &'static str {
         match self {
             Self::All => "$and",
@@ -165,18 +164,18 @@ impl Join {
     }
 }
 
-/// What an id writes for the negation of a condition.
+/// The negation of a condition in an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negation {
-    /// Another operator, of the same argument.
+    /// Another operator with the same argument.
     As(&'static str),
-    /// The same operator, of the other boolean.
+    /// The same operator with the other boolean.
     Flipped,
     /// `{"$not": {OPERATOR: ARGUMENT}}`.
     Wrapped,
 }
 
-/// What an operator takes.
+/// The argument of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// Any value.
@@ -191,25 +190,25 @@ pub(crate) enum Argument {
     Boolean,
     /// A type's name.
     TypeName,
-    /// A string. CouchDB takes the operator of another argument for no operator.
+    /// A string. With another argument CouchDB does not consider it an operator.
     String,
     /// `[divisor, remainder]`.
     TwoIntegers,
-    /// How many elements an array has.
+    /// The number of elements of an array.
     Length,
     /// A string, a number or a boolean.
     Scalar,
-    /// `{"$text": ..}`. CouchDB takes anything else for a wrong field.
+    /// `{"$text": ..}`. CouchDB considers anything else a wrong field.
     TextSearch,
 }
 
 impl Operator {
-    /// Returns the row of a name that begins with `$`.
+    /// Returns the row for a name starting with `$`.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         OPERATORS.iter().find(|operator| operator.name == name)
     }
 
-    /// Returns what is wrong with a name that is no operator's.
+    /// Returns the mistake of a name without an operator.
     pub(crate) fn unknown(name: &str) -> SelectorErrorKind {
         let name = name.to_owned();
         if NOT_SUPPORTED.contains(&&*name) {
@@ -219,10 +218,10 @@ impl Operator {
         }
     }
 
-    /// Checks the kind of an argument's text.
+    /// Checks the type of an argument's text.
     ///
     /// # Errors
-    /// The kind is wrong, under CouchDB's name of the mistake.
+    /// The type is wrong, under CouchDB's name of the mistake.
     pub(crate) fn check(&self, argument: &str) -> Result<(), SelectorErrorKind> {
         if self.takes.fits_kind(kind_of(argument)) {
             return match self.takes {
@@ -252,7 +251,7 @@ impl Operator {
     }
 }
 
-/// What a length has to be.
+/// The requirement of a length.
 pub(crate) const LENGTH: &str = "it needs a length, a whole number that is not negative";
 
 fn is_text_search(argument: &str) -> bool {
@@ -273,9 +272,9 @@ impl Argument {
         }
     }
 
-    /// Whether an id takes the argument. A selector is stricter with numbers (no divisor of 0) and with
-    /// regular expressions (they are compiled), ids with whole numbers (64 bits); of `{"$text": ..}` an id takes other
-    /// members too.
+    /// Whether an id takes the argument. Selectors are stricter with numbers (no divisor of 0) and with regular
+    /// expressions (they are compiled), ids with integers (64 bits); in `{"$text": ..}` an id accepts further
+    /// members.
     pub(crate) fn fits_id(self, argument: &Value) -> bool {
         let is_integer = |value: &Value| value.is_i64() || value.is_u64();
         match (self, argument) {

@@ -1,9 +1,8 @@
-//! Selectors: read once, tested on many documents.
+//! Selectors: parsed once, matched against many documents.
 //!
-//! SUMMARY   [`Selector::parse`] reads one; [`Selector::matches`] tests a document.
-//! PROMISES  A document is not parsed: one pass checks its text, another one walks through it and skips
-//!           what no field of the selector needs. No depth of a document and no selector makes it crash
-//!           or hang.
+//! SUMMARY   [`Selector::parse`] parses one; [`Selector::matches`] matches a document.
+//! PROMISES  A document is not parsed: one pass validates its text, another walks through it and skips what the
+//!           selector's fields do not need. No document or selector makes it crash or hang.
 //! SOURCE    CouchDB's mango_selector: normalize/1 and match/2.
 
 use super::condition::Condition;
@@ -13,7 +12,7 @@ use super::members::{self, Kind, kind_of};
 use super::normal::{self, Node};
 use json::cursor::Members;
 
-/// The longest selector, in bytes.
+/// Maximum length of a selector, in bytes.
 pub const SELECTOR_BYTES_MAX: usize = 1 << 20;
 
 /// A selector in its normal form.
@@ -24,10 +23,10 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads a selector from its JSON text.
+    /// Parses a selector from JSON text.
     ///
     /// # Errors
-    /// CouchDB's name of the mistake, and its place. The author is at fault.
+    /// CouchDB's name of the mistake, and its position. The author's fault.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.len() > SELECTOR_BYTES_MAX {
             let (what, limit) = ("has too many bytes", SELECTOR_BYTES_MAX);
@@ -65,7 +64,7 @@ impl Selector {
     /// Whether a document, a JSON object, matches.
     ///
     /// # Errors
-    /// The text is not a JSON object, or a regular expression takes too long on it.
+    /// The text is not a JSON object, or a regular expression exceeds its bounds.
     pub fn matches(&self, document: &str) -> Result<bool, MatchError> {
         let not_one = |problem: String| MatchError::NotADocument(problem);
         let text = members::checked(document).map_err(|error| not_one(error.to_string()))?;
@@ -75,10 +74,10 @@ impl Selector {
         self.matches_checked(text)
     }
 
-    /// As [`Self::matches`], for a text that was checked to be a JSON object.
+    /// As [`Self::matches`], for a text known to be a JSON object.
     ///
     /// # Errors
-    /// A regular expression takes too long on it.
+    /// A regular expression exceeds its bounds.
     pub fn matches_checked(&self, document: &str) -> Result<bool, MatchError> {
         match &self.scope {
             None => Ok(true),
@@ -87,7 +86,7 @@ impl Selector {
     }
 }
 
-/// A selector on a value: the document at the root, an element inside `$elemMatch`.
+/// A selector for a value: the document at the root, or an element inside `$elemMatch`.
 #[derive(Debug)]
 pub(crate) struct Scope {
     fields: Fields,
@@ -106,7 +105,7 @@ impl Scope {
     }
 }
 
-/// The recursion is as deep as the selector, whose depth has a bound.
+/// Recurses as deep as the selector, whose depth is bounded.
 fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchError> {
     match node {
         Node::And(nodes) => {
@@ -128,7 +127,7 @@ fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchErro
         Node::Not(node) => Ok(!is_so(node, found, here)?),
         Node::Field(field, condition) => match found[*field] {
             Found::Value(value) => condition.holds(value),
-            // No other condition holds of a missing field.
+            // A missing field satisfies no other condition.
             Found::Missing => Ok(matches!(condition, Condition::Exists(false))),
             Found::BadPath => Ok(false),
         },

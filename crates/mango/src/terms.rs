@@ -1,9 +1,9 @@
-//! JSON values as Erlang's terms: their order, and their exact equality.
+//! JSON values as Erlang terms: their order, and their exact equality.
 //!
-//! SUMMARY   [`order_key`] gives bytes that compare as the terms do, for `_id`; [`exact_key`] gives
-//!           bytes that are equal exactly when the terms are the same, for `$all`.
-//! SOURCE    Erlang's order of terms (`<`) and its exact equality (`=:=`), over CouchDB's form of
-//!           JSON: numbers, then `false`, `null`, `true`, then objects, arrays, strings.
+//! SUMMARY   [`order_key`] returns bytes that compare as the terms do, for `_id`; [`exact_key`] returns bytes that
+//!           are equal exactly if the terms are, for `$all`.
+//! SOURCE    Erlang's term order (`<`) and its exact equality (`=:=`), for CouchDB's form of JSON: numbers, then
+//!           `false`, `null`, `true`, then objects, arrays, strings.
 
 use json::cursor::{Cursor, Token};
 use json::number;
@@ -22,7 +22,7 @@ mod rank {
     pub(super) const STRING: u8 = 7;
 }
 
-/// Ends a compound value: less than anything that could follow in a longer one.
+/// Ends a compound value: less than any byte that could continue it.
 const END: u8 = 0;
 
 /// Precedes each member of an object.
@@ -35,8 +35,7 @@ pub(crate) fn order_key(text: &str) -> Vec<u8> {
     })
 }
 
-/// Returns bytes that are equal exactly when the terms are the same: 1 is not 1.0, and the order
-/// of members counts.
+/// Returns bytes that are equal exactly if the terms are: 1 is not 1.0, and the order of members counts.
 pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     write(text, |number, key| {
         write_exact_number(number, key);
@@ -44,7 +43,7 @@ pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     })
 }
 
-/// Writes bytes so that their order stays; those that could be mistaken for an end are escaped.
+/// Writes bytes in an order-preserving way; those that could be mistaken for an end are escaped.
 fn write_string(text: &str, key: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {
@@ -68,7 +67,7 @@ fn write_exact_number(text: &str, key: &mut Vec<u8>) {
         Ok(double) if double.is_finite() => {
             key.extend_from_slice(format!("{:?}", double + 0.0).as_bytes());
         }
-        // Beyond any double: by its digits.
+        // Beyond any double: compared by digits.
         _ => key.extend_from_slice(text.as_bytes()),
     }
 }

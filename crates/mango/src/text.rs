@@ -1,7 +1,7 @@
 //! Text entries: every scalar of a document under an escaped name, for a full-text index.
 //!
 //! SUMMARY   [`TextIndex`] makes the entries of a document, for the old text search and for Nouveau.
-//! PROMISES  A document is walked through once, without recursion; the size of its entries has a bound.
+//! PROMISES  A document is walked once, without recursion; the size of its entries is bounded.
 //! SOURCE    CouchDB's mango_native_proc: names, types and the order of entries.
 
 use std::collections::{BTreeSet, HashSet};
@@ -11,10 +11,10 @@ use super::error::MatchError;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
-/// The most bytes that the names and values of a document's entries may have.
+/// The most bytes of names and values of a document's entries.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The field of the names of all others.
+/// The field with the names of all others.
 const FIELD_NAMES: &str = "$fieldnames";
 /// The field of all strings.
 const DEFAULT: &str = "$default";
@@ -24,16 +24,16 @@ const DEFAULT: &str = "$default";
 pub(crate) enum TextFields {
     /// All.
     All,
-    /// Those with these escaped names, types included.
+    /// Those with these escaped names, including types.
     These(HashSet<String>),
 }
 
-/// A definition of a text index.
+/// The definition of a text index.
 #[derive(Clone, Debug)]
 pub(crate) struct TextIndex {
     /// Its fields.
     pub(crate) fields: TextFields,
-    /// Whether all strings are in the default field too.
+    /// Whether all strings are also in the default field.
     pub(crate) default_field: bool,
     /// Whether arrays have entries for their lengths.
     pub(crate) array_lengths: bool,
@@ -101,8 +101,7 @@ impl TextIndex {
         self.write(document, write)
     }
 
-    /// Writes an array in CouchDB's order: names, the default field, the others from the last to the
-    /// first.
+    /// Writes an array in CouchDB's order: names, the default field, the others from last to first.
     fn write(
         &self,
         document: &str,
@@ -164,18 +163,18 @@ impl TextIndex {
     }
 }
 
-/// An object or an array that is open.
+/// An open object or array.
 struct OpenPart {
-    /// How long the escaped path to it is.
+    /// The length of the escaped path to it.
     prefix_bytes: usize,
-    /// Of an array: its elements so far, and where its length is among the entries.
+    /// For an array: the elements so far, and the index of its length among the entries.
     elements: Option<(usize, usize)>,
 }
 
 /// A walk through a document.
 struct EntryWalk<'i> {
     index: &'i TextIndex,
-    /// The escaped path to where it is.
+    /// The escaped path to the current position.
     prefix: String,
     open: Vec<OpenPart>,
     entries: Vec<TextEntry>,
@@ -213,7 +212,7 @@ impl EntryWalk<'_> {
         Ok(())
     }
 
-    /// Another element, if this is inside an array.
+    /// Counts another element, if this is inside an array.
     fn count(&mut self) {
         if let Some(OpenPart {
             elements: Some((count, _)),
@@ -228,7 +227,7 @@ impl EntryWalk<'_> {
         let prefix_bytes = self.prefix.len();
         self.segment("[]", true);
         let place = self.entries.len();
-        // The length is known at the end.
+        // The length is filled in at the end.
         self.push(EntryType::Length, "0");
         self.open.push(OpenPart {
             prefix_bytes,
@@ -266,7 +265,7 @@ impl EntryWalk<'_> {
         self.push(kind, value);
     }
 
-    /// Adds an entry, unless there are too many already.
+    /// Adds an entry, unless there are already too many.
     fn push(&mut self, kind: EntryType, value: &str) {
         if self.bytes > TEXT_ENTRIES_BYTES_MAX {
             return;
@@ -281,7 +280,7 @@ impl EntryWalk<'_> {
     }
 }
 
-/// Writes every byte that is no ASCII letter or digit as `_` and two digits.
+/// Writes every byte except ASCII letters and digits as `_` and two hexadecimal digits.
 pub(super) fn escape_name(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {

@@ -1,19 +1,18 @@
-//! Admission: whether a service takes another connection, and whether a process may be created.
+//! Admission: whether a service accepts another connection, and whether a process may be created.
 //!
-//! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool
-//!           [`verdict`] says whether the socket accepts, and [`may_spawn`] whether one more
-//!           process may be created. [`Throttle`] and [`Stress`] keep the state between
-//!           decisions.
-//! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision
-//!           depends on the snapshot alone, so it can be made after every change; an unchanged one
-//!           costs a few comparisons ([`LastVerdict::changed`]).
-//! CALLED    By the pool's core, which embeds a throttle and a stress in each pool; by the actor of
-//!           a service, which obeys; by code that creates processes, which asserts.
-//! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created),
-//!           master_spawn (throttling), its stress-adaptive behaviour.
-//! DIFFERS   There an available child accepts by itself. Here the service accepts for it, so a
-//!           throttled service still accepts as many as its available processes can serve, and
-//!           accepted connections without a process are counted.
+//! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool, [`verdict`]
+//!           decides whether the socket accepts, and [`may_spawn`] whether one more process may be created.
+//!           [`Throttle`] and [`Stress`] keep the state between decisions.
+//! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision depends only on the
+//!           snapshot, so it can be made after every change; an unchanged one costs a few comparisons
+//!           ([`LastVerdict::changed`]).
+//! CALLED    By the pool's core, which has a throttle and a stress in each pool; by a service's actor, which obeys;
+//!           by code that creates processes, which asserts.
+//! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created), master_spawn
+//!           (throttling), its stress-adaptive behaviour.
+//! DIFFERS   There an available child accepts connections. Here the service accepts for it, so a throttled service
+//!           still accepts one connection for each available process, and accepted connections without a process are
+//!           counted.
 
 mod stress;
 mod throttle;
@@ -24,25 +23,25 @@ pub(crate) use throttle::THROTTLE_DELAY_MAX;
 pub use throttle::{EARLY_END, FAILURES_MIN, KILLS_MIN, THROTTLE_DELAY, ThrottleSettings};
 pub(crate) use throttle::{Failure, Throttle};
 
-/// What a service's pool is like at one moment. All counts are processes, except [`claims`].
+/// The state of a service's pool. All counts are processes, except [`claims`].
 ///
 /// [`claims`]: Self::claims
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Free processes.
     pub avail: u32,
-    /// Processes that are being created; they are part of `total`.
+    /// Processes being created; included in `total`.
     pub opening: u32,
-    /// All that are there: free, lent, being created, stopping.
+    /// All existing processes: free, lent, being created, stopping.
     pub total: u32,
-    /// The limit of `total`; `None` is no limit.
+    /// The limit of `total`; `None`: no limit.
     pub max: Option<u32>,
-    /// How many more of them, or of new ones, connections may have; `None` is all. The others are
-    /// reserved for interactive requests.
+    /// How many more processes, existing or new, connections may get; `None`: all. The others are reserved for
+    /// interactive requests.
     pub unreserved: Option<u32>,
-    /// Connections that were accepted, and requests that wait, without a process.
+    /// Accepted connections and waiting requests without a process.
     pub claims: u32,
-    /// Whether no process is created for now.
+    /// Whether the throttle prevents creations.
     pub throttled: bool,
 }
 
@@ -62,26 +61,25 @@ impl Snapshot {
             .is_some_and(|max| self.total.saturating_add(1) >= max)
     }
 
-    /// Returns how many claims the processes that are being created leave unserved.
+    /// Returns how many claims exceed the processes being created.
     const fn unserved(&self) -> u32 {
         self.claims.saturating_sub(self.opening)
     }
 }
 
-/// Whether a service takes another connection, and if not, why.
+/// Whether a service accepts another connection, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A process is available for it, or may be created.
     Listen,
-    /// As many processes as there may be, and none to spare: connections wait in the system's queue.
+    /// The limit is reached and no process is spare: connections wait in the system's queue.
     AtLimit,
-    /// No process is available, and none is created for now.
+    /// No process is available, and the throttle prevents creations.
     Throttled,
 }
 
-/// Decides whether a service takes another connection. It does if a process is available, or can be
-/// created, beyond those for the connections that were accepted before. A process that is being
-/// created counts for one of those.
+/// Decides whether a service accepts another connection. It does if a process is available, or can be created, beyond
+/// those for the connections accepted earlier. A process being created counts for one of those.
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
     let places = now.unreserved.map_or(places, |most| places.min(most));
@@ -94,7 +92,7 @@ pub fn verdict(now: &Snapshot) -> Verdict {
     }
 }
 
-/// Returns whether a service takes another connection.
+/// Returns whether a service accepts another connection.
 pub fn listening(now: &Snapshot) -> bool {
     verdict(now) == Verdict::Listen
 }
@@ -104,9 +102,9 @@ pub fn listening(now: &Snapshot) -> bool {
 pub enum SpawnRefused {
     /// An available process can serve the request.
     Available,
-    /// There are as many as there may be.
+    /// The limit is reached.
     AtLimit,
-    /// None is created for now.
+    /// The throttle prevents creations.
     Throttled,
 }
 
@@ -120,12 +118,12 @@ impl std::fmt::Display for SpawnRefused {
     }
 }
 
-/// Says whether a process may be created: below the limit, not while throttled, and not for a request
-/// that an available process can serve (`is_served`). The decision to create one was taken before, by
-/// the same rules; who carries it out asserts them here.
+/// Checks that a process may be created: below the limit, not while throttled, and not for a request that an
+/// available process can serve (`is_served`). The decision was made before, by the same rules; its executor asserts
+/// them here.
 ///
 /// # Errors
-/// The rule that is broken. A mistake of ours, and to be treated as one.
+/// The broken rule. It is a bug.
 pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefused> {
     if now.throttled {
         Err(SpawnRefused::Throttled)
@@ -145,13 +143,13 @@ pub struct LastVerdict {
 }
 
 impl LastVerdict {
-    /// Takes a change of the pool. Returns the verdict if it is another one than before.
+    /// Handles a change of the pool. Returns the verdict if it has changed.
     pub fn changed(&mut self, now: &Snapshot) -> Option<Verdict> {
         let verdict = verdict(now);
         (self.last.replace(verdict) != Some(verdict)).then_some(verdict)
     }
 
-    /// Returns whether the service takes connections; not before the first verdict.
+    /// Returns whether the service accepts connections; false before the first verdict.
     pub fn is_listening(&self) -> bool {
         self.last == Some(Verdict::Listen)
     }

@@ -1,40 +1,40 @@
-//! When a process that is lent for some lines goes back to its pool.
+//! When a process lent for some lines returns to its pool.
 //!
-//! SUMMARY   [`give_back_at`] is asked whenever every line is answered and nothing is half done, [`turn_is_over`]
-//!           when more lines have come.
-//! PROMISES  Pure. A loan that is used without a pause while nobody waits is never ended; while
-//!           others wait it ends after a turn, so that each of them gets one.
+//! SUMMARY   [`give_back_at`] is called whenever every line is answered and nothing is half done, [`turn_is_over`]
+//!           when more lines have arrived.
+//! PROMISES  Pure. A loan used without pauses is never ended while no client waits; otherwise it ends after a turn,
+//!           so that each waiter gets one.
 //! CALLED    By the relay of an attached client (`actors/client/relay.rs`).
 
 use std::time::Duration;
 
 use super::time::Timestamp;
 
-/// How long a client keeps a process at least, as long as it uses it, while others wait: a loan costs
-/// a reset and everything that the client has taught.
+/// Minimum time that a client keeps a process in use while others wait: a loan costs a reset and repeating everything
+/// that the client has taught.
 pub(crate) const TURN: Duration = Duration::from_millis(50);
 
-/// How long a client that keeps others waiting may pause between two lines. CouchDB sends the next
-/// line of a view much sooner.
+/// Maximum pause between two lines of a client that keeps others waiting. CouchDB sends the next line of a view much
+/// sooner.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// A process that is lent and has nothing to do.
+/// A lent process without pending lines.
 #[derive(Clone, Copy, Debug)]
 pub struct QuietLoan {
     /// When it was lent.
     pub lent: Timestamp,
     /// When its last line was answered.
     pub quiet_since: Timestamp,
-    /// How long it may be kept when nobody waits (`attach_idle`).
+    /// How long it may be kept if no client waits (`attach_idle`).
     pub idle_max: Duration,
 }
 
-/// Returns whether a client that has more lines has had its turn, so that they wait while others are served.
+/// Returns whether a client with more lines has had its turn, so that these wait while others are served.
 pub fn turn_is_over(lent: Timestamp, now: Timestamp, others_wait: impl FnOnce() -> bool) -> bool {
     now >= lent + TURN && others_wait()
 }
 
-/// Returns when the process goes back if no line comes before.
+/// Returns when the process is returned unless another line arrives.
 pub fn give_back_at(loan: &QuietLoan, others_wait: bool) -> Timestamp {
     let idle = loan.quiet_since + loan.idle_max;
     if !others_wait {

@@ -1,24 +1,23 @@
-//! Names in order, each of a class: pages of any classes without a walk over what they skip.
+//! Ordered names with classes: pages of any classes without walking over skipped names.
 //!
-//! SUMMARY   Blocks of names, each with a count of its names of every class. What a page skips is counted
-//!           by blocks.
-//! PROMISES  A name is here once. Setting and removing one looks at one block; a page looks at the counts
-//!           of all blocks before it and at the rows of as many blocks as its own rows are in.
+//! SUMMARY   Blocks of names, each with a count of its names by class. Skipped names of a page are counted by blocks.
+//! PROMISES  Names are unique. Setting and removing one searches one block; a page reads the counts of all blocks
+//!           before it and the rows of as many blocks as its own rows are in.
 //! LIMITS    [`CLASSES_MAX`] classes; a block has [`BLOCK_NAMES_MAX`] names.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// How many classes there may be.
+/// Maximum number of classes.
 pub const CLASSES_MAX: usize = 8;
 
-/// When a block is divided.
+/// A block is split beyond this number of names.
 const BLOCK_NAMES_MAX: usize = 512;
 
 /// A class: a number below [`CLASSES_MAX`].
 pub type Class = u8;
 
-/// Some of the classes.
+/// A set of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes(u8);
 
@@ -37,7 +36,7 @@ impl FromIterator<Class> for Classes {
     }
 }
 
-/// Names between two bounds, in their order.
+/// Names between two bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
     pub lower: Bound<&'a str>,
@@ -52,17 +51,17 @@ impl Section<'_> {
     };
 }
 
-/// Names in order.
+/// Ordered names.
 #[derive(Clone, Debug, Default)]
 pub struct CountedNames {
-    /// In order, none of them empty.
+    /// In order, never empty.
     blocks: Vec<Block>,
 }
 
 /// A name with its class.
 #[derive(Clone, Debug)]
 struct Row {
-    /// The first bytes of the name. Most comparisons end with it, and need not read the name, which is elsewhere.
+    /// The first bytes of the name. Most comparisons end with them, without reading the name from elsewhere.
     head: u64,
     name: Arc<str>,
     class: Class,
@@ -74,7 +73,7 @@ impl Row {
     }
 }
 
-/// Returns what a name sorts by, as the name itself does.
+/// Returns a sort key with the order of the names.
 fn key(name: &str) -> (u64, &str) {
     let mut head = [0; 8];
     for (to, byte) in head.iter_mut().zip(name.bytes()) {
@@ -133,7 +132,7 @@ impl Block {
 }
 
 impl CountedNames {
-    /// Adds a name, or gives it another class. Returns the class that it had.
+    /// Adds a name, or changes its class. Returns its previous class.
     pub fn set(&mut self, name: &Arc<str>, class: Class) -> Option<Class> {
         if self.blocks.is_empty() {
             self.blocks.push(Block::default());
@@ -160,7 +159,7 @@ impl CountedNames {
         }
     }
 
-    /// Removes a name. Returns the class that it had.
+    /// Removes a name. Returns its class.
     pub fn remove(&mut self, name: &str) -> Option<Class> {
         let at = self.block_of(name);
         let block = self.blocks.get_mut(at)?;
@@ -170,14 +169,14 @@ impl CountedNames {
         if block.rows.is_empty() {
             self.blocks.remove(at);
         } else {
-            // Many blocks that are almost empty would be as long a walk as the names.
+            // Many nearly empty blocks would take as long to walk as the names.
             self.join(at);
             self.join(at.wrapping_sub(1));
         }
         Some(class)
     }
 
-    /// Makes one block of two that have few names together.
+    /// Merges two blocks with few names.
     fn join(&mut self, at: usize) {
         let of = |at: usize| self.blocks.get(at).map(|block| block.rows.len());
         let (Some(own), Some(next)) = (of(at), of(at.wrapping_add(1))) else {
@@ -205,8 +204,8 @@ impl CountedNames {
             .sum()
     }
 
-    /// Returns the names of some classes in a section: at most `limit`, after the first `skip` of
-    /// them; the last name first if `descending`.
+    /// Returns the names of some classes in a section: at most `limit`, skipping the first `skip`; in reverse order
+    /// if `descending`.
     pub fn page(
         &self,
         classes: Classes,
@@ -245,7 +244,7 @@ impl CountedNames {
         names
     }
 
-    /// Returns the first block that may have a name.
+    /// Returns the first block that may contain a name.
     fn block_of(&self, name: &str) -> usize {
         let key = key(name);
         self.blocks.partition_point(|block| {
@@ -254,7 +253,7 @@ impl CountedNames {
         })
     }
 
-    /// Returns the blocks that a section may have names in.
+    /// Returns the blocks that may contain names of a section.
     fn blocks_of(&self, section: Section<'_>) -> Range<usize> {
         let from = match section.lower {
             Bound::Unbounded => 0,

@@ -1,9 +1,8 @@
-//! Whether most requests to a pool start a process, because more databases are in use than it has processes.
+//! Detects that most requests to a pool start a process, because it has fewer processes than databases in use.
 //!
-//! SUMMARY   [`ExchangeWatch::look`] takes after each start what a pool has counted so far, and reports it once
-//!           in a period.
-//! PROMISES  Pure. Says nothing of fewer than [`REQUESTS_MIN`] requests in a period, nor of starts that fill
-//!           a pool.
+//! SUMMARY   [`ExchangeWatch::look`] takes a pool's counts after each start, and reports the condition once per
+//!           period.
+//! PROMISES  Pure. Ignores periods with fewer than [`REQUESTS_MIN`] requests, and starts that fill a pool.
 //! CALLED    By the manager, for the pool of each process that starts.
 //! SOURCE    None: CouchDB does not report it.
 
@@ -12,25 +11,25 @@ use std::time::Duration;
 use crate::pool::{PoolTotals, StopReason};
 use crate::time::Timestamp;
 
-/// How long requests are counted.
+/// The counting period.
 pub const PERIOD: Duration = Duration::from_secs(60);
 
-/// Fewer requests in a period do not matter.
+/// Periods with fewer requests are ignored.
 pub const REQUESTS_MIN: u64 = 100;
 
-/// What happened in a pool.
+/// A pool's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanges {
-    /// Processes that were assigned to clients.
+    /// Processes assigned to clients.
     pub requests: u64,
-    /// Processes that were started.
+    /// Started processes.
     pub starts: u64,
-    /// Idle processes that were stopped to make room for another database.
+    /// Idle processes stopped to make room for another database.
     pub replaced: u64,
 }
 
 impl Exchanges {
-    /// Takes it out of what a pool has counted so far.
+    /// Extracts them from a pool's totals.
     pub const fn of(totals: &PoolTotals) -> Self {
         Self {
             requests: totals.taken,
@@ -47,8 +46,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether more than half of enough requests started a process, and more than half of the starts
-    /// replaced one.
+    /// Whether more than half of enough requests started a process, and more than half of the starts replaced one.
     pub const fn are_too_many(self) -> bool {
         self.requests >= REQUESTS_MIN
             && self.starts * 2 > self.requests
@@ -59,15 +57,14 @@ impl Exchanges {
 /// Watches one pool.
 #[derive(Debug, Default)]
 pub struct ExchangeWatch {
-    /// When the period began, and what was counted by then.
+    /// The start of the period, and the counts at that time.
     begun: Option<(Timestamp, Exchanges)>,
-    /// Whether it was said in this period.
+    /// Whether it was reported in this period.
     is_said: bool,
 }
 
 impl ExchangeWatch {
-    /// Takes what has happened in the pool until now. Returns what of it happened in the period if that is
-    /// too much, once in a period.
+    /// Takes the pool's counts until now. Returns those of the period if they are excessive, once per period.
     pub fn look(&mut self, all: Exchanges, now: Timestamp) -> Option<Exchanges> {
         let begun = self.begun.filter(|(begun, _)| now.since(*begun) < PERIOD);
         let Some((_, before)) = begun else {
@@ -92,8 +89,8 @@ mod tests {
         Pools, RequestId, ReturnStatus, Reuse, Target, Tenant,
     };
 
-    /// Calls functions of `databases` in turn, `gap` apart, on a pool of so many processes. Returns when
-    /// it was said, in seconds, and what.
+    /// Calls functions of `databases` in turn, `gap` apart, on a pool with this many processes. Returns the times of
+    /// reports, in seconds, and the reports.
     fn said(
         databases: u64,
         processes: u32,
@@ -204,7 +201,7 @@ mod tests {
         assert_eq!(watch.look(all(100, 51, 25), at(9)), None);
         assert_eq!(watch.look(all(100, 51, 26), at(10)), Some(all(100, 51, 26)));
         assert_eq!(watch.look(all(300, 200, 190), at(59)), None);
-        // The next period begins, and all is well in it.
+        // The next period begins without trouble.
         assert_eq!(watch.look(all(301, 200, 190), at(60)), None);
         assert_eq!(watch.look(all(5000, 210, 200), at(119)), None);
     }

@@ -1,7 +1,7 @@
-//! Detects growth of something that should keep its size.
+//! Detects growth of something with a normally stable size.
 //!
-//! SUMMARY   Every sample brings the size; [`Growth`] remembers the sizes of the last [`GROWN_WITHIN`].
-//! PROMISES  It has grown when it is twice as large as its minimum of that time, and [`GROWN_BY`] larger: small sizes may grow.
+//! SUMMARY   Every sample has the size; [`Growth`] remembers the sizes of the last [`GROWN_WITHIN`].
+//! PROMISES  It has grown if it is twice its minimum within that time, and [`GROWN_BY`] larger: small sizes may grow.
 //! LIMITS    One size is remembered for each [`REMEMBERED_EVERY`].
 
 use std::collections::VecDeque;
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How far back it goes.
+/// How far back sizes are compared.
 pub const GROWN_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// Less than this is no growth, in bytes.
+/// Smaller increases do not count, in bytes.
 pub const GROWN_BY: u64 = 64 << 20;
 
-/// How often a size is remembered.
+/// Interval of remembered sizes.
 const REMEMBERED_EVERY: Duration = Duration::from_secs(60);
 
-/// How large something was lately, in bytes.
+/// Recent sizes of something, in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Growth {
     sizes: VecDeque<(Timestamp, u64)>,
 }
 
 impl Growth {
-    /// Takes how large it is. Returns how small it was lately, if it has grown since.
+    /// Records its size. Returns its recent minimum, if it has grown since.
     pub fn note(&mut self, now: Timestamp, size: u64) -> Option<u64> {
         let is_old = |at: &Timestamp| now.since(*at) > GROWN_WITHIN;
         while self.sizes.front().is_some_and(|(at, _)| is_old(at)) {

@@ -1,7 +1,7 @@
-//! How much counters went up lately.
+//! Recent increases of counters.
 //!
-//! SUMMARY   Every sample brings the value of a counter; [`Increases`] remembers the values of the last [`WITHIN`].
-//! PROMISES  A counter that restarts, as that of a recreated pool, has gone up by its value.
+//! SUMMARY   Every sample has a counter's value; [`Increases`] remembers the values of the last [`WITHIN`].
+//! PROMISES  A counter that restarts, like that of a recreated pool, has increased by its value.
 //! LIMITS    A counter without a sample for [`WITHIN`] is forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,18 +9,17 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How far back it goes.
+/// How far back increases are counted.
 pub const WITHIN: Duration = Duration::from_secs(60);
 
-/// What counters said lately, by their names.
+/// Recent values of counters, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Increases {
     said: BTreeMap<(&'static str, String), VecDeque<(Timestamp, u64)>>,
 }
 
 impl Increases {
-    /// Takes what a counter of something says now. Returns by how much it went up within the last [`WITHIN`]; of a
-    /// counter that is sampled for the first time nothing is known.
+    /// Records a counter's current value. Returns its increase within the last [`WITHIN`]; 0 at the first sample.
     pub fn note(&mut self, now: Timestamp, counter: &'static str, of: &str, count: u64) -> u64 {
         let said = self.said.entry((counter, of.to_owned())).or_default();
         if said.back().is_some_and(|(_, last)| *last > count) {
@@ -28,14 +27,14 @@ impl Increases {
             said.push_back((now, 0));
         }
         said.push_back((now, count));
-        // The last one from before is where the time begins.
+        // The latest sample before the window is the base.
         while said.get(1).is_some_and(|(at, _)| now.since(*at) >= WITHIN) {
             said.pop_front();
         }
         said.front().map_or(0, |(_, first)| count - first)
     }
 
-    /// Forgets counters that nobody has looked at for [`WITHIN`].
+    /// Drops counters without a sample for [`WITHIN`].
     pub fn forget(&mut self, now: Timestamp) {
         let is_known = |said: &VecDeque<(Timestamp, u64)>| {
             said.back().is_some_and(|(at, _)| now.since(*at) < WITHIN)

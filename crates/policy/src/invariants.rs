@@ -1,12 +1,12 @@
-//! The named invariants of the pool, one predicate each.
+//! The named invariants of the pool, one predicate for each.
 //!
-//! SUMMARY   What must hold after every event, checked by scans of the tables of [`Pools`]: slow, obvious,
-//!           and independent of the code that keeps it true.
+//! SUMMARY   What must hold after every event, checked by scans of the tables of [`Pools`]: slow, obvious, and
+//!           independent of the checked code.
 //! PROMISES  Checks change nothing.
-//! CALLED    By the tests of the core after every event; by the ProcManager, on a timer and in
-//!           development builds after every event.
-//! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the
-//!           core does not know: the actors' tests check them.
+//! CALLED    By the tests of the core after every event; by the ProcManager on a timer, and in development builds
+//!           after every event.
+//! LIMITS    Scans all tables. PM-9 and PM-10 are about children and lines, which the core does not know: the tests
+//!           of the actors check them.
 
 mod pools;
 mod processes;
@@ -16,7 +16,7 @@ use std::fmt;
 
 use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcState};
 
-/// The name of an invariant; [`Invariant::sentence`] says what it means.
+/// The name of an invariant; [`Invariant::sentence`] returns its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
     Pm1,
@@ -48,16 +48,16 @@ pub enum Invariant {
     Pm27,
 }
 
-/// `Err` has what was found instead.
+/// `Err` has what was found.
 type Judgement = Result<(), String>;
 
-/// What checks an invariant.
+/// The check of an invariant.
 enum Predicate {
-    /// The tables of each pool.
+    /// Checks the tables of each pool.
     Pool(fn(PoolId, &Pool, &Ledger) -> Judgement),
-    /// The tables of all pools together.
+    /// Checks the tables of all pools together.
     Pools(fn(&Pools) -> Judgement),
-    /// The tests of the actors.
+    /// Checked by the tests of the actors.
     Actors,
 }
 
@@ -209,8 +209,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Checks every invariant on the core's tables, and returns the violated ones: bugs, never a client's
-/// fault.
+/// Checks every invariant on the core's tables, and returns the violated ones: bugs, never a client's fault.
 pub fn violations(pools: &Pools) -> impl Iterator<Item = Violation> {
     Invariant::ALL.into_iter().filter_map(|id| {
         let judgement = id.check(pools);

@@ -1,7 +1,7 @@
 //! Decisions, and nothing else: no actors, no clock, no environment, no input or output.
 //!
-//! Everything here is a plain struct that turns an event and a time into a list of actions. The
-//! actors of `settee` translate messages into events and carry the actions out.
+//! Everything here is a plain struct that maps an event and a time to a list of actions. The actors of `settee`
+//! translate messages to events and carry the actions out.
 
 pub mod admission;
 pub mod attach;

@@ -5,14 +5,14 @@
 //! PROMISES  Pure.
 //! CALLED    By the Listener, which knows the clients.
 
-/// How much a listener may hold.
+/// A listener's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenBounds {
-    /// Most connections at a time (`max_connections`).
+    /// Maximum concurrent connections (`max_connections`).
     pub connections_max: usize,
-    /// Most file descriptors of connections.
+    /// Maximum file descriptors of connections.
     pub descriptors_max: usize,
-    /// Descriptors of a relay, beside that of its client.
+    /// Descriptors of a relay, besides that of its client.
     pub relay_descriptors: usize,
 }
 
@@ -23,11 +23,11 @@ pub enum MayAccept {
     Yes,
     /// The maximum is reached: further connections wait until one ends.
     Full,
-    /// There are too few descriptors: an idle client has to make room.
+    /// Too few descriptors are left: an idle client has to make room.
     MakeRoom,
 }
 
-/// What a listener has in hand beside its clients.
+/// A listener's state besides its clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Listening {
     /// Connections in their TLS handshake.
@@ -40,7 +40,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Returns whether another connection is accepted beside the present clients.
+    /// Returns whether another connection is accepted with this many clients.
     pub fn may_accept(&self, clients: usize, bounds: &ListenBounds) -> MayAccept {
         let connections = clients + self.handshakes;
         if connections >= bounds.connections_max {
@@ -79,7 +79,7 @@ impl Listening {
         self.now |= now;
     }
 
-    /// Returns whether a stopping listener has finished: no client is left, and the last replies have reached them.
+    /// Returns whether a stopping listener has finished: no client is left, and the last replies have been delivered.
     /// It does not wait for handshakes.
     pub const fn has_finished(&self, clients: usize) -> bool {
         self.stopping && clients == 0 && (self.relays == 0 || self.now)
@@ -140,7 +140,7 @@ mod tests {
         let mut listening = Listening::default();
         listening.relay_begun();
         listening.stop(true);
-        // A second order takes nothing back.
+        // A second order changes nothing.
         listening.stop(false);
         assert!(!listening.has_finished(1));
         assert!(listening.has_finished(0));

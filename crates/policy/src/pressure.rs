@@ -1,39 +1,36 @@
-//! The limits of pools that follow the machine: less than the hard limit while others wait for its
-//! processors or its memory.
+//! Pool limits that follow the machine: below the hard limit while tasks wait for processors or memory.
 //!
-//! SUMMARY   From what the machine says of itself, a [`Reading`], a [`Governor`] makes a [`Level`];
-//!           [`Level::limit`] is a pool's limit then, between its soft and its hard one.
-//! PROMISES  Pure. A level moves quickly down and slowly up, and rests between two marks, so that it
-//!           does not swing. A gauge without a value limits nothing.
-//! CALLED    By the actor that reads the gauges, at an interval; by the manager, for each pool.
-//! SOURCE    Pressure stall information of Linux (`/proc/pressure`): the share of time in which some
-//!           task waited. CouchDB, pooler and Postfix have fixed limits.
-//! LIMITS    The pressure may come from other programs.
+//! SUMMARY   A [`Governor`] derives a [`Level`] from the machine's [`Reading`]; [`Level::limit`] is then a pool's
+//!           limit, between its soft and its hard one.
+//! PROMISES  Pure. A level moves quickly down and slowly up, and stays between two marks, so that it does not
+//!           oscillate. A gauge without a value limits nothing.
+//! CALLED    By the actor that samples the gauges; by the manager, for each pool.
+//! SOURCE    Pressure stall information of Linux (`/proc/pressure`): the fraction of time in which some task waited.
+//!           CouchDB, pooler and Postfix have fixed limits.
+//! LIMITS    Other programs may cause the pressure.
 
 use std::fmt;
 
-/// From which share of the time on that somebody waits the limits go down, in percent.
+/// Limits go down above this fraction of time with waiting tasks, in percent.
 pub(crate) const HIGH_PERCENT: f64 = 40.0;
 
-/// Below which share they go up again, in percent.
+/// Limits go up again below this fraction, in percent.
 pub(crate) const LOW_PERCENT: f64 = 20.0;
 
-/// How many steps there are between the soft limit and the hard one.
+/// Steps between the soft and the hard limit.
 pub(crate) const STEPS: u8 = 10;
 
-/// How many steps it goes down at a time: twice as fast as up, for a machine that is pressed does not
-/// recover by itself.
+/// Steps down at a time: twice as fast as up, since an overloaded machine does not recover by itself.
 pub(crate) const STEPS_DOWN: u8 = 2;
 
-/// How many calm looks in a row it takes to go up by one step.
+/// Calm samples in a row for one step up.
 pub(crate) const CALM_LOOKS: u8 = 3;
 
-/// Below which share of memory that is available the fallback for machines without `/proc/pressure`
-/// begins to speak of pressure, in percent; at half of it the limits go down, at nothing it is 100 %.
+/// Fallback without `/proc/pressure`: pressure starts below this fraction of available memory, in percent; at half of
+/// it the limits go down, at zero it is 100 %.
 const SCARCE_PERCENT: f64 = 20.0;
 
-/// What the machine says of itself: for which share of the time somebody waited for it, in percent.
-/// `None` says nothing.
+/// A sample of the machine: the fraction of time with waiting tasks, in percent. `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// For a processor.
@@ -42,7 +39,7 @@ pub struct Reading {
     pub memory: Option<f64>,
 }
 
-/// How much of what lies between the soft limits and the hard ones may be used.
+/// How much of the range between soft and hard limits may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u8);
 
@@ -50,7 +47,7 @@ impl Level {
     /// All of it: the hard limits.
     pub const FULL: Self = Self(STEPS);
 
-    /// Returns the limit of a pool. Never 0 where the hard one is not, and never above that.
+    /// Returns a pool's limit. At most the hard limit, and never 0 unless that is.
     pub fn limit(self, soft: u32, hard: u32) -> u32 {
         let least = soft.clamp(1.min(hard), hard);
         let range = u64::from(hard - least) * u64::from(self.0) / u64::from(STEPS);
@@ -62,11 +59,11 @@ impl Level {
 /// Why a level moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cause {
-    /// Somebody waits for a processor for this share of the time.
+    /// Tasks wait for a processor for this fraction of time.
     Cpu(f64),
-    /// Somebody waits for memory.
+    /// Tasks wait for memory.
     Memory(f64),
-    /// Nobody has waited for long, for several looks.
+    /// Nothing has waited for long, for several samples.
     Calm,
 }
 
@@ -92,21 +89,21 @@ impl Default for Level {
     }
 }
 
-/// Decides about the level.
+/// Determines the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Governor {
     level: Level,
-    /// Calm looks in a row.
+    /// Calm samples in a row.
     calm: u8,
 }
 
 impl Governor {
-    /// Returns the level in force.
+    /// Returns the current level.
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// Takes a look. Returns why the level moved, if it did.
+    /// Takes a sample. Returns why the level moved, if it did.
     pub fn look(&mut self, reading: Reading) -> Option<Cause> {
         let percent = |share: Option<f64>| share.filter(|share| share.is_finite()).unwrap_or(0.0);
         let (cpu, memory) = (percent(reading.cpu), percent(reading.memory));
@@ -135,8 +132,7 @@ impl Governor {
     }
 }
 
-/// Reads `/proc/pressure/cpu` or `memory`: the average of the last ten seconds in which some task
-/// waited, in percent.
+/// Parses `/proc/pressure/cpu` or `memory`: the ten-second average of time in which some task waited, in percent.
 pub fn stalled(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let average = some
@@ -145,7 +141,7 @@ pub fn stalled(text: &str) -> Option<f64> {
     share(average.parse().ok()?)
 }
 
-/// Reads `/proc/loadavg`: of the tasks that want a processor, those that there is none for, in percent.
+/// Parses `/proc/loadavg`: the fraction of runnable tasks without a processor, in percent.
 pub fn overloaded(text: &str, processors: usize) -> Option<f64> {
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
     if !load.is_finite() || load <= 0.0 {
@@ -154,7 +150,7 @@ pub fn overloaded(text: &str, processors: usize) -> Option<f64> {
     share(((load - processors as f64) / load * 100.0).max(0.0))
 }
 
-/// Reads `/proc/meminfo`: how scarce the memory is that is available, in percent.
+/// Parses `/proc/meminfo`: the scarcity of available memory, in percent.
 pub fn scarce(text: &str) -> Option<f64> {
     let size = |name: &str| -> Option<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -168,7 +164,7 @@ pub fn scarce(text: &str) -> Option<f64> {
     share(((1.0 - percent / SCARCE_PERCENT) * 100.0).max(0.0))
 }
 
-/// What is outside of 0 to 100 is no share.
+/// Values outside of 0 to 100 are invalid.
 fn share(percent: f64) -> Option<f64> {
     (0.0..=100.0).contains(&percent).then_some(percent)
 }

@@ -1,9 +1,9 @@
-//! The instant that the decision core is given, and the only notion of time it has.
+//! Timestamps passed to the decision core, its only notion of time.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// An instant on the service's one monotonic clock.
+/// An instant on the service's monotonic clock.
 ///
 /// # Units
 /// Nanoseconds since an arbitrary start; 64 bits last for 584 years.
@@ -24,7 +24,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns how long ago `earlier` was, zero when it lies in the future.
+    /// Returns the time since `earlier`, zero if that is in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -33,7 +33,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates at the end of the clock, so that an endless timeout needs no special case.
+    /// Saturates, so that an infinite timeout needs no special case.
     fn add(self, duration: Duration) -> Self {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanoseconds))

@@ -1,12 +1,11 @@
-//! Leaving out requests that have proved useless, and trying them again now and then.
+//! Skips requests that have proved useless, and retries them now and then.
 //!
-//! SUMMARY   A [`FailureAverage`] takes the fraction of each call that was wasted, from 0 to
-//!           1, and says whether the next call is worth making.
-//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] nevertheless, so that a
-//!           changed situation is noticed.
+//! SUMMARY   A [`FailureAverage`] takes the wasted fraction of each call, from 0 to 1, and decides whether the next
+//!           call is worth making.
+//! PROMISES  While calls are skipped, one is still made every [`TRY_AGAIN`], so that a changed situation is noticed.
 //! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
-//! DIFFERS   The averages are of the whole replication there and here, but four workers that ask
-//!           at the same time count four times here as they do there; nothing waits for another.
+//! DIFFERS   The averages cover the whole replication there and here, but four workers that make a call at the same
+//!           time count four times here as they do there; nothing waits for another.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 /// How long calls are skipped before one is retried.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
-/// An exponential moving average of the fraction of a call that was wasted.
+/// An exponential moving average of the wasted fraction of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailureAverage {
     average: f64,
@@ -25,12 +24,12 @@ pub(crate) struct FailureAverage {
 }
 
 impl FailureAverage {
-    /// For `_revs_diff`: wasted is what turns out to be missing, without an ancestor to name.
+    /// For `_revs_diff`: wasted is what turns out to be missing, without a known ancestor.
     pub(crate) const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: wasted is what has to be read by itself nevertheless.
+    /// For `_bulk_get`: wasted is what must be read separately anyway.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }
@@ -50,8 +49,7 @@ impl FailureAverage {
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
 
-    /// Counts a call of which `wasted` of `all` brought nothing. A call about nothing tells
-    /// nothing.
+    /// Counts a call that wasted `wasted` of `all`. An empty call counts nothing.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
     pub(crate) fn count(&mut self, wasted: usize, all: usize, now: Instant) {
         if all > 0 {

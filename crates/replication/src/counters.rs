@@ -1,8 +1,8 @@
-//! What is counted of the work of all replications together.
+//! Counters of the work of all replications.
 //!
-//! SUMMARY   [`Counters`] belong to what all replications share ([`super::endpoint::Http`]).
-//! SOURCE    couch_replicator's stats: the names below `couch_replicator`, but for those of jobs, which the
-//!           scheduler counts.
+//! SUMMARY   [`Counters`] are shared by all replications ([`super::endpoint::Http`]).
+//! SOURCE    couch_replicator's stats: the names below `couch_replicator`, except those of jobs, which the scheduler
+//!           counts.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-/// What is counted, by CouchDB's name below `couch_replicator`.
+/// The counters, with CouchDB's names below `couch_replicator`.
 #[derive(Clone, Copy, Debug, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Counter {
@@ -66,7 +66,7 @@ pub enum Counter {
     DocsCompleted,
 }
 
-/// The counters of all replications of a service. They only grow.
+/// The counters of all replications of a service. Never decreased.
 #[derive(Debug, Default)]
 pub struct Counters([AtomicU64; Counter::COUNT]);
 
@@ -83,7 +83,7 @@ impl Counters {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the name and the number of each.
+    /// Returns the name and value of each.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let all = Counter::VARIANTS.iter().zip(&self.0);
         all.map(|(counter, number)| (counter.into(), number.load(Ordering::Relaxed)))
@@ -91,13 +91,12 @@ impl Counters {
     }
 }
 
-// What the workers of one run count into together.
+// Counters shared by the workers of one run.
 //
-// SUMMARY   A [`RunCounters`] starts with the numbers of earlier runs and is shared by the parts of a
-//           run.
-// SOURCE    `couch_replicator_stats`: of what the scheduler kept and what the last checkpoint
-//           recorded, the larger of each number counts.
-// LIMITS    It is for one thread.
+// SUMMARY   A [`RunCounters`] starts with the counts of earlier runs and is shared by the parts of a run.
+// SOURCE    `couch_replicator_stats`: of the counts kept by the scheduler and those recorded by the last checkpoint,
+//           the larger one of each applies.
+// LIMITS    For a single thread.
 
 /// The counters of a run.
 #[derive(Debug, Default)]
@@ -107,7 +106,7 @@ pub struct RunCounters {
 }
 
 impl RunCounters {
-    /// Starts with what earlier runs counted.
+    /// Starts with the counts of earlier runs.
     pub fn starting_with(stats: Stats) -> Self {
         Self {
             stats: Cell::new(stats),
@@ -121,7 +120,7 @@ impl RunCounters {
         self.stats.set(stats);
     }
 
-    /// Counts bytes of documents and attachments that are sent to the target.
+    /// Counts bytes of documents and attachments sent to the target.
     pub(crate) fn count_bytes(&self, bytes: usize) {
         let before = self.bytes_written.get();
         self.bytes_written.set(before.saturating_add(bytes as u64));
@@ -131,35 +130,35 @@ impl RunCounters {
         self.stats.get()
     }
 
-    /// Returns the bytes of documents and attachments that were sent to the target in this run.
+    /// Returns the bytes of documents and attachments sent to the target in this run.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written.get()
     }
 }
 
-// What a replication counts.
+// Counters of a replication.
 //
-// SOURCE    couch_replicator_stats: the same counters under the same names in checkpoints; two of
-//           them have other names in task lists and documents.
+// SOURCE    couch_replicator_stats: the same counters under the same names in checkpoints; two of them have other
+//           names in task lists and documents.
 
-/// Counters of a replication. They grow over the whole life of a replication id: a run starts with
-/// what the run before it, or the last checkpoint, had counted.
+/// Counters of a replication. They grow over the whole life of a replication id: a run starts with the counts of the
+/// previous run, or of the last checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
     /// Revisions seen in the changes feed.
     pub missing_checked: u64,
-    /// Of these, those that the target did not have.
+    /// Of these, those missing at the target.
     pub missing_found: u64,
     /// Revisions read from the source.
     pub docs_read: u64,
-    /// Revisions that the target took.
+    /// Revisions accepted by the target.
     pub docs_written: u64,
-    /// Revisions that the target refused, and documents that were skipped.
+    /// Revisions refused by the target, and skipped documents.
     pub doc_write_failures: u64,
-    /// Revisions that `_bulk_get` delivered.
+    /// Revisions delivered by `_bulk_get`.
     pub bulk_get_docs: u64,
-    /// Revisions that `_bulk_get` was asked for.
+    /// Revisions requested from `_bulk_get`.
     pub bulk_get_attempts: u64,
 }
 
@@ -169,13 +168,13 @@ impl Stats {
         self.merge(other, u64::saturating_add);
     }
 
-    /// Takes the larger of each counter: of two records of one history, each may be the older one.
+    /// Returns the larger of each counter: of two records of one history, either may be older.
     pub fn max(mut self, other: &Self) -> Self {
         self.merge(other, u64::max);
         self
     }
 
-    /// Returns what was counted since it was `before`.
+    /// Returns the increase since `before`.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.merge(before, u64::saturating_sub);

@@ -1,7 +1,7 @@
-//! Why a replication's run ended before it was done.
+//! Why a replication's run ended early.
 //!
-//! SUMMARY   [`Crash`] is the reason as the job reports it: a name that stays the same, and words.
-//! PROMISES  No credential is in it: URLs come from endpoints, which show none.
+//! SUMMARY   [`Crash`] is the reason reported by the job: a stable name, and a description.
+//! PROMISES  It has no credentials: URLs come from endpoints, which mask them.
 //! SOURCE    The exit reasons of `couch_replicator_scheduler_job`, under their names.
 
 mod short;
@@ -24,48 +24,48 @@ pub enum Crash {
     /// There is no database of this name.
     #[error("db_not_found: could not open {0}")]
     DbNotFound(String),
-    /// What answers when a database is opened is no database.
+    /// The response to opening a database is not from a database.
     #[strum(serialize = "db_not_found")]
     #[error("db_not_found: could not open {0}")]
     NoDatabase(String),
     /// The name of a database's host is unknown.
     #[error("nxdomain: could not resolve {0}")]
     Nxdomain(String),
-    /// A server gives no session to these credentials. Not worth a retry with the same ones.
+    /// A server refuses a session to these credentials. Not worth a retry with the same ones.
     #[error("replication_auth_error: {said}")]
     ReplicationAuthError {
-        /// The status of its answer, 401 or 403.
+        /// The response's status, 401 or 403.
         code: u16,
         said: String,
     },
-    /// The checkpoints of earlier runs cannot be read.
+    /// The checkpoints of earlier runs are unreadable.
     #[error("checkpoint_read_failure: {0}")]
     CheckpointReadFailure(#[from] LogError),
     /// A checkpoint cannot be written.
     #[error("checkpoint_commit_failure: {0}")]
     CheckpointCommitFailure(#[from] CheckpointError),
-    /// The lease of the replication's document is over, or nearly: another daemon may run it. No checkpoint was
-    /// begun, or the one at hand was given up.
+    /// The lease of the replication's document has expired, or soon will: another daemon may run it. No checkpoint
+    /// was begun, or the current one was abandoned.
     #[error(
         "lease_lost: no checkpoint may be written, because another daemon may own the replication now"
     )]
     LeaseLost,
-    /// A server answered 429 too often.
+    /// A server answered 429 too many times.
     #[error("max_backoff")]
     MaxBackoff,
     /// The changes feed was refused, or failed too often.
     #[error("changes_req_failed: {0}")]
     ChangesReqFailed(Answered),
-    /// A filter that is run here failed, or cannot be run.
+    /// A filter that runs here failed, or cannot run.
     #[error("filter_failed: {0}")]
     FilterFailed(String),
-    /// The target did not answer what it misses.
+    /// The target did not answer which revisions it lacks.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
-    /// The target took no batch.
+    /// The target accepted no batch.
     #[error("bulk_docs_failed: {0}")]
     BulkDocsFailed(Answered),
-    /// The target's answer to a document is neither a success nor a refusal of the document.
+    /// The target's response to a document is neither success nor a refusal of the document.
     #[error("doc_write_failed: {error}: {reason} ({asked})")]
     DocWriteFailed {
         /// Method and URL of the request.
@@ -74,26 +74,26 @@ pub enum Crash {
         code: u16,
         /// Id of the document.
         id: String,
-        /// The error's name in the answer, else its status.
+        /// The error's name in the response, else its status.
         error: String,
-        /// Why, in the answer's words, else its body.
+        /// The reason in the response, else its body.
         reason: String,
     },
-    /// The source did not deliver a document of its feed, after all tries.
+    /// The source did not deliver a document of its feed, despite all retries.
     #[strum(serialize = "worker_died")]
     #[error("worker_died: process_died: open_doc_revs_failed: document '{id}': {why}")]
     OpenDocRevsFailed {
         id: String,
-        /// What happened the last time.
+        /// The last failure.
         why: String,
-        /// The request that had no answer, if that is why.
+        /// The unanswered request, if that is the cause.
         failed: Option<Box<RequestFailed>>,
     },
-    /// The source finds even short URLs too long.
+    /// The source rejects even short URLs as too long.
     #[strum(serialize = "worker_died")]
     #[error("worker_died: request_uri_too_long: document '{id}'")]
     RequestUriTooLong { id: String },
-    /// The source does not have a revision of its feed.
+    /// The source lacks a revision of its feed.
     #[strum(serialize = "worker_died")]
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
     MissingDoc { id: String, revs: String },
@@ -114,30 +114,29 @@ pub enum Crash {
     JobDied(String),
 }
 
-/// An answer that is not what was asked for.
+/// An unexpected response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// Method and URL of the request, where there was an answer.
+    /// Method and URL of the request, if there was a response.
     pub(crate) asked: Option<String>,
-    /// Its status, unless there was none.
+    /// The response's status, if there was one.
     pub code: Option<u16>,
-    /// Its body, or what happened, at most the beginning of it.
+    /// Its body, or what happened; long ones are cut.
     pub(crate) body: String,
-    /// The request that had no answer, if that is why.
+    /// The unanswered request, if that is the cause.
     pub(crate) failed: Option<Box<RequestFailed>>,
     /// Whether it says that the server's disk is full.
     pub(crate) is_full: bool,
-    /// The id of the document that it is about, and the error's name, where it is about one.
+    /// The document's id and the error's name, if it is about a document.
     pub(crate) doc: Option<(String, String)>,
 }
 
 impl Answered {
-    /// Takes an answer.
     pub(crate) fn of(reply: &Reply) -> Self {
         Self::new(&reply.asked, reply.status.as_u16(), &reply.body)
     }
 
-    /// Takes the beginning of an answer's body.
+    /// Keeps the beginning of a response's body.
     pub fn new(asked: &SentRequest, code: u16, body: &[u8]) -> Self {
         Self {
             asked: Some(asked.to_string()),
@@ -147,7 +146,7 @@ impl Answered {
         }
     }
 
-    /// There was no answer.
+    /// Without a response.
     pub fn none(why: impl Into<String>) -> Self {
         Self {
             body: why.into(),
@@ -191,18 +190,17 @@ impl From<RequestFailed> for Crash {
 }
 
 impl Crash {
-    /// Returns the name of the reason, which never changes.
+    /// Returns the reason's stable name.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
-    /// Returns whether a server's rate limit is why: such a job runs more gently the next time.
+    /// Returns whether a server's rate limit is the cause: the job then backs off in its next run.
     pub fn is_max_backoff(&self) -> bool {
         *self == Self::MaxBackoff || self.cause() == Some(&Cause::MaxBackoff)
     }
 
-    /// Returns whether the databases refuse what is asked of them: trying again with the same
-    /// credentials does not help.
+    /// Returns whether the databases refuse the requests: retrying with the same credentials does not help.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unauthorized(_) | Self::Forbidden(_) | Self::ReplicationAuthError { .. } => true,
@@ -214,7 +212,7 @@ impl Crash {
         }
     }
 
-    /// Returns why the request failed that ended it, if one did.
+    /// Returns why the request failed that ended the run, if one did.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::CheckpointReadFailure(error) => error.cause(),
@@ -223,12 +221,12 @@ impl Crash {
         }
     }
 
-    /// Returns whether it ended because a server could not be reached.
+    /// Returns whether an unreachable server ended the run.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Nxdomain(_)) || self.cause().is_some_and(Cause::is_unreachable)
     }
 
-    /// Returns the status of the answer that ended it, where the answer is why.
+    /// Returns the status of the response that ended the run, if one did.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::ChangesReqFailed(answered)

@@ -1,16 +1,16 @@
-//! Work that would block the other tasks of this thread.
+//! Work that would block other tasks of this thread.
 //!
-//! PROMISES  Work on at most [`LIGHT_BYTES`] is done on this thread, which takes a few milliseconds; work on more is
-//!           done on a thread for blocking work.
+//! PROMISES  Work on up to [`LIGHT_BYTES`], which takes a few milliseconds, is done on this thread; work on more goes
+//!           to a blocking thread.
 
 use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// The most bytes that are worked on before other tasks have a turn.
+/// The most bytes processed before other tasks get a turn.
 const LIGHT_BYTES: usize = 512 << 10;
 
-/// Does work on that many bytes.
+/// Does work on this many bytes.
 pub(crate) async fn offload<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

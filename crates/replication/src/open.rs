@@ -1,9 +1,9 @@
 //! Opens databases, and reads their information.
 //!
-//! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Texts of errors are
-//!           those of couch_replicator_scheduler_job.
-//! DIFFERS   A run begins with what a database answers when it is opened: CouchDB asks twice. The number of changes to
-//!           come is known at the start also where sequences are not numbers.
+//! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Error texts are those of
+//!           couch_replicator_scheduler_job.
+//! DIFFERS   A run begins with the database's answer to opening it: CouchDB sends two requests. The number of pending
+//!           changes is known at the start even if sequences are not numbers.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -13,24 +13,24 @@ use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_
 use super::filter::param_text;
 use super::seq::Seq;
 
-/// How often the question for the number of changes to come is retried: little depends on it.
+/// Retries of the query for pending changes, which is not important.
 const PENDING_RETRIES: u32 = 3;
 
-/// What a database says about itself.
+/// A database's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DbInfo {
     /// The latest sequence of its changes.
     pub(crate) update_seq: Seq,
-    /// Changes with the database's life. `0` says nothing.
+    /// Identifies the database's incarnation. `0` has no meaning.
     #[serde(deserialize_with = "text_or_json")]
     pub(crate) instance_start_time: String,
 }
 
-/// Opens a database: checks that it is there and may be read, and returns what it says about itself. With
-/// `create`, it is created first if it is missing, with these parameters.
+/// Opens a database: checks that it exists and is readable, and returns its information. With `create`, a missing one
+/// is first created, with these parameters.
 ///
 /// # Errors
-/// The database is not there, or does not let this user in.
+/// The database is missing, or denies access to this user.
 pub async fn open_endpoint(
     endpoint: &Endpoint,
     create: Option<&Map<String, Value>>,
@@ -41,13 +41,13 @@ pub async fn open_endpoint(
             .fold(Request::put(""), |request, (name, value)| {
                 request.query(encode(name), param_text(value))
             });
-        // Other answers are ignored: it may be there already.
+        // Other answers are ignored: it may already exist.
         ask(endpoint, request).await?;
     }
     db_info(endpoint).await
 }
 
-/// Requires that the database lets this user in.
+/// Requires that the database admits this user.
 async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, Crash> {
     let url = || endpoint.url().to_owned();
     let reply = endpoint
@@ -64,7 +64,7 @@ async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, Crash> {
     }
 }
 
-/// Asks a database about itself.
+/// Requests a database's information.
 ///
 /// # Errors
 /// As [`open_endpoint`].
@@ -82,16 +82,16 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     }
 }
 
-/// Returns why a database cannot be opened, if it cannot: an answer 404 may be about the database, or about a document or
+/// Returns why a database cannot be opened, if it cannot: a 404 may be about the database, or about a document or
 /// filter in it.
 pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
     db_info(endpoint).await.err()
 }
 
-/// Asks a server for the names of its databases.
+/// Requests the names of a server's databases.
 ///
 /// # Errors
-/// It does not answer with them.
+/// The answer is something else.
 pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
     let reply = ask(server, Request::get("_all_dbs")).await?;
     let names = reply.json().ok().filter(|_| reply.status == StatusCode::OK);
@@ -101,7 +101,7 @@ pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
     })
 }
 
-/// Asks how many changes there are after `since`; `None` if the database does not tell.
+/// Requests the number of changes after `since`; `None` if the database does not report it.
 pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
     #[derive(Deserialize)]
     struct Pending {

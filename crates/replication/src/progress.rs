@@ -1,11 +1,10 @@
 //! The progress of a replication: which batches of changes are in progress, and up to which
 //! sequence everything is known to be at the target.
 //!
-//! SUMMARY   [`Progress`] learns when a batch is handed to a worker and when it is done, and
-//!           answers [`Progress::through`]: what a checkpoint may record.
-//! PROMISES  `through` never passes a batch that is still in progress. It may lag behind what is
-//!           done until nothing is in progress, and then catches up. Sequences are never compared
-//!           or ordered: only the numbers of the batches are.
+//! SUMMARY   [`Progress`] tracks when batches are handed to workers and finished, and returns in
+//!           [`Progress::through`] what a checkpoint may record.
+//! PROMISES  `through` never passes a batch in progress. It may lag behind finished batches until nothing is in
+//!           progress, and then catches up. Only batch numbers are compared or ordered, never sequences.
 //! CALLED    By the replication's job, with messages in the order in which things happened.
 //! SOURCE    `couch_replicator_scheduler_job`: `seqs_in_progress`, `current_through_seq`,
 //!           `highest_seq_done`, `committed_seq`.
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
 /// The number of a batch: 1, 2, 3, .. in the order of the changes feed. 0 stands for the start.
 pub type BatchNumber = u64;
 
-/// The state of one run; `S` is a source's sequence, of which nothing is asked but a copy.
+/// The state of one run; `S` is a source's sequence, which only has to be cloned.
 #[derive(Clone, Debug)]
 pub struct Progress<S> {
     in_progress: BTreeMap<BatchNumber, S>,
@@ -25,8 +24,7 @@ pub struct Progress<S> {
 }
 
 impl<S: Clone> Progress<S> {
-    /// Starts at the sequence that the last checkpoint recorded; `nothing_done` is what
-    /// [`Progress::highest_done`] tells until a batch is done.
+    /// Starts at the last checkpoint's sequence; [`Progress::highest_done`] is `nothing_done` until a batch is done.
     pub fn new(start: S, nothing_done: S) -> Self {
         Self {
             in_progress: BTreeMap::new(),
@@ -41,7 +39,7 @@ impl<S: Clone> Progress<S> {
         self.in_progress.insert(number, seq);
     }
 
-    /// A worker is done with a batch: its documents are at the target, or refused by it.
+    /// A worker has finished a batch: the target has its documents or refused them.
     pub fn done(&mut self, number: BatchNumber, seq: S) {
         let oldest = self.in_progress.keys().next().copied();
         self.in_progress.remove(&number);
@@ -56,18 +54,17 @@ impl<S: Clone> Progress<S> {
         }
     }
 
-    /// Records that everything up to a batch is in the checkpoint: what [`Progress::through`] was
-    /// when the checkpoint was begun.
+    /// Records that a checkpoint covers everything up to a batch: the value of [`Progress::through`] when it began.
     pub fn commit(&mut self, through: (BatchNumber, S)) {
         self.committed = through;
     }
 
-    /// Returns up to where everything is at the target.
+    /// Returns the position up to which the target has everything.
     pub fn through(&self) -> &(BatchNumber, S) {
         &self.through
     }
 
-    /// Returns the last batch that was done, whether or not earlier ones are.
+    /// Returns the highest finished batch, even if earlier ones are not.
     pub fn highest_done(&self) -> &(BatchNumber, S) {
         &self.highest_done
     }
@@ -92,7 +89,7 @@ mod tests {
         (progress.in_progress.len(), highest, through)
     }
 
-    /// Four workers; B and D come back before A, C last.
+    /// Four workers; B and D finish before A, C last.
     #[test]
     fn a_checkpoint_never_passes_a_batch_in_progress() {
         let mut progress = Progress::new("0", "0");
@@ -131,7 +128,7 @@ mod tests {
         assert_eq!(progress.highest_done(), &(0, "0"));
     }
 
-    /// Whatever order the workers come back in.
+    /// In any order of completion.
     #[test]
     fn in_any_order_through_stays_below_the_oldest_in_progress() {
         let mut state = 12345u64;

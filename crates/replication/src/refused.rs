@@ -6,18 +6,18 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-/// A document that is not at the target, and why.
+/// A document that is missing at the target, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedDoc {
     pub id: String,
-    /// The revision, where it is known.
+    /// The revision, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rev: Option<String>,
     /// The error's name, for example `forbidden`.
     pub error: String,
-    /// Why, in the words of the target.
+    /// The target's reason.
     pub reason: String,
 }
 
-/// Where refused documents are reported. It must not block.
+/// Listener for refused documents. It must not block.
 pub type RefusalListener = Rc<dyn Fn(RefusedDoc)>;

@@ -1,9 +1,9 @@
 //! Update sequences: opaque, kept byte for byte.
 //!
-//! PROMISES  A [`Seq`] is the JSON text that the source sent. It is never ordered, and equal only to
-//!           the same text. A clone costs a counter.
-//! SOURCE    CouchDB's replicator: a sequence is sent back as it is where it is a string, and as JSON
-//!           text otherwise (since 3.3; earlier versions sent strings in their quotes).
+//! PROMISES  A [`Seq`] is the JSON text sent by the source. It is never ordered, and equal only to the same text. A
+//!           clone increments a counter.
+//! SOURCE    CouchDB's replicator: a sequence that is a string is sent back without quotes, others as JSON text
+//!           (since 3.3; earlier versions sent strings with their quotes).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,35 +18,35 @@ use serde_json::value::RawValue;
 pub struct Seq(Arc<str>);
 
 impl Seq {
-    /// Returns the sequence from which everything is new: the number 0.
+    /// Returns the sequence before all changes: the number 0.
     pub fn zero() -> Self {
         Self("0".into())
     }
 
-    /// Takes a sequence as it came.
+    /// Keeps a sequence as received.
     pub(crate) fn from_raw(raw: &RawValue) -> Self {
         Self(raw.get().into())
     }
 
-    /// Takes a sequence that was parsed. A number that does not fit 64 bits has lost digits by then:
-    /// where sequences come from a database, use [`Seq::from_raw`].
+    /// Converts a parsed sequence. A number that does not fit 64 bits has already lost digits: for a database's
+    /// sequences use [`Seq::from_raw`].
     pub(crate) fn from_value(value: &Value) -> Self {
         Self(value.to_string().into())
     }
 
-    /// Takes a sequence in JSON text; `None` if the text is no JSON value.
+    /// Keeps a sequence in JSON text; `None` if the text is not JSON.
     pub fn from_json(text: &str) -> Option<Self> {
         let raw: &RawValue = serde_json::from_str(text).ok()?;
         Some(Self::from_raw(raw))
     }
 
-    /// Returns the JSON text, byte for byte as it came.
+    /// Returns the received JSON text.
     pub(crate) fn as_json(&self) -> &str {
         &self.0
     }
 
-    /// Returns what stands for it in the `since` of a query, before percent-encoding, and in status
-    /// output: a string without its quotes, anything else as JSON.
+    /// Returns its form for a query's `since`, before percent-encoding, and for status output: a string without its
+    /// quotes, anything else as JSON.
     pub fn as_text(&self) -> Cow<'_, str> {
         if self.0.starts_with('"')
             && let Ok(text) = serde_json::from_str::<String>(&self.0)
@@ -61,7 +61,7 @@ impl Seq {
         &*self.0 == "0"
     }
 
-    /// Returns the number, if it is a whole one that fits.
+    /// Returns the number, if it is an integer that fits.
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.0.parse().ok()
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Seq {
 }
 
 impl Serialize for Seq {
-    /// Writes the text as it came; only for JSON.
+    /// Writes the unchanged text; only for JSON.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
@@ -88,7 +88,7 @@ impl Serialize for Seq {
 }
 
 impl<'de> Deserialize<'de> for Seq {
-    /// Takes the text as it is; only from JSON.
+    /// Keeps the unchanged text; only from JSON.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self::from_raw(&raw))

@@ -1,4 +1,4 @@
-//! A server for tests, which sends given answers, byte for byte.
+//! A test server that sends scripted answers, byte for byte.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use super::endpoint::{Endpoint, Http, HttpConfig, HttpSettings, Side};
 use super::spec::{Defaults, EndpointSpec, Feed, Replication, Tuning, UserCtx};
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
     /// Counts requests of all connections, from 0.
@@ -34,18 +34,18 @@ impl Received {
     }
 }
 
-/// What happens after an answer.
+/// What follows an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The next request.
     Next,
-    /// The connection is closed.
+    /// The connection closes.
     Close,
-    /// Nothing more, and the connection stays open.
+    /// Nothing, but the connection stays open.
     Hang,
 }
 
-/// An answer: bytes.
+/// An answer in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
@@ -53,12 +53,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Answers with a status and JSON, or what else the body is.
+    /// Answers with a status and JSON, or any other body.
     pub(crate) fn new(status: u16, body: &str) -> Self {
         Self::with(status, &[], body)
     }
 
-    /// Answers with headers, too.
+    /// Answers with additional headers.
     pub(crate) fn with(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         Self::binary(status, headers, body.as_bytes())
     }
@@ -85,7 +85,7 @@ impl Answer {
     }
 }
 
-/// The server. It ends when it is dropped.
+/// The server; ends when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     received: Arc<Mutex<Vec<Received>>>,
@@ -99,14 +99,14 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts one that answers as `answer` says.
+    /// Starts a server that answers with `answer`.
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
     ) -> Self {
         Self::start_with(None, answer).await
     }
 
-    /// Starts one, which speaks TLS if given an acceptor.
+    /// Starts a server; with TLS if given an acceptor.
     pub(crate) async fn start_with(
         tls: Option<TlsAcceptor>,
         answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
@@ -126,7 +126,7 @@ impl Server {
                 connections.spawn(async move {
                     match tls {
                         None => serve(stream, connection, context).await,
-                        // A client that rejects the certificate goes away.
+                        // A client that rejects the certificate disconnects.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, connection, context).await;
@@ -143,12 +143,12 @@ impl Server {
         }
     }
 
-    /// Returns what came so far.
+    /// Returns the requests so far.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 
-    /// Returns methods and paths of what came so far.
+    /// Returns method and path of the requests so far.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.received()
             .into_iter()
@@ -156,12 +156,12 @@ impl Server {
             .collect()
     }
 
-    /// Returns the URL of a database there, with or without credentials.
+    /// Returns the URL of its database, with or without credentials.
     pub(crate) fn url(&self, credentials: &str) -> String {
         format!("http://{credentials}127.0.0.1:{}/db/", self.port)
     }
 
-    /// Returns an endpoint for it.
+    /// Returns its endpoint.
     pub(crate) fn endpoint(&self) -> Endpoint {
         endpoint(&self.url(""), |_, _| {})
     }
@@ -240,12 +240,12 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Option<Receive
     Some(received)
 }
 
-/// Returns a logger that says nothing.
+/// Returns a logger that discards everything.
 pub(crate) fn logger() -> slog::Logger {
     slog::Logger::root(slog::Discard, slog::o!())
 }
 
-/// Returns an endpoint for a URL, after changes to its settings. Silence is 20 s at most, and nothing is retried.
+/// Returns an endpoint for a URL, with changed settings. Silence times out after 20 s; no retries.
 pub(crate) fn endpoint(
     url: &str,
     change: impl FnOnce(&mut HttpConfig, &mut HttpSettings),
@@ -264,7 +264,7 @@ pub(crate) fn endpoint_of(
     http.endpoint(spec, settings).unwrap()
 }
 
-/// Silence is 20 s at most, and nothing is retried.
+/// Silence times out after 20 s; no retries.
 pub(crate) fn settings() -> HttpSettings {
     HttpSettings {
         connection_timeout: Duration::from_secs(20),

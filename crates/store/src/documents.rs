@@ -1,6 +1,6 @@
-//! Documents as stores have them, and what is asked of them.
+//! Documents in stores, and the types of requests for them.
 //!
-//! SUMMARY   A document has one revision, the last one. A writer has to name it.
+//! SUMMARY   A document has a single revision, which a writer has to name.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,17 +24,17 @@ pub struct Document {
 /// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// Which.
+    /// The document's id.
     pub id: String,
-    /// The revision that the writer replaces.
+    /// The revision to be replaced.
     pub expected: Option<Revision>,
     /// Whether to delete it.
     pub deleted: bool,
-    /// As in [`Document`].
+    /// As [`Document::body`].
     pub body: String,
 }
 
-/// The writer did not name the last revision.
+/// The writer did not name the current revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Document update conflict.")]
 pub struct Conflict;
@@ -59,35 +59,35 @@ pub struct Info {
     pub deleted: u64,
     /// The last sequence number.
     pub update_seq: u64,
-    /// Whose sequence numbers they are: numbers under another mark mean nothing here. The store's name is in it, and
-    /// after a failover, which may have taken updates back, it is another one.
+    /// Identifies the sequence: numbers with another mark mean nothing here. It contains the store's id, and changes
+    /// after a failover, which may have lost updates.
     pub mark: String,
-    /// What the bodies of documents take, in bytes.
+    /// Total size of the documents' bodies, in bytes.
     pub bytes: u64,
 }
 
 /// A `_local/` document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalDocument {
-    /// How often it was written; its revision is `0-NUMBER`.
+    /// How many times it was written; its revision is `0-NUMBER`.
     pub number: u64,
     /// JSON text without `_id` and `_rev`.
     pub body: String,
 }
 
-/// What a purge did.
+/// The result of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// How many documents it removed.
+    /// The number of purged documents.
     pub removed: usize,
-    /// The last update that it looked at; none when there are no more.
+    /// The last checked update; `None` if there are no more.
     pub last: Option<u64>,
 }
 
-/// Digits of the store's name in a mark.
+/// Digits of the store's id in a mark.
 const MARK_DIGITS: usize = 8;
 
-/// Returns the mark of the store of this name, before any failover.
+/// Returns the mark of a store's id before any failover.
 pub(super) fn mark(uuid: &str) -> &str {
     uuid.get(..MARK_DIGITS).unwrap_or(uuid)
 }

@@ -1,33 +1,33 @@
-//! Why a request to a store failed, and what to do about it.
+//! Why a store's request failed, and the remedy.
 
 use std::io;
 
 /// A request to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be opened, or did not do what it was asked: nothing was written. The operator has to mend that;
-    /// then the next request opens it.
+    /// The store cannot be opened, or refused the request: nothing was written. Once the operator has fixed it, the
+    /// next request opens it.
     #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
     Open(#[from] OpenError),
     /// Reading or writing failed; nothing was written. The host's fault.
     #[error("the store failed: {0}: look at the disk; the next request tries again")]
     Failed(String),
-    /// This store cannot keep such a document; nothing was written.
+    /// This store cannot hold such a document; nothing was written.
     #[error("{0}")]
     Unstorable(String),
-    /// The thread has ended: the service ends.
+    /// The thread has ended, because the service ends.
     #[error("the store is closed: the service is shutting down")]
     Closed,
 }
 
 impl StoreError {
-    /// Returns whether the store is there and did not do what it was asked.
+    /// Returns whether the store is available but refused the request.
     pub(crate) fn is_refusal(&self) -> bool {
         use OpenProblem as P;
         matches!(self, Self::Open(open) if !matches!(open.problem, P::InUse | P::Database(_)))
     }
 
-    /// Returns what went wrong, and what to do about it.
+    /// Returns the cause and the remedy.
     pub fn cause_and_remedy(&self) -> (String, &'static str) {
         match self {
             Self::Open(error) => (error.to_string(), error.remedy()),
@@ -36,49 +36,49 @@ impl StoreError {
     }
 }
 
-/// The store cannot be opened, or did not do what it was asked.
+/// The store cannot be opened, or refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store {place} {}", .problem.describe())]
 pub struct OpenError {
-    /// Where it was looked for.
+    /// Its place.
     pub place: String,
-    /// Why.
+    /// The reason.
     pub problem: OpenProblem,
 }
 
-/// Why the store cannot be opened, or did not do what it was asked.
+/// Why the store cannot be opened, or refused a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenProblem {
-    /// Another process has it.
+    /// Another process uses it.
     InUse,
-    /// The system refuses it.
+    /// The system refuses access.
     Io(io::ErrorKind, String),
-    /// No room is left for it: on its disk, within a quota, or within a limit on the size of files.
+    /// No space is left: on its disk, within a quota, or within a file size limit.
     Full(String),
-    /// It takes no writes now, from anybody.
+    /// It is currently read-only for everyone.
     ReadOnly(String),
-    /// Too many files or connections are open, or there is too little memory, or no watch of `epoll` left.
+    /// Too many open files or connections, too little memory, or no `epoll` watch left.
     Limit(String),
-    /// It was read, and is damaged.
+    /// Reading it revealed damage.
     Damaged(String),
     /// Its first bytes are not those of a store.
     NoStore(String),
-    /// Another program wrote it.
+    /// It has the format of another program.
     Format(String),
     /// The database does not answer.
     Database(String),
-    /// The database does not let this service in, or cannot be used for it.
+    /// The database denies access to this service, or is unsuitable.
     Refused(String),
     /// This service lacks rights in the database.
     Rights(String),
-    /// A constraint of the database refuses what was written.
+    /// A constraint of the database rejected the write.
     Constraint(String),
     /// Something else; nothing was written.
     Failed(String),
 }
 
 impl OpenError {
-    /// Returns whether a later try may succeed without anybody looking at the store.
+    /// Returns whether a retry may succeed without intervention.
     pub fn may_pass(&self) -> bool {
         use OpenProblem as P;
         !matches!(
@@ -87,7 +87,7 @@ impl OpenError {
         )
     }
 
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub fn remedy(&self) -> &'static str {
         match &self.problem {
             OpenProblem::InUse => "stop that one, or name another file in [store] path",
@@ -134,7 +134,7 @@ impl OpenError {
     }
 }
 
-/// What Linux says when this process, or the machine, has too many files open: EMFILE, ENFILE.
+/// Linux's errors for too many open files of this process or the machine: EMFILE, ENFILE.
 pub(crate) const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
 impl From<io::Error> for OpenProblem {
@@ -146,7 +146,7 @@ impl From<io::Error> for OpenProblem {
             (Kind::ReadOnlyFilesystem, _) => Self::ReadOnly(text),
             (Kind::OutOfMemory, _) => Self::Limit(text),
             (_, Some(code)) if TOO_MANY_FILES.contains(&code) => Self::Limit(text),
-            // Nothing but redb says these, of what it reads.
+            // Only redb returns these, for what it reads.
             (Kind::UnexpectedEof, _) => Self::Damaged("it ends too early".to_owned()),
             (Kind::InvalidData, _) => Self::NoStore(text),
             (kind, _) => Self::Io(kind, text),

@@ -1,9 +1,9 @@
-//! One file of replications: all that has to last of a store, as lines of JSON.
+//! A store's replications in one file: everything worth keeping, as lines of JSON.
 //!
-//! SUMMARY   The first line is the [`ExportHead`]; then comes an [`ExportRow`] a line, documents in the order of their
-//!           ids and then `_local/` ones; the last line counts the rows and has the SHA-256 of every byte before it.
-//!           [`ExportLines`] writes the lines of a [`StoreSnapshot`], [`ExportReader`] reads and verifies them.
-//! PROMISES  A file of which one bit is wrong, or whose end is missing, is not read to its end without an error.
+//! SUMMARY   The first line is the [`ExportHead`]; each following one an [`ExportRow`]: documents in the order of
+//!           their ids, then `_local/` ones; the last line counts the rows and has the SHA-256 of every byte before
+//!           it. [`ExportLines`] writes the lines of a [`StoreSnapshot`], [`ExportReader`] reads and verifies them.
+//! PROMISES  Reading a file with a wrong bit or without its end fails.
 //! LIMITS    A line has at most [`LINE_BYTES_MAX`] bytes.
 
 use std::io::{self, BufRead, Read};
@@ -17,19 +17,19 @@ use super::document_store::Answer;
 use super::error::StoreError;
 use super::revision::Revision;
 
-/// The format of these lines, which another program may not know.
+/// The format version of these lines.
 const FORMAT: u32 = 1;
 
-/// Longest line, in bytes: a document of a replication is far shorter.
+/// Maximum length of a line, in bytes; replication documents are far shorter.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// Rows that are read at a time.
+/// Maximum rows read at a time.
 pub(super) const ROWS_MAX: usize = 500;
 
-/// Bytes of bodies after which no more rows are read at a time.
+/// Bytes of bodies that end a batch of rows.
 pub(super) const BYTES_MAX: usize = 256 << 10;
 
-/// What is known of an export before its rows.
+/// The head of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportHead {
@@ -39,28 +39,28 @@ pub struct ExportHead {
     pub uuid: String,
     /// Its last sequence number.
     pub seq: u64,
-    /// Whether credentials are in it.
+    /// Whether it contains credentials.
     pub secrets: bool,
 }
 
-/// A document, with what is kept of its job.
+/// A document, with its job's data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRow {
     /// Its id.
     pub id: String,
-    /// Its revision; `0-N` of a `_local/` document that was written N times.
+    /// Its revision; `0-N` for a `_local/` document written N times.
     pub rev: String,
-    /// The number of its last update; 0 of a `_local/` document.
+    /// The number of its last update; 0 for a `_local/` document.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seq: u64,
     /// When it was deleted, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<u64>,
-    /// What is kept of its job: pause, priority, past.
+    /// Its job's pause, priority and past.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Box<RawValue>>,
-    /// Its members but `_id` and `_rev`.
+    /// Its members except `_id` and `_rev`.
     pub doc: Box<RawValue>,
 }
 
@@ -69,16 +69,16 @@ const fn is_zero(seq: &u64) -> bool {
     *seq == 0
 }
 
-/// What comes after the rows.
+/// The end of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportEnd {
-    /// How many rows there are.
+    /// The number of rows.
     pub rows: u64,
     /// The SHA-256 of every byte before this line, in hexadecimal digits.
     pub sha256: String,
 }
 
-/// The kinds of rows, in their order.
+/// The kinds of rows, in their order in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowKind {
     /// Documents, deleted ones too.
@@ -87,11 +87,11 @@ pub(super) enum RowKind {
     Locals,
 }
 
-/// What the ids of `_local/` documents begin with.
+/// The prefix of the ids of `_local/` documents.
 pub(super) const LOCAL: &str = "_local/";
 
 impl ExportRow {
-    /// Makes one of what a store keeps.
+    /// Makes a row of stored values.
     pub(super) fn of_store(
         id: String,
         rev: String,
@@ -114,7 +114,7 @@ impl ExportRow {
         })
     }
 
-    /// Returns its revision; of a `_local/` document one without a hash.
+    /// Returns its revision; without a hash for a `_local/` document.
     pub(super) fn revision(&self) -> Result<Revision, String> {
         let revision = match self.local() {
             None => self.rev.parse().ok(),
@@ -126,7 +126,7 @@ impl ExportRow {
         revision.ok_or_else(|| format!("the revision {} of {} is none", self.rev, self.id))
     }
 
-    /// Takes the next rows: at most this many, or so many bytes and one row.
+    /// Returns the next rows: at most this many rows and bytes, but at least one row.
     ///
     /// # Errors
     /// That of a row.
@@ -146,15 +146,14 @@ impl ExportRow {
         Ok(taken)
     }
 
-    /// Returns the rest of its id if it is a `_local/` document.
+    /// Returns the id after `_local/`, if it has that prefix.
     pub fn local(&self) -> Option<&str> {
         self.id.strip_prefix(LOCAL)
     }
 }
 
-/// What a snapshot is read from.
 pub(super) trait RowSource: Send {
-    /// Returns the next rows of a kind after an id, without `_local/`, in the order of their ids; none at the end.
+    /// Returns the next rows of a kind after an id, without `_local/`, ordered by id; none at the end.
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>>;
 }
 
@@ -199,16 +198,16 @@ impl StoreSnapshot {
     }
 }
 
-/// The lines of a store, many at a time.
+/// The lines of a store's export, in chunks.
 pub struct ExportLines {
     snapshot: StoreSnapshot,
-    /// What is shown of a row where credentials are left out.
+    /// Removes credentials from a row.
     strip: Option<fn(&mut ExportRow)>,
     sum: Sum,
     part: Part,
 }
 
-/// What comes next.
+/// What follows.
 enum Part {
     Head,
     Rows,
@@ -216,7 +215,7 @@ enum Part {
 }
 
 impl ExportLines {
-    /// Begins with the first line. `strip` takes credentials out of each row.
+    /// Starts an export. `strip` removes credentials from each row.
     pub fn new(snapshot: StoreSnapshot, strip: Option<fn(&mut ExportRow)>) -> Self {
         Self {
             snapshot,
@@ -267,7 +266,7 @@ fn push_line(lines: &mut Vec<u8>, value: &impl Serialize) {
     lines.push(b'\n');
 }
 
-/// What the last line says.
+/// The last line.
 #[derive(Default)]
 struct Sum {
     rows: u64,
@@ -283,13 +282,13 @@ impl Sum {
     }
 }
 
-/// Why an export is not read.
+/// Why reading an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It is not what was written.
+    /// It differs from what was written.
     #[error("line {line} is damaged: {what}")]
     Damaged {
         /// The line, from 1.

@@ -1,10 +1,10 @@
-//! What the daemons of one database share beside documents: who owns which document's job, the status of jobs, orders
-//! to each other, and settings that were made while they ran.
+//! What the daemons of one database share besides documents: ownership of jobs, their statuses, orders to each other,
+//! and settings made at run time.
 //!
-//! SUMMARY   [`FleetStore`] is the interface of it. A store that one daemon has to itself has none.
-//! PROMISES  Every request is one transaction, which was carried out, or was not, or failed and may have been
-//!           carried out. Time is the database's.
-//! CALLED    By the actors of a fleet; nobody is blocked.
+//! SUMMARY   [`FleetStore`] is its interface. A store that cannot be shared has none.
+//! PROMISES  Every request is one transaction that was carried out, was not, or failed and may have been carried out.
+//!           Times are the database's.
+//! CALLED    By the actors of a fleet; never blocks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,147 +16,148 @@ use super::document_store::Answer;
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
 use policy::schedule::Server;
 
-/// What a daemon says of itself.
+/// A daemon's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonName {
-    /// Where its HTTP is reached, `host:port`, or the name of its machine. For people; it should be unique, for a daemon
-    /// that restarts is shown instead of the former one of the same address.
+    /// The address of its HTTP, `host:port`, or its machine's name. For display; should be unique, since a restarted
+    /// daemon replaces the former one with the same address.
     pub address: Arc<str>,
     /// The version of the program.
     pub version: Arc<str>,
 }
 
-/// A daemon that has a row in the database.
+/// A daemon with a row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Daemon {
-    /// Its start.
+    /// Its epoch.
     pub epoch: Epoch,
     /// Its address and version.
     pub name: DaemonName,
-    /// How long its lease lasts; none if it is over.
+    /// The remaining time of its lease; `None` if it has expired.
     pub lease: Option<Duration>,
-    /// Whether it gives away what it has, and claims nothing.
+    /// Whether it releases everything, and claims nothing.
     pub is_leaving: bool,
-    /// What it says is wrong at it, if it has.
+    /// Its reported problems, if any.
     pub report: Option<Report>,
 }
 
-/// What a daemon says is wrong at it.
+/// A daemon's report of its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Opaque JSON; its schema is the caller's.
     pub body: String,
-    /// How long ago it was written, by the database's clock.
+    /// Its age, by the database's clock.
     pub age: Duration,
 }
 
-/// Whose status it is.
+/// The job of a status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatusOf {
-    /// The document of this id.
+    /// Of the document with this id.
     Document(DocId),
-    /// A call of `_replicate` of this replication id.
+    /// Of a `_replicate` call with this replication id.
     Transient(Arc<str>),
 }
 
-/// What a daemon says of a job of its own.
+/// A daemon's report on one of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// Whose it is.
+    /// The subject.
     pub of: StatusOf,
-    /// Opaque JSON; its schema is the caller's. `None` once a transient job is gone.
+    /// Opaque JSON; its schema is the caller's. `None` once a transient job has ended.
     pub body: Option<String>,
 }
 
-/// A status as another daemon reads it.
+/// A status as read by another daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadStatus {
-    /// Whose daemon has written it.
+    /// The epoch of its writer.
     pub epoch: Epoch,
-    /// Counts the writes of one epoch, from 1: a later write has a greater number.
+    /// Counts the writes of one epoch, from 1: later writes have greater numbers.
     pub number: u64,
-    /// What was written.
+    /// The status as written.
     pub status: JobStatus,
-    /// How long ago it was written, by the database's clock.
+    /// Its age, by the database's clock.
     pub age: Duration,
 }
 
-/// What the row of a document's job says to its owner.
+/// A job's row, for its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobRow {
-    /// What was set by hand: see [`DocumentStore::kept`](super::DocumentStore::kept).
+    /// Values set by users: see [`DocumentStore::kept`](super::DocumentStore::kept).
     pub kept: Option<String>,
-    /// What an owner saved of the job's past: see [`FleetStore::save_pasts`].
+    /// The job's past, saved by an owner: see [`FleetStore::save_pasts`].
     pub past: Option<String>,
 }
 
-/// An order to the daemon that has a job.
+/// An order to a job's daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Whose job it is for.
+    /// The job that it is for.
     pub of: StatusOf,
     /// Opaque JSON; its schema is the caller's.
     pub body: String,
 }
 
-/// A setting that was made while daemons ran.
+/// A setting made at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// Its section.
     pub section: String,
     /// Its key.
     pub key: String,
-    /// As over HTTP; none where the setting was taken back.
+    /// As over HTTP; `None` if the setting was deleted.
     pub value: Option<String>,
 }
 
-/// What the database tells daemons of.
+/// Topics of the database's notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// Documents ask for replications that did not, or were released; daemons came or went.
+    /// Documents newly request replications, or were released; daemons arrived or left.
     Claims,
-    /// There are orders for some daemon.
+    /// There are new orders for a daemon.
     Orders,
-    /// Settings were made.
+    /// Settings were changed.
     Overrides,
 }
 
-/// Which replication the job of a document is.
+/// The replication of a document's job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobNote {
-    /// Whose job it is.
+    /// The document of the job.
     pub doc: DocId,
     /// The replication id.
     pub id: Arc<str>,
-    /// Of its source and its target.
+    /// Servers of source and target.
     pub servers: [Server; 2],
 }
 
 /// Another document's job has the replication id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdTaken {
-    /// Whose it is.
+    /// That document.
     pub by: DocId,
 }
 
 /// The results of noting replication ids, in the order of the request.
 pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 
-/// What daemons share.
+/// The interface shared by daemons.
 ///
 /// # Errors
-/// Each answer is an error if the database does not answer, or the store is closed: see [`StoreError`](super::StoreError).
+/// Each answer is an error if the database does not answer, or the store is closed: see
+/// [`StoreError`](super::StoreError).
 pub trait FleetStore: Send + Sync + fmt::Debug {
-    /// Returns a receiver that changes with each notification of a topic, and when the connection for them was
+    /// Returns a receiver that changes with each notification of a topic, and after the notification connection was
     /// reopened, as some may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
-    /// Enters an epoch, drawn by the caller, with a lease, and removes its former ones. Expired epochs of others
-    /// that own nothing are removed too, with the orders and the transient jobs of all that are gone.
+    /// Adds an epoch, chosen by the caller, with a lease, and removes its former ones. Also removes others' expired
+    /// epochs that own nothing, with the orders and transient jobs of all removed epochs.
     fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts>;
 
-    /// Renews a lease that is not over, notes which servers its daemon reaches, and lists what is claimed in its
-    /// name; none where it is over.
+    /// Renews a valid lease, records which servers its daemon reaches, and lists its claims; `None` if the lease has
+    /// expired.
     fn renew(
         &self,
         epoch: Epoch,
@@ -164,32 +165,31 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         reach: Reach,
     ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;
 
-    /// Claims free documents, at most `most`, and an equal part of those that are closed to others, in an order that
-    /// differs from daemon to daemon, if the lease is not over. The first claim of an epoch counts its daemon as
-    /// alive.
+    /// If the lease is valid, claims at most `most` free documents, and an equal part of those closed to others, in
+    /// an order that differs between daemons. The first claim of an epoch makes its daemon count as alive.
     fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed>;
 
     /// Releases documents that are still claimed by these claims.
     fn release(&self, epoch: Epoch, docs: Vec<(DocId, Claim)>) -> Answer<'_, ()>;
 
-    /// Removes an epoch, and with it what is claimed in its name.
+    /// Removes an epoch and its claims.
     fn depart(&self, epoch: Epoch) -> Answer<'_, ()>;
 
-    /// Returns the rows of documents' jobs, in the order asked.
+    /// Returns the rows of documents' jobs, in the order of the request.
     fn job_rows(&self, docs: Vec<DocId>) -> Answer<'_, Vec<JobRow>>;
 
-    /// Notes which replications the jobs of documents are and their servers, each document once; none for one that the epoch has not. Of
-    /// those that ask for the same replication the first gets it.
+    /// Records the replications and servers of documents' jobs, each document once; `None` for one that the epoch
+    /// does not own. If several request the same replication, the first gets it.
     fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Answer<'_, IdsSet>;
 
-    /// Saves what the next owner has to know of jobs, JSON text, of the documents that the epoch has.
+    /// Saves the pasts of jobs, as JSON text, for documents that the epoch owns.
     fn save_pasts(&self, epoch: Epoch, pasts: Vec<(DocId, String)>) -> Answer<'_, ()>;
 
-    /// Writes statuses, those of documents if the epoch has them. One call of an epoch is under way at a time.
+    /// Writes statuses; those of documents only if the epoch owns them. An epoch makes one call at a time.
     fn write_statuses(&self, epoch: Epoch, statuses: Vec<JobStatus>) -> Answer<'_, ()>;
 
-    /// Returns at most `limit` statuses that were written by epochs other than `own`, of each those with greater
-    /// numbers than `known` says, oldest first.
+    /// Returns at most `limit` statuses written by epochs other than `own`, oldest first; for each epoch those with
+    /// numbers greater than in `known`.
     fn statuses(
         &self,
         own: Option<Epoch>,
@@ -197,27 +197,27 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Answer<'_, Vec<ReadStatus>>;
 
-    /// Writes what is wrong at the daemon of an epoch, replacing its last report; nothing for an epoch that is gone.
+    /// Writes the problem report of an epoch's daemon, replacing its last one; ignored for a removed epoch.
     fn write_report(&self, epoch: Epoch, body: String) -> Answer<'_, ()>;
 
-    /// Returns all daemons, and how many documents each has claimed.
+    /// Returns all daemons, with the number of documents claimed by each.
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>>;
 
-    /// Returns which of these documents has which owner, whether its lease is over or not.
+    /// Returns the owner of each of these documents, even if its lease has expired.
     fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>>;
 
-    /// Leaves orders for the owners of jobs. Returns for each whether there is one with a lease.
+    /// Leaves orders for the owners of jobs. Returns for each whether an owner has a lease.
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>>;
 
-    /// Takes the orders that were left for an epoch, oldest first.
+    /// Takes the orders for an epoch, oldest first.
     fn take_orders(&self, epoch: Epoch) -> Answer<'_, Vec<Order>>;
 
-    /// Returns all settings that were made.
+    /// Returns all settings made at run time.
     fn overrides(&self) -> Answer<'_, Vec<Override>>;
 
-    /// Makes settings, all or none, or takes them back.
+    /// Sets or deletes settings, all or none.
     fn set_overrides(&self, overrides: Vec<Override>) -> Answer<'_, ()>;
 
-    /// Returns a secret that all daemons share: the one that is there, else this one, which is there from now on.
+    /// Returns a secret shared by all daemons: the existing one, or else `new`, which is stored.
     fn secret(&self, name: &str, new: String) -> Answer<'_, String>;
 }

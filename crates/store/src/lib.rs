@@ -1,8 +1,8 @@
-//! What survives the service: replicator documents, the server's uuid, which jobs are paused.
+//! Persistent state of the service: replicator documents, the server's uuid, pauses of jobs.
 //!
-//! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: of a file in [`redb`], or of a
-//!           PostgreSQL database that several services share.
-//! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
+//! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: a file in [`redb`], or a PostgreSQL database that
+//!           several services share.
+//! LIMITS    At most [`REQUESTS_MAX`] requests are queued for a store; later callers wait.
 
 #![warn(missing_docs)]
 
@@ -17,7 +17,7 @@ mod postgres;
 mod redb;
 mod revision;
 pub mod shared_settings;
-/// Cases and fakes for the tests of this crate and of others; unused by the program.
+/// Cases and fakes for the tests of this and other crates; unused by the program.
 #[cfg(any(test, feature = "suite"))]
 #[path = "../tests/suite/mod.rs"]
 pub mod suite;
@@ -49,15 +49,15 @@ use slog::Logger;
 use redb::RedbStore;
 use settee_config::password::random;
 
-/// Requests that wait for a store.
+/// Maximum queued requests of a store.
 const REQUESTS_MAX: usize = 1024;
 
-/// Returns a name for a store.
+/// Returns a new store's id.
 fn new_uuid() -> String {
     HEXLOWER.encode(&random::<16>())
 }
 
-/// A handle of the store. Cheap to clone; the store is closed when the last clone is gone.
+/// A handle of the store. Cheap to clone; the store is closed with the last clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     store: Arc<dyn DocumentStore>,
@@ -65,7 +65,7 @@ pub struct Store {
     new_uuid: Arc<str>,
 }
 
-/// What every store can do.
+/// The operations of every store.
 impl Deref for Store {
     type Target = dyn DocumentStore;
 
@@ -75,8 +75,8 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Starts the thread of the store, which tells `watcher` of each document, and `observer` of what goes wrong. The
-    /// store is opened by the first request.
+    /// Starts the store's thread, which notifies `watcher` of each document, and `observer` of failures. The first
+    /// request opens the store.
     ///
     /// # Errors
     /// The system has no room for a thread.
@@ -99,8 +99,8 @@ impl Store {
         Ok(Self { store, new_uuid })
     }
 
-    /// Returns the name of this store as [`uuid`](DocumentStore::uuid) does if the store is open, and else the name
-    /// that a new one would get. Opens nothing: a service that only lends processes needs no store.
+    /// Returns this store's id like [`uuid`](DocumentStore::uuid) if the store is open, otherwise the id that a new
+    /// one would get. Opens nothing: a service that only lends processes needs no store.
     pub async fn likely_uuid(&self) -> String {
         let is_open = self.updates().borrow().is_some();
         if is_open {
@@ -112,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Returns a document, deleted ones too.
+    /// Returns a document, even a deleted one.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -121,7 +121,7 @@ impl Store {
         Ok(found.pop().flatten())
     }
 
-    /// Gives a document another body: see [`change_with`](DocumentStore::change_with).
+    /// Replaces a document's body: see [`change_with`](DocumentStore::change_with).
     ///
     /// # Errors
     /// See [`StoreError`].

@@ -1,4 +1,4 @@
-//! Observers of what goes on between a store and its file or database.
+//! Observers of the traffic between a store and its file or database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::StoreError;
 
-/// What a database is asked.
+/// A request to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DatabaseRequest {
-    /// To read rows.
+    /// Reads rows.
     Read,
-    /// To carry out one transaction of writes.
+    /// One transaction of writes.
     Write,
-    /// To renew a lease, to claim or to release documents.
+    /// Renews a lease, or claims or releases documents.
     Lease,
 }
 
-/// Hears of refused writes, of requests to a database and of the connections to it, on the store's thread.
+/// Notified of refused writes, of requests to a database and of its connections, on the store's thread.
 pub trait StoreObserver: Send + Sync + fmt::Debug {
-    /// A request has ended, well or not.
+    /// A request ended, successfully or not.
     fn ended(&self, request: DatabaseRequest, took: Duration);
     /// A connection was made.
     fn connected(&self);
-    /// A connection that was made is gone.
+    /// An open connection was lost.
     fn disconnected(&self);
-    /// The store is there and did not carry out this many writes: none of a transaction.
+    /// The store is available but refused this many writes, all of one transaction.
     fn refused(&self, writes: u64, error: &StoreError);
-    /// It takes writes again.
+    /// The store accepts writes again.
     fn accepted(&self) {}
 }
 
@@ -46,7 +46,7 @@ impl StoreObserver for () {
     fn refused(&self, _: u64, _: &StoreError) {}
 }
 
-/// Reports writes that the store refuses: the observer of each, the log when that begins and when it is over.
+/// Reports refused writes: each to the observer, their start and end to the log.
 pub(crate) struct Refusals {
     observer: Arc<dyn StoreObserver>,
     log: Logger,
@@ -62,7 +62,7 @@ impl Refusals {
         }
     }
 
-    /// Takes what came of a transaction of so many writes.
+    /// Records the result of a transaction of `writes` writes.
     pub fn note(&mut self, writes: usize, written: &Result<(), StoreError>) {
         match written {
             Err(error) if error.is_refusal() => {

@@ -1,4 +1,4 @@
-//! Where a store is.
+//! The place of a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use super::redb;
 use settee_config::Store;
 use settee_config::store_url::StoreUrl;
 
-/// The name of the file in a directory that was named for it.
+/// The name of the file in a configured directory.
 const FILE_NAME: &str = "settee.redb";
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     /// In a file.
     File(PathBuf),
-    /// In memory: it ends with the process.
+    /// In memory, for the process's lifetime.
     Memory,
-    /// In a PostgreSQL database, which several services share.
+    /// In a PostgreSQL database, which several services may share.
     Postgres(StoreUrl),
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for StorePlace {
 }
 
 impl StorePlace {
-    /// Returns the place that a configuration names.
+    /// Returns the configured place.
     pub fn of_config(store: &Store) -> Self {
         match &store.url {
             Some(url) => Self::Postgres(url.clone()),
@@ -44,7 +44,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns the place of a file, in memory without one; a directory stands for a file in it.
+    /// Returns the place for a file, in memory without one; for a directory it is a file inside.
     pub fn of(file: Option<&Path>) -> Self {
         match file {
             None => Self::Memory,
@@ -53,7 +53,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns whether there is a store already.
+    /// Returns whether the store exists.
     pub fn exists(&self) -> bool {
         match self {
             Self::File(path) => path.symlink_metadata().is_ok(),
@@ -62,7 +62,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns the name of what keeps the documents.
+    /// Returns the name of the storage engine.
     pub const fn engine(&self) -> &'static str {
         match self {
             Self::File(_) | Self::Memory => "redb",
@@ -70,7 +70,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns the store there as it is at this moment; a file is one that no service has. Blocks where it is a file.
+    /// Returns a snapshot of the store; a file must not be used by a service. Blocks for a file.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -83,11 +83,11 @@ impl StorePlace {
         opened.map_err(|problem| self.cannot_open(problem))
     }
 
-    /// Replaces all that is there by the rows of an export: at once, or not at all. No service runs on it meanwhile.
-    /// `watcher` is asked which documents ask for replications. Blocks where it is a file.
+    /// Replaces the whole content with the rows of an export, atomically. No service uses the store meanwhile.
+    /// `watcher` decides which documents request replications. Blocks for a file.
     ///
     /// # Errors
-    /// Those of the rows; see [`OpenError`]. Then all is as it was.
+    /// An error of the rows; see [`OpenError`]. Then nothing has changed.
     pub async fn replace<E: From<OpenError>>(
         &self,
         head: &ExportHead,
@@ -107,7 +107,7 @@ impl StorePlace {
         })
     }
 
-    /// Says that a problem is one of this store.
+    /// Converts a problem to an error of this store.
     pub(super) fn cannot_open(&self, problem: OpenProblem) -> OpenError {
         OpenError {
             place: self.to_string(),
@@ -116,7 +116,7 @@ impl StorePlace {
     }
 }
 
-/// What ended a replacement.
+/// Why a replacement failed.
 enum Failed<E> {
     Rows(E),
     Store(OpenProblem),

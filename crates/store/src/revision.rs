@@ -1,29 +1,29 @@
 //! Revisions of documents: `N-hash`.
 //!
-//! SOURCE    couch_db: new_revid/1: a hash over the deletion, the revision before and the body;
-//!           couch_doc: parse_rev/1.
-//! DIFFERS   The hash is over JSON text, so a body has another hash than in CouchDB. Foreign
-//!           hashes have at most 32 letters and digits.
+//! SOURCE    couch_db: new_revid/1: a hash over the deletion, the previous revision and the body; couch_doc:
+//!           parse_rev/1.
+//! DIFFERS   The hash is over JSON text, so a body's hash differs from CouchDB's. Foreign hashes have at most 32
+//!           letters and digits.
 
 use std::fmt;
 use std::str::FromStr;
 
 use md5::{Digest, Md5};
 
-/// Longest hash, in bytes: the digits of an MD5.
+/// Maximum length of a hash, in bytes: the digits of an MD5.
 const HASH_BYTES_MAX: usize = 32;
 
 /// A revision of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// The number of revisions so far, this one included.
+    /// The number of revisions so far, including this one.
     pub number: u64,
-    /// The hash: 1 to 32 letters and digits. 32 hexadecimal digits are in lower case.
+    /// The hash: 1 to 32 letters and digits; 32 hexadecimal digits are in lower case.
     pub hash: String,
 }
 
 impl Revision {
-    /// Returns the revision that comes after `parent` with this body.
+    /// Returns the revision after `parent` with this body.
     pub fn after(parent: Option<&Self>, deleted: bool, body: &str) -> Self {
         let mut hash = Md5::new();
         hash.update([u8::from(deleted)]);

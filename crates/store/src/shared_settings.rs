@@ -1,10 +1,10 @@
-//! Settings that the daemons of one database share: those set over HTTP, generated secrets, and explicit secrets,
-//! which must be the same.
+//! Settings shared by the daemons of one database: those set over HTTP, generated secrets, and explicit secrets,
+//! which must be equal.
 //!
 //! SUMMARY   [`join`] runs once at each start: it compares explicit secrets with those of the other daemons, and
-//!           adopts the generated ones. [`take_overrides`] reads what was set over HTTP.
-//! PROMISES  The database holds an explicit secret only as a slow, salted hash. A setting in the database that
-//!           may not be set over HTTP has no effect.
+//!           adopts the generated ones. [`take_overrides`] reads values set over HTTP.
+//! PROMISES  The database has an explicit secret only as a slow, salted hash. A setting in the database that must not
+//!           be set over HTTP has no effect.
 //! CALLED    At the start, and by the ConfigListener; off the arbiter where it is slow.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const EXPLICIT: &str = "explicit";
 /// The name of their salt among the shared secrets.
 const EXPLICIT_SALT: &str = "explicit-salt";
 
-/// Settings of this daemon and the others conflict, or cannot be read.
+/// Settings of this daemon and the others conflict, or are unreadable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SharedSettingsError {
     /// The database did not answer.
@@ -41,13 +41,13 @@ pub enum SharedSettingsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: String,
     },
 }
 
 impl SharedSettingsError {
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Store(_) => "check that the database of [store] url can be reached",
@@ -61,11 +61,11 @@ impl SharedSettingsError {
     }
 }
 
-/// What was set over HTTP, by section and key.
+/// Values set over HTTP, by section and key.
 type Overlay = BTreeMap<(String, String), String>;
 
-/// Compares explicit secrets with those of the running daemons, and adopts the generated ones. Returns whether
-/// the latter changed: then the configuration has to be read again.
+/// Compares explicit secrets with those of the running daemons, and adopts the generated ones. Returns whether the
+/// latter changed: then the configuration has to be reread.
 ///
 /// # Errors
 /// See [`SharedSettingsError`].
@@ -103,8 +103,8 @@ pub async fn tell_explicit(
     tell(fleet, &known, &own, std::iter::empty()).await
 }
 
-/// Returns `sources` with what was set over HTTP at any daemon, and the settings in the database that have no
-/// effect, each as `[SECTION] KEY`.
+/// Returns `sources` with the values set over HTTP at any daemon, and the settings in the database without effect,
+/// each as `[SECTION] KEY`.
 ///
 /// # Errors
 /// See [`StoreError`].
@@ -139,7 +139,7 @@ pub async fn take_overrides(
     Ok((sources, without_effect))
 }
 
-/// Returns the hashes of the secrets that the configuration names, by section and key.
+/// Returns the hashes of configured secrets, by section and key.
 async fn explicit(
     fleet: &dyn FleetStore,
     config: &Config,
@@ -205,7 +205,7 @@ async fn tell(
     Ok(())
 }
 
-/// Copies secrets that another daemon generated first into this one's files. Returns whether any changed.
+/// Copies secrets that another daemon generated first to this one's files. Returns whether any changed.
 async fn take_secrets(
     fleet: &dyn FleetStore,
     config: &Config,

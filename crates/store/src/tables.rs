@@ -1,7 +1,7 @@
-//! What a write does, whatever tables it writes to.
+//! The logic of writes, independent of the tables.
 //!
-//! SUMMARY   [`DocumentTables`] is a transaction of a store: it finds and saves documents. Conflicts and imports
-//!           are decided here.
+//! SUMMARY   [`DocumentTables`] is a store's transaction: it finds and saves documents. Conflicts and imports are
+//!           decided here.
 //! SOURCE    couch_db: update_docs/4; couch_db_updater.
 
 use super::documents::{Conflict, Document, Edit};
@@ -21,22 +21,22 @@ pub struct Import {
 /// The result of importing a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imported {
-    /// There was no document of this id.
+    /// There was no document with this id.
     Created,
     /// The same document already exists.
     Unchanged,
-    /// Another document of this id exists, and stays.
+    /// Another document with this id exists, and is kept.
     Conflict,
 }
 
 /// The tables of a store, in a transaction.
 pub(super) trait DocumentTables {
-    /// Why the store fails.
+    /// The store's error.
     type Error;
 
     fn document(&self, id: &str) -> Result<Option<Document>, Self::Error>;
 
-    /// Writes a revision after the known one, as the document's last update.
+    /// Writes a revision after the current one, as the document's last update.
     fn save(
         &mut self,
         id: &str,
@@ -45,7 +45,7 @@ pub(super) trait DocumentTables {
         body: &str,
     ) -> Result<Revision, Self::Error>;
 
-    /// Keeps a value for a document's job, or removes it.
+    /// Saves or removes the value kept for a document's job.
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Self::Error>;
 
     /// Replaces an existing document's body, if `change` returns another.
@@ -61,8 +61,8 @@ pub(super) trait DocumentTables {
         }
     }
 
-    /// Writes a document whose writer names its last revision. A deleted document can be written without
-    /// one; a missing document cannot be deleted.
+    /// Writes a document whose writer names its last revision. A deleted document can be written without one; a
+    /// missing document cannot be deleted.
     fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, Self::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {
@@ -93,7 +93,7 @@ pub(super) trait DocumentTables {
     }
 }
 
-/// Returns the number of a `_local/` document after a write, if its writer knows the one before.
+/// Returns the number of a `_local/` document after a write, if its writer knows the previous one.
 pub(super) fn next_local(
     known: Option<u64>,
     expected: Option<u64>,

@@ -1,4 +1,4 @@
-//! The suite of all stores, for those that need nothing: a file, and memory.
+//! The test suite of all stores, run with those that need no server: a file, and memory.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,8 +1,8 @@
-//! The file with this user's uuid, beside the store: `replicate.uuid`.
+//! The file with this user's uuid, next to the store: `replicate.uuid`.
 //!
-//! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whichever
-//!           came first: a new store takes the uuid of the file, and a store without a file writes it.
-//! PROMISES  The file is complete and on the disk, or does not exist.
+//! SUMMARY   The service and `settee replicate` use the same uuid for checkpoints, whichever runs first: a new store
+//!           takes the file's uuid, and a store without a file writes it.
+//! PROMISES  The file is complete and on disk, or does not exist.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use settee_config::own_folder;
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
 
-/// Returns where the file is for a store; none for one in memory.
+/// Returns the file's path for a store; `None` for one in memory.
 pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     match place {
         StorePlace::File(path) => Some(path.with_file_name(NAME)),
@@ -22,7 +22,7 @@ pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     }
 }
 
-/// Returns the uuid in a file; none where there is no file, or something else in it.
+/// Returns the uuid in a file; `None` if there is no file or no uuid in it.
 pub fn read(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let uuid = text.trim();
@@ -30,7 +30,7 @@ pub fn read(file: &Path) -> Option<String> {
     is_one.then(|| uuid.to_owned())
 }
 
-/// Writes a uuid into a file, and makes the directory for it.
+/// Writes a uuid to a file, creating its directory.
 ///
 /// # Errors
 /// The system refuses it.
@@ -46,7 +46,7 @@ pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
     sync_folders(file)
 }
 
-/// Writes the entries of a file's folder, and of the folder above it, to the disk.
+/// Syncs a file's folder, and its parent, to disk.
 pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
     let parents = path.ancestors().skip(1).take(2);
     for folder in parents {
@@ -55,7 +55,7 @@ pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
         } else {
             folder
         };
-        // A folder that this user may enter and not read is another user's, who has synced it.
+        // A folder that this user may enter but not read belongs to another user, who has synced it.
         match File::open(folder) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             folder => folder?.sync_all()?,

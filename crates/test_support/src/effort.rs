@@ -1,6 +1,6 @@
-//! The effort of tests that could run forever.
+//! The effort of tests that could run for ever.
 
-/// Returns how much a random, load or chaos test does: `short`, or `long` if `SETTEE_TESTS=long` asks for all of it.
+/// Returns the effort of a random, load or chaos test: `short`, or `long` with `SETTEE_TESTS=long`.
 ///
 /// # Panics
 /// The variable has another value.

@@ -1,5 +1,5 @@
-//! What tests of every crate use: [`TestRandom`] makes choices that can be repeated, [`eventually`] and
-//! [`within`] wait with a deadline, [`Probe`] records messages, [`effort`] says how much a long test does.
+//! For tests of every crate: [`TestRandom`] makes repeatable choices, [`eventually`] and [`within`] wait with a
+//! deadline, [`Probe`] records messages, [`effort`] says how much a long test does.
 
 #![allow(
     clippy::missing_panics_doc,

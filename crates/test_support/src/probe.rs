@@ -1,4 +1,4 @@
-//! Probe: an actor that records the messages of one type, so that a test can await them.
+//! Probe: an actor that records messages of one type, so that a test can await them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::wait::within;
 
 /// Records messages of type `M`, oldest first.
 ///
-/// Every message is answered with the default value of its result, at once.
+/// Every message is immediately answered with its result's default value.
 pub struct Probe<M: Message + Send + 'static>
 where
     M::Result: Default + Send,
@@ -30,7 +30,7 @@ where
         Self { address, messages }
     }
 
-    /// Returns where to send messages to be recorded.
+    /// Returns the recipient of recorded messages.
     pub fn recipient(&self) -> Recipient<M> {
         self.address.clone().recipient()
     }
@@ -38,18 +38,18 @@ where
     /// Returns the next message.
     ///
     /// # Panics
-    /// None comes within [`PATIENCE`](crate::PATIENCE).
+    /// There is none within [`PATIENCE`](crate::PATIENCE).
     pub async fn next(&mut self) -> M {
         let next = within("the next message of the probe", self.messages.recv()).await;
         next.expect("the probe's actor lives as long as the probe")
     }
 
-    /// Returns whether no message comes for as long as `time`.
+    /// Returns whether no message arrives for `time`.
     pub async fn is_silent_for(&mut self, time: Duration) -> bool {
         timeout(time, self.messages.recv()).await.is_err()
     }
 
-    /// Takes what has come so far.
+    /// Takes the messages recorded so far.
     pub fn take(&mut self) -> Vec<M> {
         std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
     }
@@ -73,7 +73,7 @@ where
     type Result = MessageResult<M>;
 
     fn handle(&mut self, msg: M, _: &mut Self::Context) -> Self::Result {
-        // The probe may be gone already: then nobody wants to know.
+        // A dropped probe needs no messages.
         drop(self.sender.send(msg));
         MessageResult(M::Result::default())
     }

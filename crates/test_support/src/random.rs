@@ -1,8 +1,8 @@
-//! Random choices that can be repeated: the seed is printed, and can be given.
+//! Repeatable random choices: the seed is printed, and can be set.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The variable that brings the seed of a run that is to be repeated.
+/// The variable with the seed of a run to repeat.
 const SEED_VARIABLE: &str = "SETTEE_SEED";
 
 /// A source of random numbers for tests (SplitMix64).
@@ -15,7 +15,7 @@ impl TestRandom {
     /// Takes the seed from `SETTEE_SEED`, or a new one, and prints how to repeat the run of `test`.
     ///
     /// # Panics
-    /// The variable is set and is no number.
+    /// The variable is not a number.
     pub fn for_test(test: &str) -> Self {
         let given = std::env::var(SEED_VARIABLE).ok();
         let seed = given.map_or_else(fresh_seed, |text| {
@@ -52,7 +52,7 @@ impl TestRandom {
         &choices[self.below(choices.len())]
     }
 
-    /// Starts a source of its own, for a task that runs beside others.
+    /// Starts a separate source, for a concurrent task.
     pub fn fork(&mut self) -> Self {
         let high = self.below(1 << 31) as u64;
         Self {

@@ -1,21 +1,20 @@
-//! Waiting for a state or an event with a deadline, in real and in paused time alike.
+//! Waits for a state or an event with a deadline, in real and in paused time.
 
 use std::future::Future;
 use std::time::Duration;
 
 use actix_rt::time::{sleep, timeout};
 
-/// How long a test waits for what must happen before it fails. Generous: a machine under load is
-/// no reason to fail.
+/// How long a test waits for something that must happen. Generous: a test must not fail because the machine is under
+/// load.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long to let others run before looking again.
+/// The poll interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Waits until `condition` holds.
 ///
-/// Works with the clock that the test runs on: under `tokio::time::pause` it lets simulated time
-/// pass, as fast as everything else allows.
+/// Uses the test's clock: under `tokio::time::pause` it lets simulated time pass, as fast as everything else allows.
 ///
 /// # Panics
 /// It does not hold within [`PATIENCE`]; says `what`.

@@ -1,4 +1,4 @@
-//! TestClient: a client that does what the test tells it.
+//! TestClient: a scripted client.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use settee::otp::pid::{ExitReason, PidGuard};
 use settee::otp::registered_name::RegisteredName;
 use test_support::within;
 
-/// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
+/// A client gets a process within this time, or not at all ([`TestClient::ping`]).
 pub const PING: Duration = Duration::from_secs(1);
 
 type Asking = JoinHandle<Result<Lease, GetProcError>>;
 
-/// A scripted client: asks for one process at a time, holds it, prompts it, returns it, or dies.
+/// A scripted client: requests one process at a time, holds it, prompts it, returns it, or dies.
 ///
-/// Dropped, it ends in order and what it holds goes back.
+/// When dropped, it ends in order and returns its process.
 pub struct TestClient {
     name: String,
     manager: RegisteredName<ProcManager>,
@@ -31,7 +31,7 @@ pub struct TestClient {
     last: Option<ProcId>,
 }
 
-/// A prompt that was sent, and its answer to come.
+/// A sent prompt and its pending answer.
 pub struct Sent(JoinHandle<Result<String, PromptError>>);
 
 impl Sent {
@@ -41,7 +41,7 @@ impl Sent {
     /// The prompt's.
     ///
     /// # Panics
-    /// There is none within [`PATIENCE`](crate::PATIENCE).
+    /// There is no answer within [`PATIENCE`](crate::PATIENCE).
     pub async fn answer(self) -> Result<String, PromptError> {
         let answer = within("the answer to a prompt", self.0).await;
         answer.expect("a prompt's task does not panic")
@@ -60,17 +60,16 @@ impl TestClient {
         }
     }
 
-    /// Asks for a process, without waiting for it. What it held before goes back.
+    /// Requests a process without waiting for it. Returns an earlier one first.
     pub fn asks(&mut self, want: Want) -> &mut Self {
         self.asks_within(want, None)
     }
 
-    /// Asks for a process that must come within `timeout`, or else within the configured time.
+    /// Requests a process with this timeout, or the configured one.
     pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
         self.lease = None;
         let request = GetProc::of_client(self.pid_guard.pid(), want, timeout);
-        // The message is in the mailbox when this returns: clients are served in the order in
-        // which the test lets them ask.
+        // The message is in the mailbox when this returns: requests are served in the test's order.
         let answer = self.manager.address().send(request);
         self.asking = Some(actix_rt::spawn(async move {
             let answer = answer
@@ -81,13 +80,13 @@ impl TestClient {
         self
     }
 
-    /// Waits for the answer to what it asked.
+    /// Waits for the answer to its request.
     ///
     /// # Errors
     /// The manager's.
     ///
     /// # Panics
-    /// It asked for nothing, or nobody answers.
+    /// It has not requested anything, or there is no answer.
     pub async fn answer(&mut self) -> Result<(), GetProcError> {
         let what = format!("{}: an answer to its request", self.name);
         let asking = self.asking.take().expect("the client asked for something");
@@ -102,7 +101,7 @@ impl TestClient {
         Ok(())
     }
 
-    /// Asks for a process and waits for it.
+    /// Requests a process and waits for it.
     ///
     /// # Panics
     /// It gets an error, or no answer.
@@ -114,7 +113,7 @@ impl TestClient {
         self
     }
 
-    /// Asks for a process and waits for the error that it gets instead.
+    /// Requests a process and waits for the error instead.
     ///
     /// # Panics
     /// It gets a process, or no answer.
@@ -125,7 +124,7 @@ impl TestClient {
         }
     }
 
-    /// Returns whether it has a process, at the latest after [`PING`].
+    /// Returns whether it gets a process within [`PING`].
     pub async fn ping(&mut self) -> bool {
         if let Some(asking) = &mut self.asking {
             match timeout(PING, asking).await {
@@ -140,11 +139,10 @@ impl TestClient {
         self.lease.is_some()
     }
 
-    /// Returns whether its request is accepted and not answered. Does not wait for anything but
-    /// the manager's turn.
+    /// Returns whether its request is accepted but unanswered. Waits only for the manager's turn.
     pub async fn is_waiting(&mut self) -> bool {
-        // The manager handles messages in order: once it has answered this, it has seen the
-        // request, and any answer to it was given before.
+        // The manager handles messages in order: once it has answered this, it has seen the request, and any answer
+        // to it was sent before.
         drop(self.manager.address().send(GetStatus::default()).await);
         actix_rt::task::yield_now().await;
         self.asking
@@ -152,7 +150,7 @@ impl TestClient {
             .is_some_and(|asking| !asking.is_finished())
     }
 
-    /// Returns what it holds.
+    /// Returns its loan.
     ///
     /// # Panics
     /// It holds nothing.
@@ -161,7 +159,7 @@ impl TestClient {
         lease.unwrap_or_else(|| panic!("{} holds no process", self.name))
     }
 
-    /// Returns which process it holds.
+    /// Returns its process.
     ///
     /// # Panics
     /// It holds nothing.
@@ -169,16 +167,16 @@ impl TestClient {
         self.lease().proc
     }
 
-    /// Returns the system's number of the child that it holds.
+    /// Returns the PID of its child.
     ///
     /// # Panics
-    /// It holds nothing, or nothing with a child.
+    /// It holds nothing, or a process without a child.
     pub fn os_pid(&self) -> u32 {
         let os_pid = self.lease().process.shared.os_pid;
         os_pid.unwrap_or_else(|| panic!("the process of {} has no child", self.name))
     }
 
-    /// Returns which process it got last, whether it still holds it or not.
+    /// Returns the process that it got last, even if already returned.
     ///
     /// # Panics
     /// It never held any.
@@ -200,18 +198,18 @@ impl TestClient {
         self.sends_within(line, None)
     }
 
-    /// Sends a command that must be answered within `timeout`, or else within the process's time.
+    /// Sends a command with this timeout, or the process's.
     pub fn sends_within(&self, line: &str, timeout: Option<Duration>) -> Sent {
         let lease = self.lease();
         let line = Bytes::copy_from_slice(line.as_bytes());
-        // Sent when this returns, so that a test decides the order.
+        // Sent when this returns: the test determines the order.
         let answer = lease.process.prompt(lease.token, line, timeout);
         Sent(actix_rt::spawn(async move {
             Ok(String::from_utf8_lossy(&answer.await?).into_owned())
         }))
     }
 
-    /// Gives its process back. Returns whether it still held it.
+    /// Returns its process. The result is whether it still held it.
     ///
     /// # Panics
     /// It holds nothing.
@@ -219,7 +217,7 @@ impl TestClient {
         self.returns_as(ReturnStatus::Ok).await
     }
 
-    /// Gives its process back as broken. Returns whether it still held it.
+    /// Returns its process as broken. The result is whether it still held it.
     ///
     /// # Panics
     /// It holds nothing.
@@ -240,7 +238,7 @@ impl TestClient {
         self.lease = None;
     }
 
-    /// Dies like a connection that is cut: nothing is given back, only its end is seen.
+    /// Dies like a cut connection: nothing is returned, only its end is noticed.
     pub fn dies(mut self) {
         if let Some(asking) = self.asking.take() {
             asking.abort();

@@ -1,11 +1,10 @@
 //! FakeLanguage: processes without a child or a thread, for tests under paused time.
 //!
-//! SUMMARY   A fake process answers from a closure, on the arbiter of the test, after whatever time
-//!           the closure says. With `tokio::time::pause` that time is simulated and costs nothing.
-//! PROMISES  To the manager a fake is a process like any other: it has a token, deadlines, an order
-//!           of answers, an idle time and a life.
-//! LIMITS    Never mix fakes under paused time with real children: simulated time runs on while
-//!           a child works.
+//! SUMMARY   A fake process answers from a closure, on the test's arbiter, after the time that the closure sets. With
+//!           `tokio::time::pause` that time is simulated and costs nothing.
+//! PROMISES  To the manager a fake is like any other process: it has a token, deadlines, ordered answers, an idle
+//!           time and a life.
+//! LIMITS    Never mix fakes under paused time with real children: simulated time advances while a child works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +20,7 @@ use settee::actors::native_process::NativeProcess;
 use settee::messages::opener::StartError;
 use settee::messages::process::{ExitReport, Fault, ProcessRef};
 
-/// What becomes of one start of a fake process.
+/// The result of starting a fake process.
 #[derive(Clone, Debug)]
 pub enum FakeStart {
     /// It runs at once.
@@ -30,11 +29,11 @@ pub enum FakeStart {
     RunsAfter(Duration),
     /// It fails with this reason.
     Fails(String),
-    /// It never gets anywhere.
+    /// It never finishes.
     Hangs,
 }
 
-/// What a fake process does about one prompt.
+/// A fake process's reaction to one prompt.
 #[derive(Clone, Debug)]
 pub enum FakeAnswer {
     /// Answers this at once.
@@ -78,35 +77,35 @@ impl FakeLanguage {
         }
     }
 
-    /// Says what becomes of each start; the first is number 1.
+    /// Sets the result of each start; the first is number 1.
     #[must_use]
     pub fn starts(mut self, starts: impl Fn(u32) -> FakeStart + Send + Sync + 'static) -> Self {
         self.starts = Arc::new(starts);
         self
     }
 
-    /// Says what its processes do about each prompt.
+    /// Sets its processes' reaction to each prompt.
     #[must_use]
     pub fn answers(mut self, answers: impl Fn(&str) -> FakeAnswer + Send + Sync + 'static) -> Self {
         self.answers = Arc::new(answers);
         self
     }
 
-    /// Lets a process take this time to end once it is told to.
+    /// Sets how long a process takes to end once it is stopped.
     #[must_use]
     pub fn stop_delay(mut self, time: Duration) -> Self {
         self.stop_delay = time;
         self
     }
 
-    /// Lets its processes be told to forget, instead of being replaced for another database.
+    /// Lets its processes forget a database; otherwise they are replaced for another.
     #[must_use]
     pub fn forgetting(mut self) -> Self {
         self.can_forget = true;
         self
     }
 
-    /// Returns how often a process was started, or tried to be.
+    /// Returns the number of starts, successful or not.
     pub fn start_count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
@@ -117,7 +116,7 @@ impl Language for FakeLanguage {
         "fake".into()
     }
 
-    /// It runs none.
+    /// It runs no functions.
     fn isolates_functions(&self) -> bool {
         true
     }

@@ -1,12 +1,11 @@
-//! The actor test kit: what the authors of language actors, and our own tests, test a pool with.
+//! The actor test kit: tests pools, for authors of language actors and for our own tests.
 //!
-//! SUMMARY   [`TestPool`] is a real process manager with limits of its own; [`TestClient`] is a
-//!           scripted client; [`ScriptedChild`] is a real child that does what its [`Script`]
-//!           says; [`FakeLanguage`] replaces one under paused time; [`Probe`] records
-//!           messages; [`eventually`] waits for a state.
-//! PROMISES  Nothing here sleeps for a fixed time: a wait ends with what it waits for, or fails
-//!           the test with its name after [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no
-//!           client, waiter, process actor, child, grandchild or file is left.
+//! SUMMARY   [`TestPool`] is a real process manager with its own limits; [`TestClient`] is a scripted client;
+//!           [`ScriptedChild`] is a real child that follows its [`Script`]; [`FakeLanguage`] replaces one under
+//!           paused time; [`Probe`] records messages; [`eventually`] waits for a state.
+//! PROMISES  Nothing sleeps for a fixed time: a wait ends with its event, or fails the test with its name after
+//!           [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no client, waiter, process actor, child, grandchild
+//!           or file is left.
 //! CALLED    By tests, on the arbiter of the test (`#[actix_rt::test]`).
 //! SOURCE    couchdb_os_proc_pool.erl: its scripted clients, and `ping`: "has a process within a
 //!           second".

@@ -34,7 +34,7 @@ use settee::query_server::language::LanguageName;
 use settee::query_server::status::PoolStatus;
 use test_support::eventually;
 
-/// The settings of a test pool, and its languages. Every default suits a quick test.
+/// The settings and languages of a test pool. Every default suits a quick test.
 pub struct TestPoolBuilder {
     settings: ManagerSettings,
     started: Started,
@@ -101,7 +101,7 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Sets whom processes may serve, anybody by default; `None` leaves it to their language.
+    /// Sets whom processes may serve, anybody by default; `None`: decided by their language.
     #[must_use]
     pub fn reuse(mut self, reuse: Option<Reuse>) -> Self {
         self.settings.reuse = reuse;
@@ -115,14 +115,14 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Sets where the pool logs to, nowhere by default.
+    /// Sets the log of the pool; none by default.
     #[must_use]
     pub fn log(mut self, log: &Logger) -> Self {
         self.log = log.clone();
         self
     }
 
-    /// Adds a language. The first one added is what [`TestPool::any`] and [`TestPool::ddoc`] mean.
+    /// Adds a language. [`TestPool::any`] and [`TestPool::ddoc`] use the first one.
     #[must_use]
     pub fn language(mut self, name: &str, language: impl Language + 'static) -> Self {
         let recorded = Recorded {
@@ -134,13 +134,13 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Adds a language that is a command, as a configuration would.
+    /// Adds a language with a command, as a configuration would.
     #[must_use]
     pub fn command(self, name: &str, command: &str) -> Self {
         self.language(name, CommandLanguage::new(command))
     }
 
-    /// Adds a language whose processes are a scripted child.
+    /// Adds a language whose processes are scripted children.
     #[must_use]
     pub fn script(mut self, name: &str, child: &ScriptedChild) -> Self {
         self.scripts.push(child.clone());
@@ -194,7 +194,7 @@ impl TestPool {
     /// Makes scripted clients that hold one process each.
     ///
     /// # Panics
-    /// One of them gets none.
+    /// One of them gets no process.
     pub async fn clients<const N: usize>(&self, names: [&str; N]) -> [TestClient; N] {
         let mut clients = names.map(|name| self.client(name));
         for client in &mut clients {
@@ -203,7 +203,7 @@ impl TestPool {
         clients
     }
 
-    /// Makes a client with the calls of the service's own clients.
+    /// Makes a client with the same calls as the service's own clients.
     pub fn caller(&self) -> Caller {
         Caller::new(self.manager.clone())
     }
@@ -218,18 +218,17 @@ impl TestPool {
         Want::language(LanguageName::new(language))
     }
 
-    /// Wants a process of the default language that knows the design document `id` of `db`, in the
-    /// only text that there is.
+    /// Wants a process of the default language that knows the design document `id` of `db`, in its only text.
     pub fn ddoc(&self, db: &str, id: &str) -> Want {
         let body = format!(r#""language":"{}""#, self.default_language);
         self.ddoc_with(db, id, &body)
     }
 
-    /// Wants a process that knows the design document `id` of `db` with these further members,
-    /// as JSON text without braces.
+    /// Wants a process that knows the design document `id` of `db` with these further members, as JSON text without
+    /// braces.
     ///
     /// # Panics
-    /// It is no design document.
+    /// It is not a valid design document.
     pub fn ddoc_with(&self, db: &str, id: &str, members: &str) -> Want {
         let json = format!(r#"{{"_id":"{id}","_rev":"1-a",{members}}}"#);
         let ddoc = Ddoc::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
@@ -241,12 +240,12 @@ impl TestPool {
         self.manager.address()
     }
 
-    /// Returns the manager's life.
+    /// Returns the manager's pid.
     pub fn pid(&self) -> &Pid {
         &self.pid
     }
 
-    /// Returns every process that was ever started.
+    /// Returns every process started so far.
     pub fn started(&self) -> Vec<ProcessRef> {
         self.started.all()
     }
@@ -271,15 +270,15 @@ impl TestPool {
         self.call(GetStatus { pool }).await.status().pools
     }
 
-    /// Waits until the state of the default language's pool is as wanted.
+    /// Waits until the default language's pool reaches a state.
     ///
     /// # Panics
-    /// It is not within [`PATIENCE`](crate::PATIENCE).
+    /// It does not within [`PATIENCE`](crate::PATIENCE).
     pub async fn becomes(&self, what: &str, wanted: impl Fn(&PoolStatus) -> bool) {
         eventually(what, async || wanted(&self.status().await)).await;
     }
 
-    /// Returns what was counted so far, with the manager's state now.
+    /// Returns the counts so far, with the manager's current state.
     pub async fn metrics(&self) -> Snapshot {
         let snapshot = self.call(GetStatus::default()).await;
         self.metrics.snapshot(&snapshot.status())
@@ -328,8 +327,8 @@ impl TestPool {
         answer.unwrap_or_else(|_| panic!("the process manager is gone"))
     }
 
-    /// Stops the pool and proves that nothing is left: no client that holds or waits for anything,
-    /// no process actor, no child, no grandchild, no zombie, no file.
+    /// Stops the pool and proves that nothing is left: no client with a process or request, no process actor, child,
+    /// grandchild, zombie or file.
     ///
     /// # Panics
     /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
@@ -339,22 +338,22 @@ impl TestPool {
             self.statuses(None).await.iter().all(|pool| busy(pool) == 0)
         })
         .await;
-        // A manager that is gone already is what is wanted.
+        // A manager that is already gone is fine.
         let _ = self.manager().send(Stop { now: false }).await;
         self.assert_gone().await;
     }
 
-    /// Stops the pool whatever is going on, and proves that nothing is left.
+    /// Stops the pool in any state, and proves that nothing is left.
     ///
     /// # Panics
     /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
     pub async fn stop_at_once(self) {
-        // A manager that is gone already is what is wanted.
+        // A manager that is already gone is fine.
         let _ = self.manager().send(Stop { now: true }).await;
         self.assert_gone().await;
     }
 
-    /// Proves that nothing is left of a pool whose manager was stopped or has failed.
+    /// Proves that nothing is left of a pool after its manager was stopped or failed.
     ///
     /// # Panics
     /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
@@ -375,7 +374,7 @@ impl TestPool {
         let what = format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left");
         eventually(&what, async || alive(&groups, &grandchildren).is_empty()).await;
         self.scripts.iter().for_each(ScriptedChild::remove_folder);
-        // What matters is that nothing puts it back.
+        // It suffices that nothing restores it.
         let is_gone = |child: &ScriptedChild| !child.folder().exists();
         assert!(self.scripts.iter().all(is_gone), "a file is left");
     }

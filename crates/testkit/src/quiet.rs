@@ -1,11 +1,10 @@
-//! Leftovers of children in the system's process table.
+//! Finds leftover children in the system's process table.
 //!
-//! LIMITS    Reads `/proc`, so Linux only. A zombie whose parent is not this program is not ours to
-//!           reap and does not count.
+//! LIMITS    Reads `/proc`, so Linux only. A zombie with another parent is not ours to reap, and does not count.
 
 use std::fs;
 
-/// A process as the system shows it.
+/// A row of the process table.
 struct ProcessEntry {
     pid: u32,
     state: char,
@@ -13,7 +12,7 @@ struct ProcessEntry {
     group: u32,
 }
 
-/// Returns the processes that belong to one of the groups, or are one of `pids`.
+/// Returns the processes that are in one of the groups or in `pids`.
 pub(crate) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
     let this = std::process::id();
     let counts = |entry: &ProcessEntry| {

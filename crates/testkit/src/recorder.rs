@@ -1,4 +1,4 @@
-//! Recorder: notes every process that a language of a test pool starts.
+//! Recorder: records every process that a test pool's language starts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use settee::messages::opener::StartError;
 use settee::messages::process::ProcessRef;
 use settee::query_server::abilities::Abilities;
 
-/// The processes that were started so far.
+/// The processes started so far.
 #[derive(Clone, Default)]
 pub(crate) struct Started(Arc<Mutex<Vec<ProcessRef>>>);
 
@@ -30,7 +30,7 @@ impl Started {
     }
 }
 
-/// A language as it is, but for the note of what it starts.
+/// A language that records the processes it starts.
 pub(crate) struct Recorded {
     pub(crate) language: Arc<dyn Language>,
     pub(crate) started: Started,

@@ -1,20 +1,19 @@
-//! Script: what a scripted child does, as data, and as the shell program that does it.
+//! Script: the behaviour of a scripted child, as data and as the shell program for it.
 //!
-//! SUMMARY   A [`Script`] has steps for its start, for each kind of prompt, and for the end of its
-//!           input; [`Script::program`] writes it out for `sh`, which starts in a millisecond and
-//!           is on every system.
+//! SUMMARY   A [`Script`] has steps for its start, for each kind of prompt, and for the end of its input;
+//!           [`Script::program`] writes it for `sh`, which starts in a millisecond and is on every system.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// One thing that a scripted child does.
+/// One step of a scripted child.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Prints this as one line: an answer, a log line, garbage, or with `""` a blank line.
     Print(String),
     /// Prints this without a line feed.
     PrintPart(String),
-    /// Prints one line of that many bytes.
+    /// Prints one line of this many bytes.
     PrintHuge(usize),
     /// Prints the prompt itself.
     Echo,
@@ -26,11 +25,11 @@ pub enum Step {
     Drip(String),
     /// Writes this as one line to its standard error.
     Complain(String),
-    /// Does nothing more.
+    /// Does nothing any more.
     Hang,
     /// Ends with this status.
     Exit(u8),
-    /// Kills itself with the signal of this name, without `SIG`.
+    /// Kills itself with this signal, named without `SIG`.
     Signal(&'static str),
     /// Ignores SIGTERM from now on.
     IgnoreTerm,
@@ -38,15 +37,15 @@ pub enum Step {
     CloseOutput,
     /// Closes its standard input.
     CloseInput,
-    /// Starts a child of its own that keeps its output open and lives forever.
+    /// Starts a child of its own that keeps its output open and never ends.
     Grandchild,
     /// Leaves a mark, see [`crate::ScriptedChild::reached`].
     Mark(&'static str),
     /// Waits until the test allows it, see [`crate::ScriptedChild::release`].
     Await(&'static str),
-    /// Does these beside everything else.
+    /// Does these concurrently.
     Background(Vec<Step>),
-    /// Does these, but only the first process of the script that comes here does.
+    /// Does these, but only in the first process of the script that gets here.
     Once(&'static str, Vec<Step>),
 }
 
@@ -72,20 +71,20 @@ impl Step {
     }
 }
 
-/// What a scripted child does. Prompts without steps of their own get an orderly answer, and so does
-/// the first `reset` of each process, by which its opener sees that it has started.
+/// The behaviour of a scripted child. Prompts without steps get a valid answer, and so does the first `reset` of each
+/// process, which shows its opener that it has started.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     at_start: Vec<Step>,
-    /// Shell patterns of prompts, the first that fits counts.
+    /// Shell patterns of prompts; the first match counts.
     cases: Vec<(String, Vec<Step>)>,
     otherwise: Vec<Step>,
     at_end_of_input: Vec<Step>,
 }
 
 impl Script {
-    /// A well-behaved child: answers `true` to `reset`, `ddoc new`, `add_fun` and `add_lib`, and
-    /// any other prompt with the prompt.
+    /// A well-behaved child: answers `true` to `reset`, `ddoc new`, `add_fun` and `add_lib`, and echoes any other
+    /// prompt.
     pub fn echo() -> Self {
         Self {
             otherwise: vec![Step::Echo],
@@ -100,8 +99,8 @@ impl Script {
         self
     }
 
-    /// Does `steps` for prompts whose first element is `command`, for example `reset`, or `hang`
-    /// for a prompt `["hang"]` that only the test knows.
+    /// Does `steps` for prompts with `command` as first element, for example `reset`, or `hang` for a prompt
+    /// `["hang"]` of the test's own.
     #[must_use]
     pub fn on(self, command: &str, steps: impl Into<Vec<Step>>) -> Self {
         let start = serde_json::json!([command]).to_string();
@@ -135,7 +134,7 @@ impl Script {
         self
     }
 
-    /// Writes the program. It keeps its records and marks in `folder`.
+    /// Writes the program. Its records and marks are in `folder`.
     pub fn program(&self, folder: &Path) -> String {
         let mut text = format!("folder={}\n", quote(&folder.display().to_string()));
         text.push_str("printf '%s\\n' $$ >> \"$folder/started\"\n");

@@ -1,4 +1,4 @@
-//! ScriptedChild: a script, the folder that it keeps its records in, and what it recorded.
+//! ScriptedChild: a script, the folder of its records, and what it recorded.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use test_support::eventually;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A real child that does what its script says, started as often as the pool likes.
+/// A real child that follows its script; a pool may start it many times.
 ///
-/// Cheap to clone. Its folder goes with the last clone, or with its pool; its records stay.
+/// Cheap to clone. Its folder is removed with the last clone or with its pool; its records stay.
 #[derive(Clone, Debug)]
 pub struct ScriptedChild {
     folder: Arc<Folder>,
@@ -24,11 +24,11 @@ pub struct ScriptedChild {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// What was recorded in it, once it is gone.
+    /// Records, read when the folder is removed.
     records: OnceLock<[Vec<String>; RECORDS.len()]>,
 }
 
-/// The files of the folder that are records.
+/// Names of the record files.
 const RECORDS: [&str; 3] = ["prompts", "started", "grandchildren"];
 
 impl Folder {
@@ -41,7 +41,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // `TestPool::assert_gone` reports a folder that is left.
+        // `TestPool::assert_gone` reports a leftover folder.
         drop(fs::remove_dir_all(&self.path));
     }
 }
@@ -66,7 +66,6 @@ impl ScriptedChild {
         }
     }
 
-    /// Returns the command that starts it.
     pub fn spec(&self) -> CommandSpec {
         CommandSpec {
             program: "/bin/sh".into(),
@@ -76,23 +75,21 @@ impl ScriptedChild {
         }
     }
 
-    /// Returns the command as a text for a configuration.
+    /// Returns the command as text for a configuration.
     pub fn command(&self) -> String {
         format!("/bin/sh {}", self.folder.path.join("child.sh").display())
     }
 
-    /// Returns the language whose processes it is. Its abilities are not probed: a script counts
-    /// what is started.
+    /// Returns a language with these processes. Abilities are not probed, since scripts count starts.
     pub fn language(&self) -> CommandLanguage {
         CommandLanguage::from_spec(self.spec()).without_probes()
     }
 
-    /// Returns its folder.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder.path
     }
 
-    /// Removes its folder, whose owner may look into it still; what was recorded is kept.
+    /// Removes the folder and keeps its records, which may be read later.
     pub(crate) fn remove_folder(&self) {
         self.folder
             .records
@@ -100,23 +97,22 @@ impl ScriptedChild {
         drop(fs::remove_dir_all(&self.folder.path));
     }
 
-    /// Returns every prompt that any of its processes read, in order, byte for byte; without the
-    /// first `reset` of each.
+    /// Returns every prompt that its processes read, in order, byte for byte, without the first `reset` of each.
     pub fn prompts(&self) -> Vec<String> {
         self.record("prompts")
     }
 
-    /// Returns the process numbers of all that were started.
+    /// Returns the PIDs of all started processes.
     pub fn started(&self) -> Vec<u32> {
         self.numbers("started")
     }
 
-    /// Returns the process numbers of all that [`crate::Step::Grandchild`] started.
+    /// Returns the PIDs of all processes that [`crate::Step::Grandchild`] started.
     pub fn grandchildren(&self) -> Vec<u32> {
         self.numbers("grandchildren")
     }
 
-    /// Waits until one of its processes has come to `Mark(name)`.
+    /// Waits until one of its processes has reached `Mark(name)`.
     ///
     /// # Panics
     /// None does within [`PATIENCE`](crate::PATIENCE).

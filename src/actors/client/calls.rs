@@ -1,7 +1,7 @@
-//! Carries out a client's requests.
+//! Executes a client's requests.
 //!
-//! SUMMARY   Answers what it can at once; the rest becomes a task that owns the request's ticket, so
-//!           that its answer, or its loss, reaches the client. A long line is parsed on another thread.
+//! SUMMARY   Answers some requests at once; each other one becomes a task that owns the request's ticket, so that its
+//!           answer, or its loss, reaches the client. A long line is parsed on another thread.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Lent<'a> {
     os_pid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<&'a RawValue>,
-    /// Whether the last line will tell what became of the process.
+    /// Whether the last line will report how the process ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     end: bool,
 }
@@ -60,11 +60,11 @@ impl<'a> Lent<'a> {
 
 /// A line that was parsed on another thread.
 enum Parsed {
-    /// A function is called: the JSON text of the request's id, the name, and the call.
+    /// A function call: the JSON text of the request's id, the name, and the call.
     Function(String, CallName, Box<FunctionRequest>),
     /// An invalid request: the JSON text of its id, and the error.
     Bad(String, ErrorReply),
-    /// Anything else, which is quick to parse.
+    /// Any other, which is quick to parse.
     Other,
 }
 
@@ -82,7 +82,7 @@ impl Parsed {
     }
 }
 
-/// Handles one line of a client. A long one is parsed on another thread first; the next one waits for it.
+/// Handles one line of a client. A long one is first parsed on another thread; the next line waits for it.
 pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
     let ddocs = ddocs_of(session);
     if !is_long(line.len()) {
@@ -217,7 +217,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
     });
 }
 
-/// Gets a process for a tunnel; reading pauses until it is lent or refused.
+/// Borrows a process for a tunnel; reading pauses until it is lent or refused.
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.pause_reading();
@@ -226,7 +226,7 @@ fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         session.services.unless_stopping(proc).await
     };
-    // Ends with the request's deadline and the reset's, or with the connection.
+    // Ends with the deadlines of the request and the reset, or with the connection.
     ctx.spawn(
         wrap_future::<_, Client>(get).map(move |result, client, ctx| {
             client.attached(ticket, result, end, ctx);

@@ -1,9 +1,9 @@
-//! Calls of functions that their connection may cancel.
+//! Function calls that their connection may cancel.
 //!
-//! SUMMARY   A [`Cancellable`] is a call on its way, known to its [`Session`] by the id of its request.
-//! PROMISES  A call that is cancelled is dropped, as those of a connection that is closed: its process is ended if it
-//!           was working, and its place in a queue is given up. It is answered with `cancelled`. Calls with equal ids
-//!           are cancelled together.
+//! SUMMARY   A [`Cancellable`] is a call in progress, registered in its [`Session`] by its request's id.
+//! PROMISES  A cancelled call is dropped, like those of a closed connection: its process is ended if it was working,
+//!           and its place in a queue is given up. It is answered with `cancelled`. Calls with equal ids are
+//!           cancelled together.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::session::Session;
 use super::ticket::Ticket;
 
-/// A call that may be cancelled for as long as this exists.
+/// A call that may be cancelled while this exists.
 pub(super) struct Cancellable {
     session: Rc<Session>,
     id: Box<str>,
@@ -59,7 +59,7 @@ impl Drop for Cancellable {
 }
 
 impl Session {
-    /// Cancels calls by the JSON text of their requests' id. Returns false if none is on its way.
+    /// Cancels calls by the JSON text of their request id. Returns false if none is in progress.
     pub(super) fn cancel(&self, id: &str) -> bool {
         let calls = self.cancels.borrow_mut().remove(id);
         let sent = calls.into_iter().flatten().map(|call| call.send(()));

@@ -1,4 +1,4 @@
-//! What all connections are served with.
+//! State shared by all client connections.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -20,36 +20,32 @@ use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
 use crate::query_server::known_ddocs::KnownDdocs;
 
-/// What all connections share.
 pub(crate) struct ClientContext {
-    /// The pools.
     pub(crate) manager: RegisteredName<ProcManager>,
-    /// The configuration.
     pub(crate) config: RegisteredName<ConfigListener>,
-    /// What the service counts.
+    /// The service's metrics.
     pub(crate) metrics: Metrics,
-    /// Where function calls that are over are kept.
+    /// Records of finished function calls.
     pub(crate) records: Rc<CallRecords>,
-    /// The replications.
     pub(crate) replications: ReplicatorApi,
-    /// The memory that requests and replies share.
+    /// The memory shared by requests and replies.
     pub(crate) in_flight: Arc<InFlight>,
-    /// The design documents that calls may name by their digests.
+    /// Design documents that calls may name by digest.
     pub(crate) ddocs: Arc<KnownDdocs>,
     /// Whether the daemon is drained.
     pub(crate) drain: Drain,
-    /// Who may log in; unused where no login is required.
+    /// Authenticates users; unused if no login is required.
     pub(crate) authority: Arc<Authority>,
-    /// The processes that connections hold.
+    /// The processes held by connections.
     pub(crate) held: AllHeld,
     /// The users of this machine.
     pub(crate) user_names: Arc<UserNames>,
-    /// Whether those who wait for a process are refused.
+    /// Whether waiters for a process are refused.
     pub(crate) stopping: watch::Sender<bool>,
 }
 
 impl ClientContext {
-    /// Refuses those who wait for a process, now and later: they could no longer use it.
+    /// Refuses current and later waiters for a process: they could no longer use one.
     pub(crate) fn refuse_waiters(&self) {
         self.stopping.send_replace(true);
     }

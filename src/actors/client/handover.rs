@@ -1,13 +1,12 @@
-//! An attached client hands its pipes over: from then on the service reads its lines itself.
+//! An attached client hands over its pipes: from then on the service reads its lines directly.
 //!
-//! SUMMARY   `attach` with `"descriptors": true` is answered at once; the client then sends two
-//!           descriptors (SCM_RIGHTS) with one line, what it reads its lines from and what it is
-//!           answered on. A [`Relay`] serves them. The line is empty, or what the service that had them before
-//!           told at its end ([`Resume`]). The connection stays for the last line, which tells what became of
-//!           the client's process.
-//! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system
-//!           closes descriptors that were not asked for.
-//! LIMITS    Unix sockets. Three descriptors of the service for each such client.
+//! SUMMARY   `attach` with `"descriptors": true` is answered at once; the client then sends two descriptors
+//!           (SCM_RIGHTS) with one line: its input and its output. A [`Relay`] serves them. The line is empty, or the
+//!           final state from the previous service ([`Resume`]). The connection stays open for the last line, which
+//!           reports how the client's process ended.
+//! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system closes
+//!           unexpected descriptors.
+//! LIMITS    Unix sockets only. Each such client takes three of the service's descriptors.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -29,10 +28,10 @@ use super::{Client, Mode};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Want;
 
-/// What an attached client hands over: its lines, and where it is answered.
+/// The descriptors that a client hands over: its input and its output.
 const PIPES: usize = 2;
 
-/// What a connection waits for after `attach`.
+/// The pending handover after `attach`.
 pub(super) struct Expected {
     id: Box<str>,
     want: Want,
@@ -51,7 +50,7 @@ pub(super) fn expect(ticket: Ticket, want: Want) {
 }
 
 impl Expected {
-    /// Reads from a connection, and keeps the descriptors that come with the bytes.
+    /// Reads from a connection, and keeps descriptors received with the bytes.
     pub(super) fn read(&mut self, socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PIPES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -72,14 +71,14 @@ impl Expected {
     }
 }
 
-/// A relay that runs. Its task ends with this.
+/// A running relay. Dropping this aborts its task.
 pub(super) struct RunningRelay {
     signals: mpsc::UnboundedSender<Signal>,
     task: AbortHandle,
 }
 
 impl RunningRelay {
-    /// Sends it a signal; lost if it has just ended.
+    /// Sends it a signal; lost if the relay has just ended.
     pub(super) fn tell(&self, signal: Signal) {
         let _ = self.signals.send(signal);
     }
@@ -92,7 +91,7 @@ impl Drop for RunningRelay {
 }
 
 impl Client {
-    /// Serves the pipes that have come with a line.
+    /// Serves the pipes received with a line.
     pub(super) fn take_over(&mut self, expected: Expected, line: &[u8], ctx: &mut Context<Self>) {
         let (id, want, pipes) = expected.pipes();
         let resume = match Resume::read(line) {
@@ -107,7 +106,7 @@ impl Client {
             idle_max: self.attach_idle,
             patience: self.attach_patience,
         };
-        // Takes one of each process's end, and of each order to stop.
+        // Receives one signal for each process's end and each order to stop.
         let (signals, told) = mpsc::unbounded_channel();
         let relay = pipes
             .ok_or_else(|| io::Error::other("the line must carry two descriptors"))
@@ -123,8 +122,8 @@ impl Client {
                 return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
             }
         };
-        // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
-        // client's input, with the process, or with the connection.
+        // A task of its own, because an actor would poll everything it waits for at each line. Ends with the client's
+        // input, the process, or the connection.
         let running = actix_rt::spawn(relay.run());
         self.mode = Mode::Relay(RunningRelay {
             signals,

@@ -1,13 +1,12 @@
-//! How many processes of one pool a holder has at a time.
+//! Limits the processes of one pool that a holder has at a time.
 //!
-//! SUMMARY   A holder is a user who has logged in, or else an address, or else a user of this machine;
-//!           all of its connections together hold `held_max` processes of a pool at most.
-//! PROMISES  A process is counted when it is about to be handed over, so requests that are made together
-//!           cannot pass the limit either. A holder at its limit is refused and does not wait, since it
-//!           would wait for itself. The process goes back as it came.
-//! LIMITS    Processes that are held: what functions, and `settee attach` over its own pipes, take for
-//!           the time of an answer, is not counted. What was lent without a limit is not counted after
-//!           a change that sets one.
+//! SUMMARY   A holder is an authenticated user, else an address, else a user of this machine; all its connections
+//!           together hold at most `held_max` processes of a pool.
+//! PROMISES  A process is counted when it is about to be lent, so concurrent requests cannot exceed the limit either.
+//!           A holder at its limit is refused instead of queued, since it would wait for itself. The process is
+//!           returned unused.
+//! LIMITS    Counts held processes: those used by functions and by `settee attach` over its own pipes for the time of
+//!           an answer do not count. Loans made without a limit do not count after a change that sets one.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -19,21 +18,21 @@ use super::holding::Holding;
 use super::session::Session;
 use crate::messages::client_error::ErrorReply;
 
-/// Holders beyond which those who no longer hold anything are forgotten.
+/// Number of holders at which those without processes are dropped.
 const HOLDERS_SWEEP_MIN: usize = 64;
 
-/// Who holds processes.
+/// A holder of processes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HeldBy {
-    /// A user of the configuration.
+    /// A configured user.
     User(String),
-    /// All who connect from this address.
+    /// All clients with this address.
     Address(IpAddr),
     /// A user of this machine.
     Uid(u32),
 }
 
-/// What all holders have.
+/// The processes of all holders.
 #[derive(Default)]
 pub(crate) struct AllHeld {
     held: RefCell<FxHashMap<HeldBy, Vec<Weak<Holding>>>>,
@@ -41,7 +40,7 @@ pub(crate) struct AllHeld {
 }
 
 impl AllHeld {
-    /// Counts a process for its holder; false if the holder has as many of its pool as it may.
+    /// Counts a process for its holder; false if the holder has reached its maximum for the pool.
     fn add(&self, holder: HeldBy, holding: &Rc<Holding>, max: u32) -> bool {
         self.sweep();
         let mut all = self.held.borrow_mut();
@@ -70,10 +69,10 @@ impl AllHeld {
 }
 
 impl Session {
-    /// Takes a process for this connection, or puts it back if its holder has as many as it may.
+    /// Takes a process for this connection, or returns it if its holder has reached the maximum.
     ///
     /// # Errors
-    /// What to do about it.
+    /// The remedy.
     pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
         let max = holding.lender().held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {

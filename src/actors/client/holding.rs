@@ -1,9 +1,9 @@
 //! A process that a connection holds, and the calls queued for it.
 //!
-//! SUMMARY   Prompts go to the process at once; one task takes the answers in order, and writes
-//!           available ones together.
-//! PROMISES  Prompts to one process are answered in the order in which they came. A return with
-//!           `ok` comes after them, one with `fail` at once.
+//! SUMMARY   Prompts go to the process at once; one task takes the answers in order, and writes those available
+//!           together.
+//! PROMISES  Prompts to one process are answered in order. A return with `ok` follows them, one with `fail` is
+//!           immediate.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -28,33 +28,33 @@ use crate::query_server::call::Loan;
 use crate::query_server::told::Told;
 use policy::pool::ReturnStatus;
 
-/// A tunnel's answer to a line that is no command, for a native language; a query server answers by itself.
+/// A tunnel's answer to a line that is no command, for native languages; query servers answer such a line themselves.
 pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
 /// A call to the process, or one that waits for earlier calls.
 enum QueuedCall {
-    /// With the loan that collects what the process reports before its answer, if the client wants that.
+    /// With the loan that collects the process's reports before its answer, if the client wants them.
     Prompt(Ticket, Answer, Option<Arc<Loan>>),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
 }
 
 pub(super) struct Holding {
-    /// The token by which the client names it.
+    /// The client's name for the process.
     pub(super) name: ProcToken,
     /// `None` once it is returned.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
     queue: RefCell<VecDeque<QueuedCall>>,
-    /// What is known of the process, even after its end.
+    /// State of the process that outlives it.
     shared: Arc<ProcShared>,
     lender: Arc<Lender>,
-    /// Whether it will be returned after the queued calls.
+    /// Whether it is returned after the queued calls.
     going_back: Cell<bool>,
     /// Whether a task is taking answers.
     pumping: Cell<bool>,
-    /// Collects what the process reports, for prompts with a report.
+    /// Collects the process's reports, for prompts with a report.
     loan: OnceCell<Arc<Loan>>,
 }
 
@@ -88,7 +88,7 @@ impl Holding {
         self.lease.take()
     }
 
-    /// Returns whether its client holds it, and is not returning it.
+    /// Returns whether the client holds it and is not returning it.
     pub(super) fn is_held(&self) -> bool {
         self.is_alive() && !self.going_back.get()
     }
@@ -101,8 +101,8 @@ impl Holding {
             .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
-    /// Sends a command, or a line of a tunnel, whose answer includes everything printed before it. With
-    /// `report`, the reply to a command includes what was reported before the answer.
+    /// Sends a command, or a line of a tunnel; its answer includes all earlier output. With `report`, the reply to a
+    /// command includes earlier reports.
     pub(super) fn prompt(
         self: &Rc<Self>,
         ticket: Ticket,
@@ -168,8 +168,7 @@ impl Holding {
     fn queue(self: &Rc<Self>, session: Rc<Session>, entry: QueuedCall) {
         self.queue.borrow_mut().push_back(entry);
         if !self.pumping.replace(true) {
-            // Ends when everything is answered: at the latest with the last prompt's deadline, or
-            // with the process.
+            // Ends when everything is answered: at the latest with the last prompt's deadline, or with the process.
             actix_rt::spawn(Rc::clone(self).pump(session));
         }
     }
@@ -191,7 +190,7 @@ impl Holding {
                     session.flush();
                     let lease = self.lease.take();
                     if let Some(lease) = lease {
-                        // Also true for a process that has died meanwhile: the client held it.
+                        // Also true if the process has died meanwhile: the client held it.
                         lease.ret_proc(ReturnStatus::Ok).await;
                     }
                     ticket.ok_later(b"true");
@@ -218,7 +217,7 @@ impl Holding {
     }
 }
 
-/// Waits for an answer; if it has to wait, earlier answers are written first.
+/// Waits for an answer; if it is not ready, writes earlier answers first.
 async fn soon<T>(session: &Rc<Session>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     match answer.as_mut().now_or_never() {

@@ -1,11 +1,11 @@
-//! A connection of a service: it is lent one process for as long as it lasts.
+//! A connection of a service: it is lent one process for its lifetime.
 //!
-//! SUMMARY   Takes and resets a process before anything is read; from then on each line goes to it,
-//!           and everything that it prints up to its answer comes back, as with `attach`.
-//! PROMISES  A connection that is not ended by its client gets one last line,
-//!           `["error", NAME, REASON]`: no process, its end, a broken protocol, a timeout, the
-//!           service's end. A process goes back after a reset that it answered, or is replaced.
-//! SOURCE    Postfix master: a connection is a process's until it ends. The error line is CouchDB's.
+//! SUMMARY   Takes and resets a process before reading anything; then each line goes to the process, and all its
+//!           output up to the answer comes back, as with `attach`.
+//! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`: no process, its end, a
+//!           broken protocol, a timeout, the service's end. A process is returned after an answered reset, or is
+//!           replaced.
+//! SOURCE    Postfix master: a connection has its process until it ends. The error line is CouchDB's.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,22 +26,21 @@ use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
 use crate::otp::tell::Tell;
 
-/// What a connection of a service is lent, and how.
+/// The loan of a service's connection.
 pub(crate) struct Lending {
-    /// Which process.
+    /// The requested process.
     pub want: Want,
-    /// How long it may work on a line; `None` is its own timeout.
+    /// How long the process may work on a line; `None`: its own timeout.
     pub prompt_timeout: Option<Duration>,
-    /// How long the client may hold it without sending it a prompt, or without taking the answers;
-    /// `None` is forever.
+    /// How long the client may hold it without sending a prompt or reading the answers; `None`: no limit.
     pub client_timeout: Option<Duration>,
-    /// How long the client may hold it at all; `None` is forever.
+    /// How long the client may hold it at all; `None`: no limit.
     pub session_timeout: Option<Duration>,
-    /// The claim to a process, until it has one or is refused.
+    /// The claim to a process, until one is lent or refused.
     pub claim: Option<Claim>,
-    /// The answer to the place in the queue that was taken for it.
+    /// The answer to its place in the queue.
     pub answer: Option<Answer>,
-    /// Where it is counted.
+    /// Counts its end.
     pub end: EndCount,
 }
 
@@ -50,20 +49,20 @@ impl Lending {
         self.end.metrics.connections()
     }
 
-    /// Returns in what time the client has to take something of what it is sent.
+    /// Returns how long the client may leave its answers unread.
     pub(super) fn write_timeout(&self, usual: Duration) -> Duration {
         self.client_timeout.map_or(usual, |limit| limit.min(usual))
     }
 }
 
-/// Counts the end of a connection of a service, once: with its reason, or as the service's.
+/// Counts the end of a service's connection, once: with its reason, or as caused by the service.
 pub(crate) struct EndCount {
     metrics: Arc<ServiceMetrics>,
     counted: bool,
 }
 
 impl EndCount {
-    /// Makes one for a connection that was accepted.
+    /// Makes one for an accepted connection.
     pub fn new(metrics: Arc<ServiceMetrics>) -> Self {
         let counted = false;
         Self { metrics, counted }
@@ -82,11 +81,11 @@ impl Drop for EndCount {
     }
 }
 
-/// The shortest time between two looks at whether the client asks anything.
+/// Minimum time between two checks of the client's activity.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
-/// tables tell loans and waiters.
+/// Takes a process and resets it. Its claim ends with the first step: from then on the pool's own tables count loans
+/// and waiters.
 async fn get_claimed_proc(
     caller: &Caller,
     want: &Want,
@@ -113,7 +112,7 @@ pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
 }
 
 impl Client {
-    /// Gets a process for a connection of a service; nothing is read until it is there.
+    /// Gets a process for a service's connection; reading starts once it has one.
     pub(super) fn lend(&mut self, ctx: &mut Context<Self>) {
         let Some(lending) = &mut self.lending else {
             return;
@@ -125,7 +124,7 @@ impl Client {
         let claim = (lending.claim.take(), lending.answer.take());
         let get =
             async move { get_claimed_proc(session.query_servers.caller(), &want, claim).await };
-        // Ends with the request's deadline and the reset's, or with the connection.
+        // Ends with the deadlines of the request and the reset, or with the connection.
         ctx.spawn(wrap_future::<_, Self>(get).map(|result, client, ctx| client.lent(result, ctx)));
     }
 
@@ -134,7 +133,7 @@ impl Client {
             return;
         };
         if self.session.phase() >= Phase::Closing {
-            // It has waited for too long since a stop.
+            // It has waited too long after a stop.
             return;
         }
         let (timeout, session_timeout) = (lending.prompt_timeout, lending.session_timeout);
@@ -156,8 +155,8 @@ impl Client {
         self.session.resume_reading();
     }
 
-    /// Ends the connection of a client that holds its process and asks it nothing, or does not take
-    /// what it was answered.
+    /// Ends the connection of a client that holds its process without sending prompts, or without reading its
+    /// answers.
     fn watch_idleness(&self, ctx: &mut Context<Self>) {
         let limit = self.lending.as_ref().and_then(|l| l.client_timeout);
         let Some(limit) = limit else {
@@ -166,7 +165,7 @@ impl Client {
         let idle = self.session.idle_time().unwrap_or_default();
         match self.session.phase() {
             Phase::Over => return,
-            // Its process does not wait for it any longer.
+            // Its process no longer waits for it.
             _ if idle >= limit && !self.session.is_written() => {
                 return self.session.cut(ErrorReply::unread());
             }
@@ -188,16 +187,15 @@ impl Client {
         self.end(ctx);
     }
 
-    /// Gives the process back, says why the connection ends if it is not the client that ends it,
-    /// and ends.
+    /// Returns the process, sends the reason unless the client ended the connection, and ends.
     pub(super) fn end_lending(&mut self, ctx: &mut Context<Self>) {
         let why = self.session.take_close_reason();
         if let Some(lending) = &mut self.lending {
             let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
             lending.end.ended(end);
         }
-        // Before its process is free: there are never more connections than processes for them, but
-        // for those whose last line is on its way.
+        // Before its process is free: there are never more connections than processes for them, except for those
+        // whose last line is being sent.
         self.connected = None;
         if why.is_none() {
             self.session.end();
@@ -219,13 +217,13 @@ impl Client {
                 session.linger().await;
             }
         };
-        // Ends with the deadline of a reset, and a bounded time after it.
+        // Ends with the deadline of a reset, plus a bounded time.
         self.end_after(closing, ctx);
     }
 }
 
-/// It is time to look whether the client asks anything. A message through the mailbox, since whatever
-/// reads from the client is checked anew after one.
+/// Time to check the client's activity. Sent through the mailbox, since all readers of the client are polled after a
+/// message.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LookAtIdleness;
@@ -238,7 +236,7 @@ impl Handler<LookAtIdleness> for Client {
     }
 }
 
-/// The session has lasted as long as it may.
+/// The session has reached its maximum duration.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct EndSession {
@@ -248,7 +246,7 @@ struct EndSession {
 impl Handler<EndSession> for Client {
     type Result = ();
 
-    /// What is in hand is still answered, in the time that one answer may take.
+    /// Open prompts are still answered, within one prompt's time.
     fn handle(&mut self, msg: EndSession, ctx: &mut Self::Context) {
         let Some(lending) = &self.lending else {
             return;

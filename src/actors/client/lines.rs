@@ -1,9 +1,9 @@
-//! What a client sends, line by line, as fast as the connection's bounds allow.
+//! A client's lines, read as fast as the connection's limits allow.
 //!
-//! SUMMARY   A stream over the connection's socket. It does not read while the connection has too
-//!           much in hand, so that a client that sends faster than it is served has to wait.
-//! PROMISES  A client that is gone altogether is noticed at once, also while nothing is read; one
-//!           that only ended its own side still gets its replies.
+//! SUMMARY   A stream over the connection's socket. Reading pauses while the connection has too many open requests,
+//!           so a client that sends too fast has to wait.
+//! PROMISES  A client that has closed both directions is noticed at once, even while reading is paused; one that only
+//!           closed its sending side still gets its replies.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,21 +18,21 @@ use super::session::{Phase, Session};
 use child::line_buffer::LineBuffer;
 use child::watch;
 
-/// What came from the client.
+/// Input from the client.
 pub(super) enum Input {
     /// A line without its line feed.
     Line(Bytes),
-    /// A line passed the bound: what follows can no longer be told apart.
+    /// A line exceeded the maximum: line boundaries after it are unknown.
     TooLong,
-    /// There is no room in the memory for so long a line: as with one that is too long.
+    /// There is no memory for a line of this length: handled like one that is too long.
     NoRoom,
 }
 
-/// The lines of one connection. Ends when the connection is over.
+/// The lines of one connection. Ends with the connection.
 pub(super) struct Lines {
     session: Rc<Session>,
     buffer: LineBuffer,
-    /// Tells when the client has closed both sides; there only while nothing is read.
+    /// Notifies when the client has closed both directions; present only while reading is paused.
     hang_up: Option<AsyncFd<std::os::fd::OwnedFd>>,
 }
 
@@ -45,11 +45,11 @@ impl Lines {
         }
     }
 
-    /// Waits for room, for the end, or for the client to hang up.
+    /// Waits for room, for the end, or for the client to disconnect.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         self.session.wake_reader_later(cx.waker());
         if self.hang_up.is_none() {
-            // Registered for nothing but urgent data, which leaves the end of both directions.
+            // Registered for urgent data only, which also reports the end of both directions.
             let copy = self.session.duplicate();
             self.hang_up = copy.and_then(|fd| watch(fd, Interest::PRIORITY)).ok();
         }
@@ -120,7 +120,7 @@ impl Stream for Lines {
                 Poll::Pending => match self.session.phase() {
                     Phase::Last if !self.session.is_to_speak() => self.session.shut_down(),
                     _ => {
-                        // The actor's timer may set a later phase after this poll: that has to wake the stream.
+                        // The actor's timer may set a later phase after this poll, which has to wake the stream.
                         self.session.wake_reader_later(cx.waker());
                         return Poll::Pending;
                     }

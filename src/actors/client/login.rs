@@ -1,11 +1,9 @@
-//! The login of clients on TCP, before anything else.
+//! The login of TCP clients, before anything else.
 //!
-//! SUMMARY   [`take_first`] takes lines of a connection that is not admitted yet, [`log_in`] the call
-//!           `auth` of any.
-//! PROMISES  Until it is admitted, a connection may send lines of [`LINE_BYTES_MAX`] and has
-//!           [`WAIT`]; anything but a right name and password ends it. Nothing more is read while a
-//!           password is checked.
-//! LIMITS    On `[server] tcp` nothing is encrypted: `[ssl] tcp` is for other machines.
+//! SUMMARY   [`take_first`] handles lines of a connection before admission, [`log_in`] the call `auth`.
+//! PROMISES  Before admission, a connection may send lines of [`LINE_BYTES_MAX`] within [`WAIT`]; anything but a
+//!           valid name and password ends it. Reading pauses while a password is checked.
+//! LIMITS    `[server] tcp` is not encrypted: use `[ssl] tcp` for other machines.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,14 +18,14 @@ use crate::auth::LoginError;
 use crate::messages::client::{Call, Request};
 use crate::messages::client_error::ErrorReply;
 
-/// The longest line before a login, in bytes.
+/// Maximum length of a line before a login, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 4096;
 
 /// How long a connection may take to log in.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Takes a line of a connection that is not admitted yet.
+    /// Handles a line of a connection before admission.
     pub(super) fn take_first(&mut self, line: &[u8], ctx: &mut Context<Self>) {
         match Request::parse(line, None) {
             Ok(Request {
@@ -46,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Ends a connection that has not logged in within its time.
+    /// Ends a connection that does not log in within its time.
     pub(super) fn expect_login(&mut self, ctx: &mut Context<Self>) {
         if self.session.is_admitted() {
             return;
@@ -60,7 +58,7 @@ impl Client {
     }
 }
 
-/// Checks a name and a password, and admits the user if they are right.
+/// Checks a name and a password, and admits the user if they are valid.
 pub(super) fn log_in(ticket: Ticket, name: String, password: String, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.pause_reading();

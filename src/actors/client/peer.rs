@@ -1,7 +1,6 @@
-//! Who is at the other end of a connection, for people.
+//! Identifies the peer of a connection, for display.
 //!
-//! LIMITS    Names of users are those that `/etc/passwd` had when the service started; others are shown
-//!           by their numbers.
+//! LIMITS    Names of users are those of `/etc/passwd` at the service's start; others are shown as numbers.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,12 +17,12 @@ use crate::query_server::status::Holder;
 pub(crate) struct UserNames(FxHashMap<u32, String>);
 
 impl UserNames {
-    /// Reads the names of this machine. Waits for the file.
+    /// Reads the names of this machine. Blocks.
     pub(crate) fn read() -> Self {
         Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
     }
 
-    /// Takes the names of a text like `/etc/passwd`: name, password, number, ..
+    /// Parses a text like `/etc/passwd`: name, password, number, ..
     fn of(users: &str) -> Self {
         let users = users.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -38,7 +37,7 @@ impl UserNames {
     }
 }
 
-/// Returns who the system says is at the other end of a Unix socket.
+/// Returns the peer of a Unix socket, as reported by the system.
 pub(crate) fn local_holder(unix: &UnixStream, names: &UserNames) -> Holder {
     let Ok(peer) = unix.peer_cred() else {
         return Holder::default();
@@ -51,8 +50,8 @@ pub(crate) fn local_holder(unix: &UnixStream, names: &UserNames) -> Holder {
     }
 }
 
-/// Returns what a user of this machine may do without a login: the service's own and root everything; others are let in
-/// by the socket's permissions, which are its group's, and may call functions.
+/// Returns the rights of a local user without a login: the service's own user and root may do everything; others,
+/// admitted by the socket's permissions for its group, may call functions.
 pub(crate) fn local_rights(uid: Option<u32>) -> Rights {
     match uid {
         Some(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Rights::all(),
@@ -61,7 +60,7 @@ pub(crate) fn local_rights(uid: Option<u32>) -> Rights {
     }
 }
 
-/// Returns who the system says is at the other end.
+/// Returns the peer, as reported by the system.
 pub(super) fn holder(stream: &Stream, names: &UserNames) -> Holder {
     match stream {
         Stream::Unix(unix) => local_holder(unix, names),
@@ -72,7 +71,7 @@ pub(super) fn holder(stream: &Stream, names: &UserNames) -> Holder {
     }
 }
 
-/// Returns who that is once a user has logged in.
+/// Returns the peer after a user's login.
 pub(super) fn logged_in(stream: &Stream, names: &UserNames, user: &str) -> Arc<Holder> {
     Arc::new(Holder {
         user: Some(user.to_owned()),

@@ -1,16 +1,15 @@
-//! Relay: the conversation of an attached client, over pipes of its own, with processes that change.
+//! Relay: an attached client's conversation over its pipes, with changing processes.
 //!
-//! SUMMARY   Reads the client's lines, lets a process of the pool answer each, and writes everything
-//!           that the process prints up to its answer. Between two lines the process may be returned;
-//!           another one that was taught the same then answers the next line.
-//! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the
-//!           protocol. A process is returned only when nothing is unanswered and another one can be
-//!           brought to the same state ([`Taught::is_portable`]). When the service ends, unanswered lines
-//!           go back to the client with what was taught ([`Resume`]). When the relay is dropped, its process
-//!           is returned as that of a dead client.
-//! CALLED    By the client whose connection brought the pipes, as a task that ends with its actor.
-//! SOURCE    couch_os_process, seen from the other end of its pipes.
-//! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
+//! SUMMARY   Reads the client's lines, has each answered by a process of the pool, and writes all the process's
+//!           output up to its answer. Between two lines the process may be returned; another one with the same
+//!           lessons then answers the next line.
+//! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the protocol. A process
+//!           is returned only when nothing is unanswered and another one can be brought to the same state
+//!           ([`Taught::is_portable`]). When the service ends, unanswered lines return to the client with its lessons
+//!           ([`Resume`]). When the relay is dropped, its process is returned like that of a dead client.
+//! CALLED    By the client whose connection passed the pipes, as a task that ends with its actor.
+//! SOURCE    couch_os_process, from the other end of its pipes.
+//! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them.
 
 mod loan;
 mod next;
@@ -50,25 +49,25 @@ use policy::attach::turn_is_over;
 use policy::pool::{Phase, ReturnStatus};
 use policy::time::Timestamp;
 
-/// Most unanswered lines; then reading pauses.
+/// Unanswered lines at which reading pauses.
 const LINES_UNANSWERED_MAX: usize = 256;
 
 /// The same in bytes. A single line may have any size.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Most unread answers, in bytes; then reading pauses.
+/// Unread answers at which reading pauses, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// How long the client may take to read its last answers when the service ends the conversation.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 
-/// Added to a signal it makes the exit status, as in a shell.
+/// Offset of a signal's exit status, as in a shell.
 const SIGNALLED: i32 = 128;
 
-/// What a relay knows of its client.
+/// A client's terms.
 #[derive(Clone, Debug)]
 pub(super) struct RelayTerms {
-    /// Which processes serve it.
+    /// The processes that may serve it.
     pub(super) want: Want,
     /// How long an idle process is kept.
     pub(super) idle_max: Duration,
@@ -78,7 +77,7 @@ pub(super) struct RelayTerms {
 
 /// Messages of an actor to its relay.
 pub(super) enum Signal {
-    /// A process that it had has ended.
+    /// One of its processes has ended.
     ProcessDown,
     /// The service ends.
     Stop,
@@ -89,7 +88,7 @@ struct Unanswered {
     line: Bytes,
     command: Option<Command>,
     came: Instant,
-    /// `None` until a process has it.
+    /// `None` until it is sent to a process.
     answer: Option<Answer>,
 }
 
@@ -108,21 +107,21 @@ pub(super) struct Relay {
     down: Recipient<Down>,
     terms: RelayTerms,
     input: InputPipe,
-    /// Whether nothing more is read.
+    /// Whether reading has ended.
     ended: bool,
-    /// Whether that is because of a line that is too long.
+    /// Whether it ended because a line was too long.
     too_long: bool,
     output: OutputPipe,
     taught: Taught,
     unanswered: VecDeque<Unanswered>,
     unanswered_bytes: usize,
-    /// How many of them a process has.
+    /// How many of them were sent to a process.
     sent: usize,
     loan: Loan,
-    /// When the request for a process ends.
+    /// When the request for a process times out.
     asked_until: Instant,
     pool: Option<WatchedPool>,
-    /// Whether a process was ever lent: until then a mistake of the configuration ends the client.
+    /// Whether a process was ever lent: before that, a mistake in the configuration ends the client.
     served: bool,
     quiet_since: Timestamp,
     timer: Pin<Box<Sleep>>,
@@ -130,7 +129,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Takes the pipes of a client, which another service may have served before.
+    /// Takes over a client's pipes, possibly from another service.
     ///
     /// # Errors
     /// They are not pipes, the event loop cannot watch them, or the client's lessons are too large.
@@ -179,7 +178,7 @@ impl Relay {
 
     /// Serves the client until its input ends, it stops reading, or its process ends by itself.
     pub(super) async fn run(mut self) -> TunnelEnd {
-        // A process is prepared while the client still starts.
+        // Prepares a process while the client is still starting.
         self.ask();
         loop {
             let event = std::future::poll_fn(|cx| self.poll_event(cx)).await;
@@ -202,8 +201,7 @@ impl Relay {
         }
     }
 
-    /// Returns how long the oldest line can wait for a process: an error must reach the client before it
-    /// gives up.
+    /// Returns how long the oldest line can wait for a process: an error must reach the client before it gives up.
     fn patient_until(&self) -> Instant {
         let since = self
             .unanswered
@@ -238,14 +236,14 @@ impl Relay {
             // It was requested before this line set the client's timeout.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
-            // The line is sent after the others' turn.
+            // The line waits until others have had their turn.
             Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
             Loan::Held(_) => self.send(),
         }
         None
     }
 
-    /// Returns whether others wait for the process, and it is their turn.
+    /// Returns whether others wait for the process and this client's turn is over.
     fn turn_is_over(&self) -> bool {
         let Loan::Held(held) = &self.loan else {
             return false;
@@ -265,7 +263,7 @@ impl Relay {
         }
     }
 
-    /// Sends the process every line that it lacks.
+    /// Sends the process all pending lines.
     fn send(&mut self) {
         let Loan::Held(held) = &self.loan else { return };
         for unanswered in self.unanswered.iter_mut().skip(self.sent) {
@@ -288,18 +286,18 @@ impl Relay {
                 self.send();
                 None
             }
-            // Otherwise its manager restarts.
+            // Otherwise its manager is restarting.
             Err(CallError::GetProc(GetProcError::ShuttingDown))
                 if self.session.services.is_stopping() =>
             {
-                // No process has a line.
+                // No process has received a line.
                 self.stopping = true;
                 None
             }
             Err(CallError::GetProc(GetProcError::Timeout { .. }))
                 if self.patient_until() > Instant::now() =>
             {
-                // The process was requested before the line came.
+                // The process was requested before the line arrived.
                 if !self.unanswered.is_empty() {
                     self.ask();
                 }
@@ -315,7 +313,7 @@ impl Relay {
         }
     }
 
-    /// Says why there is no process, and which limit was reached.
+    /// Describes why there is no process, and which limit was reached.
     fn explain(&self, error: CallError) -> ErrorReply {
         let (
             CallError::GetProc(
@@ -352,7 +350,7 @@ impl Relay {
         self.unanswered_bytes -= head.line.len();
         self.output.push(&last_line(error));
         if let Some(next) = self.unanswered.front_mut() {
-            // Its time begins when it is the oldest, as a query server's does.
+            // Its time begins when it becomes the oldest, as for a query server.
             next.came = Instant::now();
             self.ask();
         }
@@ -381,7 +379,7 @@ impl Relay {
         self.sent -= 1;
         self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
-        // Log lines may come before the answer.
+        // Log lines may precede the answer.
         let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
         let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
         self.taught
@@ -390,7 +388,7 @@ impl Relay {
         let Some(next) = self.unanswered.front_mut() else {
             return self.process_down();
         };
-        // Also a process that is gone may have answered it.
+        // A process that has ended may have answered it, too.
         next.came = Instant::now();
         if self.sent == 0 && self.taught.is_portable() && self.turn_is_over() {
             self.give_back();
@@ -408,13 +406,13 @@ impl Relay {
     }
 
     /// The process has ended. If it ended by itself, so does the client; if the service or the system ended it,
-    /// another one continues where the client is.
+    /// another one continues from the client's state.
     fn process_down(&mut self) -> Option<TunnelEnd> {
         let Loan::Held(held) = &self.loan else {
             return None;
         };
         if !self.process_is_gone() {
-            // That of an earlier, returned process.
+            // An earlier, returned process.
             return None;
         }
         let gone = held.lease.process.shared.gone();
@@ -440,8 +438,7 @@ impl Relay {
         }
     }
 
-    /// Ends with the service, and returns the state for its successor; in the middle of an answer there is
-    /// none.
+    /// Ends with the service, and returns the state for its successor, unless it is in the middle of an answer.
     async fn stop(mut self) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
         let flushed = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
@@ -451,17 +448,17 @@ impl Relay {
             .with_resume(resume, self.terms.patience)
     }
 
-    /// Says what was wrong with the last line that was read.
+    /// Reports the fault of the last line that was read.
     fn too_long(&mut self) -> TunnelEnd {
         let error = ErrorReply::line_too_long(self.session.line_bytes_max());
         self.output.push(&last_line(&error));
         TunnelEnd::ended("was ended because of a line that is too long")
     }
 
-    /// Ends with last words, written as far as the client reads them.
+    /// Ends with a last line, as far as the client reads it.
     async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
-        // In time or not: the client learns how it ended.
+        // If this times out, the client still learns how it ended.
         let _ = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
         end
     }

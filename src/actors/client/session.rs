@@ -1,7 +1,7 @@
-//! A connection's state, shared by its actor and the calls in hand.
+//! A connection's state, shared by its actor and its open requests.
 //!
-//! SUMMARY   The socket, its unsent output, the requests in hand, and the processes held.
-//! PROMISES  Nothing here grows without a bound: a client that does not read is not read from.
+//! SUMMARY   The socket, its unsent output, the open requests, and the held processes.
+//! PROMISES  Nothing here grows without bound: reading from a client pauses while it does not read.
 
 mod held;
 mod output;
@@ -39,7 +39,7 @@ use crate::pace::Pace;
 use child::pipe::read_chunk;
 use policy::pool::Token;
 
-/// Requests in hand at which reading pauses; those that wait for a process do not count.
+/// Open requests at which reading pauses, not counting those that wait for a process.
 const REQUESTS_IN_HAND_MAX: usize = 256;
 
 /// The same in bytes. A single request may have any size.
@@ -55,7 +55,7 @@ pub(super) enum Phase {
     Open,
     /// Ending: requests that have arrived are still read, and a connection's first one is awaited.
     Last,
-    /// Nothing more is read; it ends when everything in hand is answered and written.
+    /// Nothing more is read; it ends when every open request is answered and written.
     Closing,
     /// It has ended.
     Over,
@@ -87,11 +87,11 @@ impl Load {
 /// One connection.
 pub(super) struct Session {
     stream: Stream,
-    /// The address at the other end of TCP.
+    /// The TCP peer's address.
     pub(super) peer: Option<IpAddr>,
-    /// The user at the other end of a Unix socket.
+    /// The user at the other end of the Unix socket.
     uid: Option<u32>,
-    /// The user who has logged in.
+    /// The authenticated user.
     user: RefCell<Option<String>>,
     terms: SessionTerms,
     pub(super) services: Rc<ClientContext>,
@@ -99,31 +99,31 @@ pub(super) struct Session {
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
     unsent: RefCell<BytesMut>,
-    /// Whether a task is running that writes when the socket has room.
+    /// Whether a task is running that writes once the socket has room.
     sending: Cell<bool>,
-    /// Woken when there is room again, or when the connection is over.
+    /// Woken when there is room again, or when the connection has ended.
     reader: RefCell<Option<Waker>>,
-    /// Requests that count for the pause of reading.
+    /// Requests that count toward pausing.
     pub(super) in_hand: Load,
-    /// Requests that wait for a process, and do not count for it.
+    /// Requests that wait for a process, and do not count.
     pub(super) waiting: Load,
-    /// Whether reading is paused until a process is lent or refused, or a login checked.
+    /// Whether reading is paused until a process is lent or refused, or a login is checked.
     paused: Cell<bool>,
     /// Whether the connection is, or was, a tunnel.
     is_tunnel: Cell<bool>,
     /// The pipes that an attached client sends next.
     expected: RefCell<Option<Expected>>,
-    /// Why the connection ends, unless the client or a stop ends it; the first reason
-    /// counts. The last line of a service's connection has it.
+    /// Why the connection ends, unless the client or a stop ends it; the first reason counts. Sent as the last line
+    /// of a service's connection.
     close_reason: RefCell<Option<ErrorReply>>,
-    /// Whether nothing more is read because of a stop.
+    /// Whether reading has ended because of a stop.
     is_shut_down: Cell<bool>,
-    /// The last traffic through a tunnel.
+    /// Time of the last traffic through a tunnel.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    /// Cancel calls of functions, by the JSON text of their requests' ids.
+    /// Cancel function calls, by the JSON text of their request ids.
     pub(super) cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
-    /// How fast the client reads its replies.
+    /// Tracks how fast the client reads its replies.
     pace: Pace,
     account: Account,
     /// Length of the incomplete line, in bytes.
@@ -133,14 +133,14 @@ pub(super) struct Session {
     sweep_at: Cell<usize>,
 }
 
-/// What a connection may do from its start.
+/// A connection's initial permissions and limits.
 pub(super) struct SessionTerms {
-    /// The longest line, once a needed login is done, in bytes.
+    /// Maximum length of a line, in bytes, once a required login is done.
     pub(super) line_bytes_max: usize,
     /// Whether no login is needed, even on TCP.
     pub(super) open: bool,
     pub(super) metrics: Arc<ClientMetrics>,
-    /// How long the client may read nothing of what it is sent.
+    /// How long the client may leave its replies unread.
     pub(super) write_timeout: Duration,
 }
 
@@ -198,14 +198,14 @@ impl Session {
         self.terms.open || self.is_local() || self.user.borrow().is_some()
     }
 
-    /// Admits a user who has logged in.
+    /// Admits an authenticated user.
     pub(super) fn admit(&self, user: String) {
         let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
     }
 
-    /// Returns what it may do under the configuration in force.
+    /// Returns its rights under the current configuration.
     pub(super) fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
@@ -213,15 +213,15 @@ impl Session {
         }
     }
 
-    /// Returns who counts as the holder of its processes.
+    /// Returns the holder of its processes, for display.
     pub(super) fn holder(&self) -> Option<HeldBy> {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
         user.or(address).or(self.uid.map(HeldBy::Uid))
     }
 
-    /// Makes the user the tenant of functions without a database: the clients that a program starts then
-    /// share processes, as CouchDB's do.
+    /// Makes the user the tenant of functions without a database, so that clients started by a program share
+    /// processes, as CouchDB's do.
     pub(super) fn in_its_name(&self, want: Want) -> Want {
         let user = match (&want.tenant, self.holder()) {
             (TenantName::Client, Some(HeldBy::User(name))) => format!("user {name}"),
@@ -249,7 +249,7 @@ impl Session {
         self.wake_reader();
     }
 
-    /// Returns whether everything in hand is answered and written.
+    /// Returns whether every open request is answered and written.
     pub(super) fn is_quiet(&self) -> bool {
         let in_hand = self.in_hand.requests.get() + self.waiting.requests.get();
         in_hand == 0 && self.unsent.borrow().is_empty()
@@ -270,29 +270,29 @@ impl Session {
         is_idle
     }
 
-    /// Counts what is in hand, with `partial` bytes of an incomplete line; `false` if there is no room.
+    /// Counts open requests, with `partial` bytes of an incomplete line; `false` if there is no room.
     pub(super) fn count_partial(&self, partial: usize) -> bool {
         self.partial_bytes.set(partial);
         self.account.set(self.bytes())
     }
 
-    /// Notes that the incomplete line is complete and in hand.
+    /// Records that the incomplete line is complete and now a request.
     pub(super) fn line_taken(&self) {
         self.partial_bytes.set(0);
         self.has_spoken.set(true);
     }
 
-    /// Returns whether the client is in the middle of a line, has not sent any yet, or has asked for a tunnel.
+    /// Returns whether the client is in the middle of a line, has not sent any yet, or has requested a tunnel.
     pub(super) fn is_to_speak(&self) -> bool {
         self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }
 
-    /// Counts what is left after a request.
+    /// Recounts after a request has ended.
     pub(super) fn count_less(&self) {
         self.account.set_less(self.bytes());
     }
 
-    /// Returns the size of requests in hand and unsent replies, in bytes.
+    /// Returns the size of open requests and unsent replies, in bytes.
     fn bytes(&self) -> usize {
         let requests = self.in_hand.bytes.get() + self.waiting.bytes.get();
         requests + self.partial_bytes.get() + self.unsent.borrow().len()
@@ -321,12 +321,12 @@ impl Session {
         matches!(self.stream, Stream::Unix(_))
     }
 
-    /// Notes that it carries the lines of a process from now on, and is not idle.
+    /// Records that it now carries a process's lines, and is not idle.
     pub(super) fn set_tunnel(&self) {
         self.is_tunnel.set(true);
     }
 
-    /// Keeps the descriptors that arrive from now on.
+    /// Keeps descriptors that arrive from now on.
     pub(super) fn expect_pipes(&self, expected: Expected) {
         self.set_tunnel();
         self.expected.replace(Some(expected));
@@ -353,7 +353,7 @@ impl Session {
         }
     }
 
-    /// Returns another descriptor of the same socket.
+    /// Returns a duplicate of the socket's descriptor.
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         self.stream.as_fd().try_clone_to_owned()
     }
@@ -372,8 +372,8 @@ impl Session {
         }
     }
 
-    /// Reads once. A short read has emptied the socket: marking it as not ready saves the system call that
-    /// would only find that out.
+    /// Reads once. A short read has emptied the socket: marking it as not ready saves a system call that would only
+    /// find that out.
     fn read(&self, scratch: &mut [u8]) -> io::Result<usize> {
         let mut short = None;
         let result = self.stream.try_io(Interest::READABLE, || {
@@ -390,7 +390,7 @@ impl Session {
         short.map_or(result, Ok)
     }
 
-    /// Ends the tunnel once everything in hand is answered, and notes why.
+    /// Ends the tunnel once every open request is answered, and records the reason.
     pub(super) fn end_tunnel(&self, why: impl Into<ErrorReply>) {
         self.close_reason
             .borrow_mut()
@@ -398,7 +398,7 @@ impl Session {
         self.set_phase(Phase::Closing);
     }
 
-    /// Ends the connection once everything in hand is answered, because of a stop.
+    /// Ends the connection once every open request is answered, because of a stop.
     pub(super) fn shut_down(&self) {
         if self.phase() < Phase::Closing {
             self.is_shut_down.set(true);
@@ -406,8 +406,8 @@ impl Session {
         self.set_phase(Phase::Closing);
     }
 
-    /// Returns why the tunnel ends, unless the client ends it. A stop loses nothing that was read, so any other reason
-    /// comes first.
+    /// Returns why the tunnel ends, unless the client ends it. A stop loses no read data, so other reasons take
+    /// precedence.
     pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
         let stopped = || {
             let is_shut_down = self.is_shut_down.get();
@@ -420,12 +420,12 @@ impl Session {
         self.last_activity.set(Instant::now());
     }
 
-    /// Returns the time since the last traffic; `None` while something is in hand.
+    /// Returns the time since the last traffic; `None` while a request is open.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
 
-    /// Ends the connection, without answers to what is in hand.
+    /// Ends the connection without answering open requests.
     pub(super) fn end(&self) {
         self.set_phase(Phase::Over);
         self.unsent.take();

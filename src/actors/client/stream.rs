@@ -13,22 +13,22 @@ use tokio::net::{TcpStream, UnixStream};
 /// One connected socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// Of this machine.
+    /// From this machine.
     Unix(UnixStream),
-    /// Of any machine.
+    /// From any machine.
     Tcp(TcpStream),
-    /// Of any machine, over TLS: our end of a socket whose other end is relayed to the client.
+    /// From any machine, over TLS: our end of a socket whose other end is relayed to the client.
     Tls {
         /// Our end.
         relayed: UnixStream,
         /// The client's address.
         peer: SocketAddr,
-        /// The name in the certificate that the client has shown.
+        /// The name in the client's certificate.
         certified: Option<String>,
     },
 }
 
-/// Does the same with either.
+/// Handles all kinds alike.
 macro_rules! either {
     ($stream:expr, $inner:ident => $what:expr) => {
         match $stream {
@@ -41,21 +41,20 @@ macro_rules! either {
     };
 }
 
-/// How long nothing may come from the other end of TCP before it is asked whether it is still there.
+/// Time without traffic after which TCP checks whether the peer still exists.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
 impl Stream {
-    /// Takes a connection of TCP. Keepalive finds out clients whose machine is gone, so that what they
-    /// hold comes back.
+    /// Wraps a TCP connection. Keepalive detects clients whose machine is gone, so that their processes are returned.
     pub(crate) fn of_tcp(stream: TcpStream) -> Self {
-        // Answers are written together already; fails only where the client has gone.
+        // Answers are already batched; fails only if the client has gone.
         let _ = stream.set_nodelay(true);
         let _ = sockopt::set_socket_keepalive(&stream, true);
         let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE);
         Self::Tcp(stream)
     }
 
-    /// Returns the address at the other end, unless that is on this machine by its nature.
+    /// Returns the peer's address, unless the socket is local by nature.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Unix(_) => None,
@@ -64,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Returns the name in the certificate that the client has shown.
+    /// Returns the name in the client's certificate.
     pub(super) fn certified(&self) -> Option<&str> {
         match self {
             Self::Tls { certified, .. } => certified.as_deref(),

@@ -1,8 +1,8 @@
-//! A request in hand, from when it is read to when it is answered.
+//! An open request, from reading it to its answer.
 //!
 //! SUMMARY   The task that works on a request owns its [`Ticket`] and answers with it.
-//! PROMISES  Every request is answered once, also when its task panicked. It counts
-//!           against its connection's bounds for exactly as long as it is in hand.
+//! PROMISES  Every request is answered once, even if its task panicked. It counts against its connection's limits
+//!           exactly while it is open.
 
 use std::rc::Rc;
 
@@ -11,16 +11,16 @@ use serde::Serialize;
 use super::session::Session;
 use crate::messages::client_error::ErrorReply;
 
-/// Requests that wait for a process beyond which more are refused. They do not stop the reading:
-/// the return that they wait for may be the next line.
+/// Maximum requests waiting for a process; more are refused. They do not pause reading: the return that they wait for
+/// may be in the next line.
 const WAITING_MAX: usize = 4096;
 
-/// The same as a size, in bytes. One request of any size is always taken.
+/// The same as a size, in bytes. A single request of any size is accepted.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {
-    /// Takes a request in hand, by the JSON text of its id; or without one a line of a tunnel, whose
-    /// answer is written as it comes.
+    /// Opens a request, with the JSON text of its id; without an id a line of a tunnel, whose answer is written
+    /// unchanged.
     pub(super) fn ticket(self: &Rc<Self>, id: Option<&str>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
         Ticket {
@@ -33,11 +33,11 @@ impl Session {
     }
 }
 
-/// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
-/// is what happens when its task panicked.
+/// An open request, answered once: by [`Ticket::ok`] or [`Ticket::error`], or when dropped, as after a panic of its
+/// task.
 pub(super) struct Ticket {
     session: Rc<Session>,
-    /// The JSON text of the request's `id`; none for a line of a tunnel.
+    /// The JSON text of the request's `id`; `None` for a line of a tunnel.
     id: Option<Box<str>>,
     bytes: usize,
     waits: bool,
@@ -58,7 +58,7 @@ impl Ticket {
         self.id.is_none()
     }
 
-    /// Lets it wait for a process, or refuses it when too much waits.
+    /// Lets it wait for a process, or refuses it if too many are waiting.
     pub(super) fn wait_for_process(mut self) -> Option<Self> {
         let session = &self.session;
         let waiting = &session.waiting;
@@ -72,12 +72,12 @@ impl Ticket {
         Some(self)
     }
 
-    /// Answers with a value, JSON text, and leaves it to be flushed.
+    /// Answers with a value, JSON text, without flushing.
     pub(super) fn ok_later(self, json: &[u8]) {
         self.ok_with(json, b"");
     }
 
-    /// As [`Self::ok_later`], with further members, a comma before each.
+    /// As [`Self::ok_later`], with further members, each after a comma.
     pub(super) fn ok_with(mut self, json: &[u8], members: &[u8]) {
         self.answered = true;
         match &self.id {
@@ -94,12 +94,12 @@ impl Ticket {
         session.flush();
     }
 
-    /// Answers with an error, and leaves it to be flushed.
+    /// Answers with an error, without flushing.
     pub(super) fn error_later(self, error: &ErrorReply) {
         self.error_with(error, b"");
     }
 
-    /// As [`Self::error_later`], with further members, a comma before each.
+    /// As [`Self::error_later`], with further members, each after a comma.
     pub(super) fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
         self.answered = true;
         if let Some(id) = &self.id {

@@ -1,8 +1,7 @@
-//! The orderly end of a tunnel: the process goes back, and the client learns whether it lived.
+//! The orderly end of a tunnel: returns the process, and tells the client whether it lived.
 //!
-//! SUMMARY   A process that has answered its last command may still end over it, which shows only when
-//!           it is asked again. So it is reset here, as after every tunnel, and the connection ends after
-//!           its answer.
+//! SUMMARY   A process may end after answering its last command, which only shows at the next prompt. So it is reset
+//!           here, as after every tunnel, and the connection ends after its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ pub(super) struct TunnelEnd {
     /// How long the client waits for an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     patience_ms: Option<u128>,
-    /// What another service needs to go on.
+    /// The state for another service to continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<Resume>,
 }
@@ -39,7 +38,7 @@ impl TunnelEnd {
         shared.exit_error().map_or_else(Self::alive, Self::over)
     }
 
-    /// The process is gone.
+    /// The process has ended.
     pub(super) fn over(exit_error: &PromptError) -> Self {
         let exit = match exit_error {
             PromptError::Exited(exit_report) => exit_report.told(),
@@ -48,7 +47,7 @@ impl TunnelEnd {
         Self::ended(&exit)
     }
 
-    /// It lives, or there was none at the end.
+    /// The process lives, or there was none at the end.
     pub(super) fn alive() -> Self {
         Self {
             alive: true,
@@ -56,7 +55,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The client's conversation was ended, in words that follow "the process".
+    /// The client's conversation was ended; `how` follows "the process".
     pub(super) fn ended(how: &str) -> Self {
         Self {
             exit: Some(how.to_owned()),
@@ -64,7 +63,7 @@ impl TunnelEnd {
         }
     }
 
-    /// Lets a client with this patience continue with the conversation at another service.
+    /// Lets a client with this timeout continue the conversation at another service.
     pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
         self.patience_ms = resume.is_some().then_some(patience.as_millis());
         self.resume = resume;
@@ -82,24 +81,23 @@ impl TunnelEnd {
     /// Returns the last line of the connection.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = vec![END_MARK];
-        // Flags and texts can always be written.
+        // Flags and texts always serialize.
         line.extend(serde_json::to_vec(self).unwrap_or_default());
         line.push(b'\n');
         line
     }
 }
 
-/// Gives a process back after everything that was asked of it was answered, and tells whether it
-/// lives.
+/// Returns a process after all its prompts were answered, and reports whether it lives.
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
     let is_fit = match shared.condition_on_loss(lease.token) {
-        // It forgets when it is back.
+        // It forgets after its return.
         Condition::Clean | Condition::NeedsForgetting => true,
         Condition::NeedsReset => lease.reset().await.is_ok(),
         Condition::Broken => false,
     };
-    // Otherwise it goes back as lost, which replaces it.
+    // Otherwise it is returned as lost, which replaces it.
     if is_fit {
         lease.ret_proc(ReturnStatus::Ok).await;
     }
@@ -107,7 +105,7 @@ pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
 }
 
 impl Holding {
-    /// Gives the process back as [`give_back`] does.
+    /// Returns the process like [`give_back`].
     pub(super) async fn finish(&self) -> TunnelEnd {
         match self.take() {
             Some(lease) => give_back(lease).await,

@@ -1,9 +1,9 @@
-//! How the ConfigListener shares settings with the other daemons of its database.
+//! Shares the ConfigListener's settings with the other daemons of its database.
 //!
-//! SUMMARY   Takes over what others set over HTTP, at the start and whenever the database notifies of it; compares
-//!           explicit secrets and takes over generated ones when the database first answers.
-//! PROMISES  What comes from the database is applied as a reload is: whole or not at all, and a mistake in it
-//!           leaves what is in force.
+//! SUMMARY   Adopts values that others set over HTTP, at the start and on notifications of the database; compares
+//!           explicit secrets and adopts generated ones when the database first answers.
+//! PROMISES  Values from the database are applied like a reload: whole or not at all, and a mistake leaves the
+//!           current configuration in effect.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,25 +21,25 @@ use crate::messages::config_listener::ReloadError;
 use store::fleet::{FleetStore, Topic};
 use store::shared_settings::{self, SharedSettingsError};
 
-/// How long a database that does not answer is left alone, unless it notifies of something.
+/// How long an unresponsive database is left alone, unless it sends a notification.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What daemons share, and how far this one has come with it.
+/// The shared store, and the state of sharing.
 pub struct SharedSettings {
     /// Where it is kept.
     pub fleet: Arc<dyn FleetStore>,
-    /// Whether explicit secrets have been compared, and generated ones taken over.
+    /// Whether explicit secrets were compared, and generated ones adopted.
     pub has_joined: Cell<bool>,
-    /// Whether the explicit secrets that are in force are reported.
+    /// Whether the current explicit secrets were reported.
     pub is_told: Cell<bool>,
 }
 
-/// Takes over what the database has. Returns whether it answered.
+/// Adopts the database's values. Returns whether it answered.
 #[derive(Clone, Copy, Message)]
 #[rtype(result = "bool")]
 pub(super) struct Refresh;
 
-/// Refreshes now, and whenever the database notifies of settings, for as long as the actor lives.
+/// Refreshes now, and whenever the database notifies of settings, during the actor's lifetime.
 pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) {
     let mut told = fleet.told(Topic::Overrides);
     let address = ctx.address();
@@ -58,7 +58,7 @@ pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) 
     ctx.spawn(fut::wrap_future(following));
 }
 
-/// Returns the sources and the configuration as the database has them; none if they are in force.
+/// Returns the sources and the configuration with the database's values; `None` if they are in effect.
 async fn refreshed(
     active: Rc<ActiveConfig>,
     log: Logger,

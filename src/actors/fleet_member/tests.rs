@@ -1,5 +1,5 @@
-//! Members of one fleet in one process, each with a scheduler and documents of its own, and jobs that do as they
-//! are told. The database is in memory, and its clock is set forward.
+//! Members of one fleet in one process, each with its own scheduler and documents, and scripted jobs. The database is
+//! in memory, with a clock advanced by the tests.
 
 mod fake_fleet;
 
@@ -34,19 +34,19 @@ use replication::seq::Seq;
 use store::{Document, Edit, Store, StorePlace};
 use test_support::eventually;
 
-/// Something that a run did.
+/// An action of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Did {
     Begin,
-    /// Under this epoch.
+    /// With this epoch.
     Checkpoint(u64),
     End,
 }
 
-/// What runs did: which daemon's, of which document, what.
+/// The actions of runs: the daemon, the document, the action.
 type Deeds = Arc<Mutex<Vec<(&'static str, String, Did)>>>;
 
-/// A run that leaves a checkpoint when it is told to stop, if it may.
+/// A run that writes a checkpoint when stopped, if it may.
 struct FakeJob {
     run: NewRun,
     daemon: &'static str,
@@ -54,10 +54,10 @@ struct FakeJob {
     runs: Runs,
 }
 
-/// Runs that were begun, and where to tell them that they are done.
+/// Started runs, with the addresses for completing them.
 type Runs = Arc<Mutex<Vec<(NewRun, Addr<FakeJob>)>>>;
 
-/// Everything is replicated.
+/// Completes a run.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Complete;
@@ -110,7 +110,7 @@ impl Handler<StopJob> for FakeJob {
     }
 }
 
-/// Has all been done.
+/// The result of a completed run.
 fn completed() -> Arc<Completed> {
     let seq = Seq::zero;
     Arc::new(Completed {
@@ -127,7 +127,7 @@ fn completed() -> Arc<Completed> {
     })
 }
 
-/// The database, and what runs did.
+/// The database, and the actions of runs.
 struct World {
     store: Store,
     clock: BootClock,
@@ -149,7 +149,7 @@ struct Member {
 }
 
 impl World {
-    /// Begins with so many documents.
+    /// Begins with this many documents.
     async fn of(documents: usize) -> Self {
         let log = Logger::root(Discard, o!());
         let store = Store::start(StorePlace::Memory, Arc::new(()), Arc::new(()), &log).unwrap();
@@ -167,7 +167,7 @@ impl World {
         world
     }
 
-    /// Writes a document that asks for the replication of a number.
+    /// Writes a document that requests the replication with a number.
     async fn write(&self, id: &str, number: usize) {
         let (source, target) = (format!("http://s/{number}"), format!("http://t/{number}"));
         let edit = Edit {
@@ -247,7 +247,7 @@ impl World {
         self.deeds.lock().unwrap().clone()
     }
 
-    /// Returns how many documents have a run that has not ended.
+    /// Returns the number of documents with a running run.
     fn running(&self, member: &Member) -> usize {
         let count = |wanted: Did| {
             let deeds = self.deeds();
@@ -296,7 +296,7 @@ impl World {
 }
 
 impl Member {
-    /// Returns the epoch of its runs, the latest one.
+    /// Returns the epoch of its latest run.
     fn epoch(&self) -> Epoch {
         Epoch(self.last_run().guard.epoch().unwrap())
     }
@@ -305,14 +305,14 @@ impl Member {
         self.runs.lock().unwrap().last().unwrap().0.clone()
     }
 
-    /// Returns for how long its runs may begin checkpoints, as it knows.
+    /// Returns how long its runs may begin checkpoints, as known to it.
     fn lease_left(&self) -> Duration {
         let runs = self.runs.lock().unwrap();
         let left = runs.iter().filter_map(|(run, _)| run.guard.left());
         left.max().unwrap_or_default()
     }
 
-    /// Returns when it has handled everything that it was sent before.
+    /// Waits until it has handled all earlier messages.
     async fn flush(&self) {
         for _ in 0..3 {
             let nothing = OwnedChanges(Vec::new());
@@ -343,7 +343,7 @@ async fn the_jobs_of_a_start_are_noted_in_a_few_requests_and_each_once() {
         one.connection.noted().iter().sum::<usize>() == 600
     })
     .await;
-    // What was claimed while the updates were read is in either.
+    // Documents claimed while the updates were read are in either.
     let requests = one.connection.noted();
     assert!(requests.len() <= 6, "{requests:?}");
 }
@@ -359,12 +359,12 @@ async fn documents_are_read_some_at_a_time_and_the_next_ones_when_the_jobs_of_th
         (0..1000).filter(is_read).count()
     };
     eventually("some are read", || async { read() >= ADDS_MAX }).await;
-    // What was asked of the store by now is answered, and taken in.
+    // All requests to the store so far are answered and processed.
     for _ in 0..10 {
         world.document("d00").await;
         one.flush().await;
     }
-    // Some of them were claimed, the others came as updates.
+    // Some of them were claimed, others arrived as updates.
     assert!(read() <= 2 * ADDS_MAX, "{}", read());
     one.connection.hold_notes(false);
     eventually("all are noted", || async {
@@ -380,7 +380,7 @@ async fn the_jobs_of_a_daemon_that_is_cut_off_end_without_checkpoints_before_ano
     world.until_running(&two, 10).await;
     world.until_running(&one, 10).await;
     let (cut_off, other) = (one.epoch(), two.epoch());
-    // How many were handed over while both began.
+    // Number of handovers while both began.
     let before = world.checkpoints(&one);
     one.connection.cut();
     while world.fleet.lease_left(cut_off) > Duration::ZERO {
@@ -390,7 +390,7 @@ async fn the_jobs_of_a_daemon_that_is_cut_off_end_without_checkpoints_before_ano
         })
         .await;
         if one.lease_left().is_zero() {
-            // Others may not claim anything yet.
+            // Others must not claim anything yet.
             world.until_running(&one, 0).await;
         }
     }
@@ -490,7 +490,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
     });
     one.flush().await;
     assert_eq!(world.state_of("d00").await, None);
-    // Nor one of a document that is another's.
+    // Nor one of a document owned by another.
     let two = world.start("two");
     world.clock.set_forward(Duration::from_secs(6));
     world.until_running(&two, 1).await;
@@ -556,7 +556,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_made_again() {
     world.until_running(&one, 5).await;
     one.connection.lose_claims(true);
     world.write("late", 99).await;
-    // The next renewal tells that there is one more.
+    // The next renewal reports one more daemon.
     world.clock.set_forward(Duration::from_secs(8));
     eventually("it is claimed", || async {
         world.fleet.owned().into_values().sum::<usize>() == 6
@@ -583,7 +583,7 @@ async fn a_member_whose_documents_fail_ends_and_its_leases_with_it() {
 async fn epochs_whose_answers_were_lost_are_removed_once_one_is_taken() {
     let world = World::of(2).await;
     let one = world.start("one");
-    // It has asked for nothing yet.
+    // It has not requested an epoch yet.
     one.connection.lose_epochs(2);
     world.until_running(&one, 2).await;
     assert_eq!(world.fleet.live(), [one.epoch()]);

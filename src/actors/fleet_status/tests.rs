@@ -1,5 +1,5 @@
-//! Two daemons, each with a real scheduler that starts nothing and a store of its own, tell each other of their jobs.
-//! Documents of the one are known to the other as if they shared the store.
+//! Two daemons, each with a real scheduler that starts nothing and a store of its own, report their jobs to each
+//! other. Documents of one are known to the other as if they shared the store.
 
 mod fake;
 
@@ -60,10 +60,10 @@ impl Member {
             log: log.clone(),
         });
         let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
-        // The configuration is not to change, and is there for as long as it is asked.
+        // The configuration does not change, and lives as long as its reader.
         let config = watch::Sender::new(Arc::new(Config::default()));
         let options = DocumentsOptions {
-            // All documents are acted upon: this is not about owners.
+            // This daemon acts on all documents: ownership is not tested here.
             fleet: None,
             database: Database::new(store, states.clone(), config.subscribe()),
             scheduler: RegisteredName::new(scheduler.start()),
@@ -98,7 +98,7 @@ impl Member {
         }
     }
 
-    /// Writes documents, whose jobs this daemon has.
+    /// Writes documents; this daemon gets their jobs.
     async fn write(&self, ids: &[&str]) {
         let edits = ids.iter().map(|id| Edit {
             id: (*id).to_owned(),
@@ -113,7 +113,7 @@ impl Member {
         assert!(written.iter().all(Result::is_ok));
     }
 
-    /// Hears of documents that another daemon has.
+    /// Learns of documents that another daemon owns.
     fn hear_of(&self, ids: &[&str]) {
         let documents = ids.iter().map(|id| ((*id).to_owned(), Some(0)));
         self.states.written(documents.collect());
@@ -248,7 +248,7 @@ async fn every_daemon_lists_the_jobs_documents_and_counts_of_all() {
             .iter()
             .map(|doc| doc["doc_id"].as_str().unwrap())
             .collect();
-        // Only the documents of its own store are there to be shown.
+        // Only documents in its own store can be shown.
         assert_eq!((total, ids.len() + expected.len()), (3, 3));
         let census = member.api.census().await.unwrap();
         assert_eq!((census.total, census.pending), (3, 3));
@@ -388,7 +388,7 @@ async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_authorized_u
 #[actix_rt::test]
 async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the_next() {
     let (fleet, one, two) = two().await;
-    // It does not tell any more.
+    // It has stopped reporting.
     one.epoch.send_replace(None);
     fleet.end_lease(Epoch(1));
     let is_lost = |jobs: &[Value]| {
@@ -503,18 +503,18 @@ async fn a_restarted_daemon_is_counted_once_and_two_of_one_address_twice() {
     };
     fleet.enter(name.clone(), Epoch(7));
     are_shown(&[1, 7]).await;
-    // Killed 9 s after a renewal, and started again.
+    // Killed 9 s after a renewal, and restarted.
     fleet.set_lease(Epoch(7), Some(LEASE - Duration::from_secs(9)));
     fleet.enter(name.clone(), Epoch(3));
     are_shown(&[1, 3]).await;
     let snapshot = one.metrics.snapshot(&DaemonStatus::default());
     assert_eq!(snapshot.number("settee_fleet_daemons", &[]), Some(2.0));
-    // It was another one that was told the same address, and is heard of again.
+    // The entry at the same address was another daemon, and is reported again.
     fleet.set_lease(Epoch(7), Some(LEASE));
     are_shown(&[1, 3, 7]).await;
 }
 
-/// Has somebody look at a daemon, who finds so much wrong.
+/// Makes a daemon's check find these problems.
 fn look(member: &Member, address: &str, subjects: &[&str]) {
     let problems = subjects.iter().map(|subject| {
         let problem = Problem {
@@ -529,7 +529,7 @@ fn look(member: &Member, address: &str, subjects: &[&str]) {
     board.show(address, Timestamp::ZERO, problems.collect());
 }
 
-/// Waits until a daemon says of each daemon how well it is, and what its problems are about.
+/// Waits until a daemon reports each daemon's health and the subjects of its problems.
 async fn tells(member: &Member, expected: Value) {
     let mut told = Value::Null;
     let asking = async {
@@ -554,7 +554,7 @@ async fn problems_of_a_daemon_are_reported_by_all_for_as_long_as_it_lives() {
     let first = Member::start(&fleet, one, Epoch(1));
     let second = Member::start(&fleet, two, Epoch(2));
     look(&first, one, &[]);
-    // The second one is only there so far.
+    // So far the second one is only known to exist.
     tells(&first, json!([[one, "ok", []], [two, "unknown", []]])).await;
     look(&second, two, &["js", "python"]);
     let both = json!([one, "ok", []]);
@@ -567,14 +567,14 @@ async fn problems_of_a_daemon_are_reported_by_all_for_as_long_as_it_lives() {
         ("critical", None)
     );
     assert!(told.daemons[1].age_s.is_some_and(|age| age >= 7));
-    // What could not be written is written later, as it is then; what was told stays meanwhile.
+    // A failed write is repeated later with the current state; the reported state stays meanwhile.
     fleet.set_down(true);
     look(&second, two, &["js"]);
     tells(&first, json!([both, bad])).await;
     fleet.set_down(false);
     let better = json!([two, "critical", ["js"]]);
     tells(&first, json!([both, better])).await;
-    // Under a new epoch it is told anew.
+    // Under a new epoch it is reported again.
     let name = DaemonName {
         address: two.into(),
         version: "1.2.3".into(),

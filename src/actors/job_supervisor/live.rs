@@ -1,12 +1,11 @@
-//! Replications with a live run, whichever scheduler started it.
+//! Replications with a live run, of any scheduler.
 //!
-//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until nothing is left of it. A
-//!           later run waits for that, by a monitor.
-//! PROMISES  It outlives schedulers and their supervisors: a run of a scheduler that failed, or one that
-//!           was killed and is not gone, keeps its successor waiting, and nobody else.
-//! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global`, for as long as
-//!           it lives.
-//! DIFFERS   There, a job that finds the name taken fails with `already_started`.
+//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until nothing of it is left. A later run waits for
+//!           that, with a monitor.
+//! PROMISES  It outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that has not
+//!           ended, delays its successor, and no other run.
+//! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.
+//! DIFFERS   There, a job whose name is taken fails with `already_started`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,12 +14,12 @@ use rustc_hash::FxHashMap;
 use crate::otp::pid::Pid;
 use replication::id::ReplicationId;
 
-/// See the module's documentation. A clone is the same register.
+/// See the module's documentation. Clones share the register.
 #[derive(Clone, Default)]
 pub struct LiveRuns(Arc<Mutex<FxHashMap<ReplicationId, Pid>>>);
 
 impl LiveRuns {
-    /// Returns the run that has an id, if there still is one.
+    /// Returns the live run with an id, if any.
     pub fn owner(&self, id: &ReplicationId) -> Option<Pid> {
         let owner = self.lock().get(id).cloned();
         owner.filter(Pid::is_alive)
@@ -31,7 +30,7 @@ impl LiveRuns {
         self.lock().insert(id, run);
     }
 
-    /// Takes an id back from a run that is gone, unless another one has it.
+    /// Removes an id from a run that has ended, unless another run has it.
     pub(super) fn free(&self, id: &ReplicationId, run: &Pid) {
         let mut owners = self.lock();
         if owners.get(id).is_some_and(|owner| owner.id() == run.id()) {
@@ -39,7 +38,7 @@ impl LiveRuns {
         }
     }
 
-    /// The lock is held for a few instructions, in which nothing can fail.
+    /// Held for a few instructions that cannot fail.
     fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pid>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,11 @@
-//! The threads that runs live on.
+//! The threads that jobs run on.
 //!
-//! SUMMARY   [`JobThreads`] starts a run on the thread with the fewest runs, of as many threads as the configuration
-//!           says. A thread is started with the first run that it gets.
-//! PROMISES  A run stays on its thread, with everything that it opens: connections are tasks of the thread that opened
-//!           them. A thread that ends takes its own runs down and no others, and is replaced when the next run is
-//!           started. One that is no longer wanted ends with its last run. All end with the last [`JobThreads`].
-//! DIFFERS   CouchDB's virtual machine spreads the processes of all jobs over its own threads.
+//! SUMMARY   [`JobThreads`] starts a run on the thread with the fewest runs, out of the configured number of threads.
+//!           Each thread is started with its first run.
+//! PROMISES  A run stays on its thread with everything that it opens: connections are tasks of the thread that opened
+//!           them. If a thread ends, only its runs end, and it is replaced when the next run starts. A surplus thread
+//!           ends with its last run. All end with the last [`JobThreads`].
+//! DIFFERS   CouchDB's virtual machine spreads the processes of all jobs over its scheduler threads.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct JobThread {
     arbiter: Arbiter,
     /// The connections of its runs.
     http: Http,
-    /// Counts its runs: each has a clone.
+    /// Counts its runs: each holds a clone.
     place: Arc<()>,
 }
 
@@ -51,14 +51,14 @@ impl Drop for JobThread {
 
 /// See the module's documentation.
 pub(crate) struct JobThreads {
-    /// What the connections of all threads have in common.
+    /// Shared by the connections of all threads.
     http: Http,
     threads: Vec<JobThread>,
     log: Logger,
 }
 
 impl JobThreads {
-    /// Starts no thread yet.
+    /// Starts no thread.
     pub(crate) fn new(http: Http, log: &Logger) -> Self {
         Self {
             http,
@@ -67,7 +67,7 @@ impl JobThreads {
         }
     }
 
-    /// Runs an actor on one of `wanted` threads. `make` makes it there, with that thread's connections.
+    /// Runs an actor on one of `wanted` threads. `make` makes it there, with the thread's connections.
     ///
     /// # Errors
     /// There is no thread, and none can be started.
@@ -82,7 +82,7 @@ impl JobThreads {
         let thread = self.least_loaded(wanted.max(1))?;
         let (http, place) = (thread.http.clone(), Arc::clone(&thread.place));
         let (running, begin) = prepare(move || make(http), place);
-        // Where the thread has just ended, so has the run, and its monitors are notified.
+        // If the thread has just ended, so has the run, and its monitors are notified.
         thread.arbiter.spawn_fn(begin);
         Ok(running)
     }
@@ -111,7 +111,7 @@ impl JobThreads {
         Ok(least.expect("JT-1: there is a thread, or its start has failed"))
     }
 
-    /// Forgets threads that have ended, and ends those that are not wanted and have no runs.
+    /// Forgets threads that have ended, and ends surplus threads without runs.
     fn tidy(&mut self, wanted: usize) {
         let log = &self.log;
         self.threads.retain(|thread| {
@@ -143,7 +143,7 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(30);
 
-    /// Tells on which thread it runs, and ends when it is told to.
+    /// Reports which thread it runs on, and ends on request.
     struct Where(mpsc::Sender<ThreadId>);
 
     impl Actor for Where {
@@ -170,7 +170,7 @@ mod tests {
         )
     }
 
-    /// Starts a run, and returns it with the thread that it is on.
+    /// Starts a run; returns it with its thread.
     fn run(threads: &mut JobThreads, wanted: usize) -> (RunningJob, ThreadId) {
         let (here, told) = mpsc::channel();
         let running = threads.run(wanted, move |_| Where(here)).unwrap();

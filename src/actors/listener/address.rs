@@ -1,7 +1,7 @@
 //! A TCP address that the service listens on.
 //!
-//! SUMMARY   [`bind_address`] takes the address before anything is started, so that a service whose address
-//!           is unavailable says so and ends; each started listener gets a handle.
+//! SUMMARY   [`bind_address`] binds the address before anything is started, so that a service with an unavailable
+//!           address reports it and ends; each started listener gets a handle.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::bound::Bound;
 #[derive(Debug, thiserror::Error)]
 #[error("{key} = \"{address}\": cannot listen there: {source}")]
 pub struct AddressError {
-    /// Section and key, as `[server] http`.
+    /// Section and key, in the form `[server] http`.
     pub key: &'static str,
     /// The address.
     pub address: SocketAddr,
-    /// What the system says.
+    /// The system's error.
     pub source: io::Error,
 }
 
 impl AddressError {
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub fn remedy(&self) -> String {
         let key = self.key;
         match self.source.kind() {
@@ -37,11 +37,11 @@ impl AddressError {
     }
 }
 
-/// Listens on an address; `key` is section and key that name it, and `backlog` how many
-/// connections may wait to be accepted.
+/// Listens on an address; `key` is the section and key that name it, and `backlog` the number of connections that may
+/// wait to be accepted.
 ///
 /// # Errors
-/// It is in use, or not available; the operator's fault.
+/// It is in use or unavailable; the operator's fault.
 pub(crate) fn bind_address(
     key: &'static str,
     address: SocketAddr,

@@ -1,8 +1,8 @@
-//! A socket that is listened on, Unix or TCP: taking it, accepting on it, giving it up.
+//! A listening socket, Unix or TCP: binding, accepting, closing.
 //!
-//! PROMISES  Only this user can reach a Unix socket until its owner lets others in. Its file is removed
-//!           with it, if it is still the one that was made by us. An error of accept's delays the next one
-//!           and loses nobody; where the event loop has no room, one connection.
+//! PROMISES  Only this user can reach a Unix socket until its owner changes that. Its file is removed with it, if it
+//!           is still the one that we created. An error of accept delays the next one and loses no connection; one
+//!           connection is lost if the event loop has no room.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,32 +29,31 @@ use crate::otp::clock::Clock;
 use crate::warn_repeating;
 use child::{watch, watches};
 
-/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
-/// and connections that end give some back.
+/// Pause after the system refused an accept: it is out of descriptors or memory, which ending connections free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// One socket that is listened on, until it is closed or dropped.
+/// A listening socket, until closed or dropped.
 pub struct Bound {
     listener: RefCell<Option<OwnedFd>>,
     place: BoundPlace,
-    /// Whether somebody else has made it, and keeps it.
+    /// Whether it was passed to us: its creator keeps it open.
     is_passed: bool,
 }
 
 enum BoundPlace {
     Unix {
         path: PathBuf,
-        /// Device and inode of the file that was made; none where somebody else has made it.
+        /// Device and inode of the created file; `None` for a passed socket.
         identity: Option<(u64, u64)>,
     },
     Tcp(SocketAddr),
 }
 
 impl Bound {
-    /// Makes a Unix socket that only this user can reach.
+    /// Creates a Unix socket that only this user can reach.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn unix(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
@@ -67,19 +66,18 @@ impl Bound {
         Ok(Self::new(listener, place, false))
     }
 
-    /// Takes a TCP address; port 0 is any free one.
+    /// Binds a TCP address; port 0 is any free one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
         Self::of_tcp(TcpListener::bind(address)?, false)
     }
 
-    /// Uses a Unix socket that somebody else has made, and keeps: `path` is where it is, unless it tells
-    /// so itself.
+    /// Uses a passed Unix socket, kept open by its creator: `path` is its path, unless the socket itself reports one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn passed_unix(listener: UnixListener, path: &Path) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -90,10 +88,10 @@ impl Bound {
         Ok(Self::new(listener, place, true))
     }
 
-    /// Uses a TCP socket that somebody else has made.
+    /// Uses a passed TCP socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn passed_tcp(listener: TcpListener) -> io::Result<Self> {
         Self::of_tcp(listener, true)
     }
@@ -112,16 +110,16 @@ impl Bound {
         }
     }
 
-    /// Returns whether somebody else has made it, and keeps it: who waits to be accepted is served by the next
-    /// program.
+    /// Returns whether it was passed and is kept open by its creator: clients waiting to be accepted are served by
+    /// the next program.
     pub(crate) const fn is_passed(&self) -> bool {
         self.is_passed
     }
 
-    /// Sets how many connections may wait to be accepted.
+    /// Sets the length of the backlog.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn set_backlog(&self, backlog: u32) -> io::Result<()> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         match &*self.listener.borrow() {
@@ -130,7 +128,7 @@ impl Bound {
         }
     }
 
-    /// Returns the TCP address, with the port that it has got.
+    /// Returns the TCP address with the actual port.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self.place {
             BoundPlace::Tcp(address) => Some(address),
@@ -138,7 +136,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket whose file is ours.
+    /// Returns the path of a Unix socket with our own file.
     pub(crate) fn own_path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, identity } => identity.and(Some(path)),
@@ -146,7 +144,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket, no matter who owns its file.
+    /// Returns the path of a Unix socket, even one with a foreign file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, .. } => Some(path),
@@ -154,7 +152,7 @@ impl Bound {
         }
     }
 
-    /// Returns another handle of the socket; none once it is closed.
+    /// Returns a duplicate of the socket; `None` once it is closed.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -163,7 +161,7 @@ impl Bound {
         listener.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
-    /// Returns what accepts connections; none once it is closed.
+    /// Returns an acceptor of connections; `None` once it is closed.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -178,14 +176,13 @@ impl Bound {
         }))
     }
 
-    /// Takes a connection that waits now, without waiting for one; it does not block either. `None`:
-    /// none waits, or the system lacks something.
+    /// Accepts a waiting, non-blocking connection, without waiting for one. `None`: there is none, or the system is
+    /// out of resources.
     pub(crate) fn accept_waiting(&self) -> Option<OwnedFd> {
         self.listener.borrow().as_ref().and_then(|l| accept(l).ok())
     }
 
-    /// Stops listening, once all acceptors are gone too, and removes the file of a Unix socket if it is
-    /// still the one that was made.
+    /// Stops listening, once all acceptors are dropped, and removes a Unix socket's file if it is still ours.
     pub(crate) fn close(&self) {
         let (Some(_), BoundPlace::Unix { path, identity }) = (self.listener.take(), &self.place)
         else {
@@ -193,13 +190,13 @@ impl Bound {
         };
         let found = fs::symlink_metadata(path);
         if found.is_ok_and(|file| Some((file.dev(), file.ino())) == *identity) {
-            // A directory that was taken away meanwhile has taken the socket with it.
+            // If the directory was removed meanwhile, so was the socket.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Where it is, for people.
+/// Its address for display.
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
@@ -221,11 +218,11 @@ fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::retry_on_intr(accept)?)
 }
 
-/// Takes connections of a socket.
+/// Accepts connections of a socket.
 pub(crate) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
     is_tcp: bool,
-    /// Whether the last connection was lost, as the event loop had no room for it.
+    /// Whether the last connection was lost because the event loop had no room.
     has_failed: Cell<bool>,
 }
 
@@ -233,13 +230,13 @@ impl Acceptor {
     /// Waits for the next connection. Safe to cancel.
     ///
     /// # Errors
-    /// The system lacks something, or the connection was ended before it was accepted.
+    /// The system is out of resources, or the connection ended before it was accepted.
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
         let take = |_: &OwnedFd| self.take();
         self.listener.async_io(Interest::READABLE, take).await
     }
 
-    /// Takes a connection that waits; `None`: there are no more.
+    /// Accepts a waiting connection; `None`: there are no more.
     pub(crate) fn accept_now(&self) -> Option<io::Result<Stream>> {
         match self.take() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -249,7 +246,7 @@ impl Acceptor {
 
     fn take(&self) -> io::Result<Stream> {
         if self.has_failed.get() {
-            // The next one waits until there is room.
+            // The next one waits in the backlog until there is room.
             watches::require(1)?;
         }
         let client = accept(self.listener.get_ref())?;
@@ -262,7 +259,7 @@ impl Acceptor {
         stream.map_err(watches::named)
     }
 
-    /// Waits until a connection waits to be accepted. Safe to cancel.
+    /// Waits until a connection is pending. Safe to cancel.
     pub(crate) async fn pending(&self) {
         // Fails only when the event loop ends, and with it the waiting task.
         while let Ok(mut ready) = self.listener.readable().await {
@@ -277,7 +274,7 @@ impl Acceptor {
     }
 }
 
-/// Lets some time pass after an error of accept's, which is as a rule a lack of something.
+/// Pauses after an error of accept, which usually means a lack of resources.
 pub(crate) struct AcceptPause {
     clock: Clock,
     told: RepeatLimiter,

@@ -1,4 +1,4 @@
-//! The connections that an actor has accepted.
+//! An actor's accepted connections.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,10 @@ use actix::Recipient;
 use crate::actors::client::ClientHandle;
 use crate::otp::pid::{ActorId, Down};
 
-/// Busy connections that are skipped in the search for an idle one.
+/// Busy connections skipped while searching for an idle one.
 const SEARCH_MAX: usize = 256;
 
-/// The connections that are there, the oldest first. They end with their actor: a successor would not
-/// know of them.
+/// Open connections, oldest first. They end with their actor, since a successor would not know them.
 #[derive(Default)]
 pub(crate) struct Connections(BTreeMap<ActorId, ClientHandle>);
 
@@ -22,7 +21,7 @@ impl Connections {
         self.0.insert(client.pid.id(), client);
     }
 
-    /// Takes out one that has ended.
+    /// Removes one that has ended.
     pub(crate) fn remove(&mut self, ended: &Down) {
         self.0.remove(&ended.actor);
     }
@@ -35,13 +34,13 @@ impl Connections {
         self.0.is_empty()
     }
 
-    /// Ends the oldest one that is idle. Returns false if none is.
+    /// Ends the oldest idle one. Returns false if there is none.
     pub(crate) fn end_an_idle_one(&mut self) -> bool {
         let mut oldest = self.0.values().take(SEARCH_MAX);
         oldest.any(ClientHandle::end_if_idle)
     }
 
-    /// Has all of them end, at once or after what is in hand.
+    /// Ends all of them, at once or after their open requests.
     pub(crate) fn stop(&self, now: bool) {
         self.0.values().for_each(|client| client.stop(now));
     }

@@ -1,9 +1,9 @@
 //! TLS for clients on TCP: the handshake, and the relay between a client and the session that serves it.
 //!
-//! SUMMARY   [`encrypt`] shakes hands and makes the stream that a session is given; the [`Relay`] that comes with
-//!           it carries bytes between the two until either is gone.
-//! PROMISES  A client that is late with its handshake, or takes nothing of an answer, is disconnected.
-//! LIMITS    A connection takes three descriptors: a session reads and writes a plain socket.
+//! SUMMARY   [`encrypt`] does the handshake and makes the session's stream; the accompanying [`Relay`] copies bytes
+//!           between client and session until either is gone.
+//! PROMISES  A client that is late with its handshake, or does not read an answer, is disconnected.
+//! LIMITS    A connection takes three descriptors, since a session uses a plain socket.
 
 use std::io;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use tokio_rustls::server::TlsStream;
 use crate::actors::client::stream::Stream;
 use crate::tls::{Certificate, client_name};
 
-/// How long a client may take for its handshake.
+/// Timeout of a client's handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
-/// What is carried at a time, in bytes: one record of TLS.
+/// Bytes copied at a time: one TLS record.
 const CARRIED_MAX: usize = 16 << 10;
 
-/// Descriptors of a connection beside that of its session.
+/// Descriptors of a connection besides that of its session.
 pub(super) const DESCRIPTORS: usize = 2;
 
-/// What carries bytes between a client and its session.
+/// Copies bytes between a client and its session.
 pub(super) struct Relay {
     client: TlsStream<TcpStream>,
     session: UnixStream,
 }
 
-/// Shakes hands with a client.
+/// Does the handshake with a client.
 ///
 /// # Errors
-/// It speaks no TLS, or is late: the client's fault. The system has no more descriptors.
+/// It does not use TLS, or is late: the client's fault. The system has no more descriptors.
 pub(super) async fn encrypt(
     tcp: TcpStream,
     certificate: &Certificate,
@@ -54,22 +54,21 @@ pub(super) async fn encrypt(
 }
 
 impl Relay {
-    /// Carries until either side is gone. A client that takes nothing of an answer for as long as
-    /// `write_timeout` is.
+    /// Copies until either side is gone. A client that reads nothing of an answer for `write_timeout` counts as gone.
     pub(super) async fn run(self, write_timeout: Duration) {
         let (mut from_client, mut to_client) = split(self.client);
         let (mut from_session, mut to_session) = self.session.into_split();
         let answers = async {
-            // Whatever goes wrong, the client is gone.
+            // After any error, the client counts as gone.
             let _ = carry(&mut from_session, &mut to_client, write_timeout).await;
             let _ = timeout(write_timeout, to_client.shutdown()).await;
         };
         let requests = async {
-            // A session takes what it can and is not bound to any time.
+            // A session reads when it can, without a timeout.
             let carried = carry(&mut from_client, &mut to_session, Duration::MAX).await;
             let _ = to_session.shutdown().await;
             if carried.is_ok() {
-                // The client may have closed its side alone, and wait for answers.
+                // The client may have closed only its sending side, and wait for answers.
                 std::future::pending::<()>().await;
             }
         };

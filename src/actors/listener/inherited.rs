@@ -1,10 +1,10 @@
-//! Listening sockets that the program was started with, by the names that the configuration has for them.
+//! Listening sockets passed to the program at its start, by the names that the configuration uses.
 //!
-//! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes
-//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); a caller that would make a listener asks first
-//!           whether there is one of its name.
-//! PROMISES  A socket that was passed is used as it is: its file is neither given other permissions nor
-//!           removed. No child inherits it.
+//! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes (`LISTEN_FDS`,
+//!           `LISTEN_FDNAMES`, `LISTEN_PID`); before making a listener, a caller checks whether one of its name was
+//!           passed.
+//! PROMISES  A passed socket is used unchanged: its file keeps its permissions and is not removed. No child inherits
+//!           it.
 //! SOURCE    `sd_listen_fds_with_names(3)`.
 
 use std::cell::RefCell;
@@ -19,10 +19,10 @@ use slog::{Logger, warn};
 
 use super::bound::Bound;
 
-/// The name of the Unix socket for HTTP, which has no key of its own.
+/// The name of the Unix socket for HTTP, which has no configuration key.
 pub(crate) const HTTP_SOCKET: &str = "http-socket";
 
-/// The names of the listeners, with the keys of the configuration that they are listened on for.
+/// The names of the listeners, with their configuration keys.
 const NAMES: [(&str, &str); 6] = [
     ("socket", "[server] socket"),
     (HTTP_SOCKET, HTTP_SOCKET),
@@ -32,38 +32,38 @@ const NAMES: [(&str, &str); 6] = [
     ("tls", "[ssl] tcp"),
 ];
 
-/// How the name of a service's listener begins.
+/// The prefix of a service's listener.
 const SERVICE: &str = "service-";
 
-/// A socket that was passed cannot be used.
+/// A passed socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
-    /// There are not as many names as descriptors.
+    /// The numbers of names and descriptors differ.
     #[error("LISTEN_FDS passes {sockets} sockets, and LISTEN_FDNAMES names {names}")]
     Unnamed {
-        /// How many sockets were passed.
+        /// The number of sockets.
         sockets: usize,
-        /// How many names.
+        /// The number of names.
         names: usize,
     },
-    /// Nothing listens under this name.
+    /// No listener has this name.
     #[error("a socket with the name '{0}' was passed, and no listener has that name")]
     Unknown(String),
-    /// Two sockets have one name.
+    /// Two sockets have the same name.
     #[error("two sockets with the name '{0}' were passed")]
     Twice(String),
-    /// It is a socket of another kind, or none.
+    /// It is a socket of another kind, or not a socket.
     #[error("the socket '{name}' that was passed cannot be listened on: {source}")]
     Unusable {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl InheritedError {
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Unnamed { .. } | Self::Unknown(_) => {
@@ -93,11 +93,11 @@ enum Passed {
 pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
 
 impl Inherited {
-    /// Takes what was passed to this process, and the variables that say so out of the environment: to
-    /// be called once, before there are other threads. Those of another `LISTEN_PID` are ignored.
+    /// Takes the passed sockets, and removes their variables from the environment: to be called once, before there
+    /// are other threads. Sockets for another `LISTEN_PID` are ignored.
     ///
     /// # Errors
-    /// A socket has no name, one that is not known, or that of another; or it is none.
+    /// A socket has no name, an unknown one, or that of another; or it is not a socket.
     pub fn of_environment() -> Result<Self, InheritedError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut passed = ListenFd::from_env();
@@ -122,8 +122,8 @@ impl Inherited {
         Ok(Self(RefCell::new(sockets)))
     }
 
-    /// Takes the Unix socket for a key or a service, if it was passed. It is where it was made, and at `path`
-    /// if it does not tell where.
+    /// Takes the Unix socket for a key or a service, if it was passed. Its path is where it was bound, or `path` if
+    /// that is unknown.
     ///
     /// # Errors
     /// It is a TCP socket.
@@ -151,12 +151,12 @@ impl Inherited {
         bound.map(Some).map_err(InheritedError::unusable(name))
     }
 
-    /// Returns the name under which the socket of a service is passed.
+    /// Returns the name of a service's passed socket.
     pub(crate) fn of_service(service: &str) -> String {
         format!("{SERVICE}{service}")
     }
 
-    /// Warns of those that are not taken; they stay open, as a service of their name may come with a reload.
+    /// Warns of sockets not taken; they stay open, because a reload may add a service of their name.
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,
@@ -166,7 +166,7 @@ impl Inherited {
     }
 }
 
-/// Returns the name under which the listener of a key is passed; that of a service is its own.
+/// Returns the name of the listener for a key; a service's is its own.
 fn name_of(key: &str) -> &str {
     let known = NAMES.iter().find(|(_, known)| *known == key);
     known.map_or(key, |(name, _)| name)

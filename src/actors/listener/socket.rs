@@ -1,9 +1,9 @@
-//! The service's Unix socket as a file: making it, and removing it.
+//! The service's Unix socket as a file: creating and removing it.
 //!
-//! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
-//!           of a group. It replaces one that an earlier run left behind, and nothing else.
-//! PROMISES  Two services that start at the same time do not take each other's socket. What is
-//!           removed at the end is what was made at the start.
+//! SUMMARY   [`bind_socket`] creates a socket that only its owner can reach, or also the members of a group. It
+//!           replaces one left by an earlier run, and nothing else.
+//! PROMISES  Two services that start at the same time do not take each other's socket. At the end only the socket
+//!           created at the start is removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,21 +15,21 @@ use super::bound::Bound;
 use crate::config::Server;
 use crate::config::own_folder::{self, OTHERS_ENTER};
 
-/// The permission bits with which others than the owner could put something else in the place of the socket.
+/// The permission bits that let others replace the socket.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The bit with which everybody may enter a directory.
+/// The bit that lets everybody enter a directory.
 const STRANGERS_ENTER: u32 = 0o001;
 
-/// Who may use the socket, in terms of files: its owner, or also the members of a group.
+/// Who may use the socket, as file modes: its owner, or also the members of a group.
 #[derive(Clone, Copy)]
 struct Modes {
     socket: u32,
     directory: u32,
-    /// The bits of a directory that must not be set. Who may connect is up to the socket's own mode, which nobody but
-    /// the owner can change; so a directory of a shared socket may be one that everybody may enter.
+    /// The bits of a directory that must not be set. The socket's own mode, which only the owner can change, decides
+    /// who may connect; so everybody may enter the directory of a shared socket.
     too_much: u32,
-    /// The group that both get.
+    /// The group of both.
     group: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Modes {
             });
         }
         let group = match server.socket_group.as_str() {
-            // The owner's own.
+            // The owner's group.
             "" => None,
             name => Some(group_number(name).map_err(SocketError::system(
                 &server.socket,
@@ -60,7 +60,7 @@ impl Modes {
     }
 }
 
-/// Returns the number of a group. The system's own tool knows all places where groups may be.
+/// Returns the number of a group, from the system's own tool, which knows all sources of groups.
 fn group_number(name: &str) -> io::Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -82,33 +82,33 @@ fn group_number(name: &str) -> io::Result<u32> {
 /// The socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody answers there.
+    /// A program listens there.
     #[error("another settee is running: it answers on {}", .0.display())]
     InUse(PathBuf),
-    /// Something else is there.
+    /// Something else exists there.
     #[error("{}: {what}", path.display())]
     NotOurs {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Others could get at the socket.
+    /// Others could reach the socket.
     #[error("{}: {what}", directory.display())]
     Exposed {
         /// The directory.
         directory: PathBuf,
-        /// Who could get in.
+        /// Who could enter.
         what: String,
     },
     /// The system refuses.
     #[error("{}: {what}: {source}", path.display())]
     System {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What was tried.
+        /// The attempt.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -119,7 +119,7 @@ impl SocketError {
         move |source| Self::System { path, what, source }
     }
 
-    /// Returns what to do about it.
+    /// Returns the remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::InUse(_) => "stop it first, or give this one another [server] socket",
@@ -132,11 +132,10 @@ impl SocketError {
     }
 }
 
-/// Makes the socket at a path, or the one beside it, and its directory if there is none.
+/// Creates the socket at a path, or the one beside it, and its directory if it is missing.
 ///
 /// # Errors
-/// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
-/// nobody answers on.
+/// See [`SocketError`]; anything at the path is kept, except a socket of this user's that nobody listens on.
 pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, SocketError> {
     let modes = Modes::of(server)?;
     let directory = match path.parent() {
@@ -144,7 +143,7 @@ pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, S
         _ => Path::new("."),
     };
     prepare(directory, modes)?;
-    // Held from the look at the old socket to the making of the new one.
+    // Held from the check of the old socket to the creation of the new one.
     let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
     lock.lock()
         .map_err(SocketError::system(directory, "cannot lock"))?;
@@ -162,7 +161,7 @@ pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, S
     Ok(bound)
 }
 
-/// Makes the directory, or checks that only those for whom the socket is meant can enter it.
+/// Creates the directory, or checks that only the intended users can enter it.
 fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     own_folder::make(directory)
         .map_err(SocketError::system(directory, "cannot make the directory"))?;
@@ -174,7 +173,7 @@ fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
         let directory = directory.to_owned();
         return Err(SocketError::Exposed { directory, what });
     }
-    // One that everybody may enter lets the group in, too, and others may need it as it is.
+    // A directory that everybody may enter admits the group, too, and others may need it unchanged.
     if modes.directory == 0o700 || found.mode() & STRANGERS_ENTER != 0 {
         return Ok(());
     }
@@ -189,7 +188,7 @@ fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     )
 }
 
-/// Makes room for the socket.
+/// Removes a stale socket.
 pub(crate) async fn clear(path: &Path) -> Result<(), SocketError> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -212,7 +211,7 @@ pub(crate) async fn clear(path: &Path) -> Result<(), SocketError> {
             fs::remove_file(path).map_err(SocketError::system(path, "cannot remove the old socket"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // One whose queue is full answers too, only later.
+        // A listener with a full queue is also in use.
         _ => Err(SocketError::InUse(path.to_owned())),
     }
 }

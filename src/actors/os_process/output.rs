@@ -1,6 +1,6 @@
-//! What a child prints: lines to answers, log lines to the log, everything else to its end.
+//! A child's output: lines to prompts, log lines to the log, everything else ends it.
 //!
-//! PROMISES  A line is an answer only if a prompt waits for it (PM-10).
+//! PROMISES  A line is an answer only if a prompt is waiting (PM-10).
 //! SOURCE    couch_os_process, readjson.
 
 use std::rc::Rc;
@@ -19,15 +19,15 @@ use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::ProcFlag;
 use child::pipe::{Chunks, PipeReader};
 
-/// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
-/// writes as fast as we read must not keep the arbiter for itself.
+/// Number of reads that cover the content of a pipe at their start: at most one mebibyte. A child that writes as fast
+/// as we read must not monopolize the arbiter.
 const READS_OF_A_FULL_PIPE: usize = 16;
 
-/// How long a child may live on after it has closed its output or its input: one that ends closes both a moment before
-/// it can be reaped, and should be reported with its own status.
+/// How long a child may live on after closing its output or input: one that ends closes both slightly before it can
+/// be reaped, and should be reported with its own status.
 const PIPE_END_GRACE: Duration = Duration::from_millis(500);
 
-/// Whether a long line may be read later, on another thread; not where it is asked what was there in time.
+/// Whether a long line may be read later, on another thread; not when checking what arrived in time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CanWait {
     Yes,
@@ -35,7 +35,7 @@ enum CanWait {
 }
 
 impl OsProcess {
-    /// Listens to what the child prints.
+    /// Listens to the child's output.
     pub(super) fn listen(&self, ctx: &mut Context<Self>) {
         let stdout = Chunks::new(Rc::clone(&self.backend.stdout));
         ctx.add_stream(stdout.map(StdoutChunk));
@@ -47,18 +47,18 @@ impl OsProcess {
         }
     }
 
-    /// The child closed a pipe, as it does when it ends: its end should follow at once, and is made to.
+    /// Handles a pipe closed by the child, usually at its end: enforces a prompt end.
     pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
-            // It is being ended, and has its time for that.
+            // It is already being ended, with a grace period.
             return;
         }
         self.shared.set(ProcFlag::PipeClosed, true);
         if !self.shared.is_assigned() {
-            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending already, it ends
-            // with its own status.
+            // Nothing waits for its end, and it must not be lent meanwhile. If it is already ending, it keeps its own
+            // status.
             match self.backend.reports {
-                // A launcher would be killed before it has reported its command's status.
+                // Killing a launcher would lose its command's status.
                 Some(_) => {
                     self.shared.stay_awake();
                     self.backend.child.terminate();
@@ -73,19 +73,18 @@ impl OsProcess {
         });
     }
 
-    /// Takes output, line by line.
+    /// Processes output, line by line.
     fn take_output(&mut self, chunk: Bytes, can_wait: CanWait, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             return;
         }
         self.backend.lines.add(chunk);
-        // What was read at once came at once.
+        // Read together, so it arrived together.
         self.take_lines(None, can_wait, Instant::now(), ctx);
     }
 
-    /// Takes the lines that are there, behind one that is read already. The answer to the last prompt is handed out when
-    /// nothing is left to read: a line behind it means that an earlier one answered nothing, so that answers are not their
-    /// prompts'.
+    /// Processes available lines, after one that was already read. The last prompt's answer is delivered once nothing
+    /// is left to read: a line after it means that an earlier line answered nothing, so answers are shifted.
     fn take_lines(
         &mut self,
         mut known: Option<(Bytes, Line)>,
@@ -138,7 +137,7 @@ impl OsProcess {
         }
     }
 
-    /// Has a long line read on another thread. The actor does nothing else meanwhile: what comes stays in order.
+    /// Reads a long line on another thread. The actor pauses meanwhile, so the order is kept.
     fn read_aside(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
         let copy = line.clone();
         let reading = aside(line.clone(), move |_| classify(copy)).into_actor(self);
@@ -150,7 +149,7 @@ impl OsProcess {
         }));
     }
 
-    /// Takes the output that the child had written by now and that was not read yet.
+    /// Processes unread output that the child has written by now.
     pub(super) fn take_what_is_there(&mut self, ctx: &mut Context<Self>) {
         let stdout = Rc::clone(&self.backend.stdout);
         for chunk in what_is_there(&stdout) {
@@ -160,13 +159,13 @@ impl OsProcess {
 }
 
 impl ChildBackend {
-    /// Returns the last lines that the child wrote to stderr, with those that nobody read yet.
+    /// Returns the child's last stderr lines, including unread ones.
     pub(super) fn last_words(&mut self) -> Vec<String> {
         self.read_stderr();
         self.stderr_log.last_words()
     }
 
-    /// Keeps no line that the child has written to stderr by now.
+    /// Drops all stderr lines that the child has written by now.
     pub(super) fn forget_words(&mut self) {
         self.read_stderr();
         self.stderr_log.forget();
@@ -179,16 +178,14 @@ impl ChildBackend {
     }
 }
 
-/// Reads what a pipe holds, at most as much as it can have held when the first read began.
+/// Reads a pipe's content, at most its capacity at the first read.
 fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(|| pipe.read_now().filter(|chunk| !chunk.is_empty()))
         .take(READS_OF_A_FULL_PIPE)
 }
 
-/// Output of the child.
 struct StdoutChunk(Bytes);
 
-/// Complaints of the child.
 struct StderrChunk(Bytes);
 
 impl StreamHandler<StdoutChunk> for OsProcess {

@@ -10,7 +10,7 @@ use child::cell::report::Reports;
 pub(super) struct ReportChunk(pub(super) Bytes);
 
 impl OsProcess {
-    /// Handles reports that were not read yet.
+    /// Handles reports not read yet.
     pub(super) fn take_last_reports(&mut self) {
         let rest = self.backend.reports.as_mut().map(Reports::take_rest);
         self.tell_refused(rest.unwrap_or_default());

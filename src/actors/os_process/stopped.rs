@@ -1,9 +1,8 @@
-//! A child that is stopped by a signal is not dead: it is logged, and it still counts.
+//! A child stopped by a signal is not dead: this is logged, and it still counts.
 //!
-//! SUMMARY   After each change of any child's state (SIGCHLD) the child is asked whether it was
-//!           stopped or continued.
-//! PROMISES  One warning in 1000 s, with the count of those left out. Nothing else changes: a prompt
-//!           that waits keeps its deadline.
+//! SUMMARY   After each change of any child's state (SIGCHLD) the child is checked for having stopped or continued.
+//! PROMISES  One warning in 1000 s, with the count of suppressed ones. No other effect: pending prompts keep their
+//!           deadlines.
 //! SOURCE    Postfix master_reap_child.
 
 use actix::fut::wrap_stream;
@@ -16,7 +15,7 @@ use super::OsProcess;
 use crate::warn_repeating;
 use child::StopOrContinue;
 
-/// Watches for changes. Where the system does not report them, nothing is logged.
+/// Watches for changes. If the system does not report them, nothing is logged.
 pub(super) fn watch(ctx: &mut Context<OsProcess>) {
     if let Ok(changes) = signal(SignalKind::child()) {
         let changes = stream::unfold(changes, async |mut changes: Signal| {

@@ -1,4 +1,4 @@
-//! The writer against a store that counts, in paused time.
+//! The writer against a counting store, in paused time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use replication::spec::UserCtx;
 use test_support::within;
 use tokio::time::Instant;
 
-/// A request that came to its end.
+/// A finished request.
 #[derive(Debug)]
 struct Tried {
     at: Instant,
@@ -20,7 +20,7 @@ struct Tried {
     pasts: Vec<(DocId, String)>,
 }
 
-/// What was saved in each request, and when; how many fail next; how many are under way.
+/// The texts and time of each save; how many will fail next; how many are in flight.
 #[derive(Clone, Default)]
 struct Saves {
     requests: Rc<RefCell<Vec<Tried>>>,
@@ -61,7 +61,7 @@ impl Saves {
         self.requests.borrow().len()
     }
 
-    /// The texts of a document's job, in the order in which they were saved.
+    /// The saved texts of a document's job, in order.
     fn of(&self, doc: &str) -> Vec<String> {
         let requests = self.requests.borrow();
         let pasts = requests.iter().flat_map(|tried| &tried.pasts);
@@ -125,7 +125,7 @@ async fn the_latest_past_of_each_job_is_saved_in_one_request_at_a_time_and_at_mo
     while saves.under_way.get() == 0 {
         tokio::task::yield_now().await;
     }
-    // While that is under way.
+    // While that is in flight.
     (2..=9).for_each(|at| note(&writer, "a", 1, at));
     note(&writer, "b", 1, 5);
     assert!(writer.has(&"a".into()));

@@ -1,7 +1,7 @@
-//! Which layers of the pools' cells are in force: logged once, shown by `status`.
+//! Which layers of the pools' cells hold: logged once, shown by `status`.
 //!
-//! PROMISES  Each cell is tried once, at the start and when the first pool gets it. What is missing is
-//!           logged once, with what to do; pools without a cell are named.
+//! PROMISES  Each cell is tried once, at the start and when the first pool gets it. Missing layers are logged once,
+//!           with the remedy; pools without a cell are named.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::otp::tell::Tell;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
-/// How many texts about cells are logged between two reloads.
+/// Maximum texts about cells logged between two reloads.
 const TOLD_MAX: usize = 64;
 
 /// The cells of all pools that have one.
@@ -25,11 +25,11 @@ const TOLD_MAX: usize = 64;
 pub(super) struct PoolCells {
     /// Pool -> its name and its cell.
     pools: FxHashMap<PoolId, (Arc<str>, Arc<TriedCell>)>,
-    /// What was logged about them.
+    /// The texts logged about them.
     told: BTreeSet<String>,
 }
 
-/// A trial is over.
+/// A trial has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct CellTried(Arc<TriedCell>);
@@ -44,7 +44,7 @@ impl PoolCells {
         names.join(", ")
     }
 
-    /// Takes the cells of some pools, and returns those that no pool had.
+    /// Adds the cells of some pools, and returns the new ones.
     fn take(&mut self, pools: Vec<PoolCell>) -> Vec<Arc<TriedCell>> {
         let mut new: Vec<Arc<TriedCell>> = Vec::new();
         for PoolCell { pool, name, cell } in pools {
@@ -74,7 +74,7 @@ impl PoolCells {
         }
     }
 
-    /// Warns of what a cell lacks, if that was not told yet.
+    /// Warns of a cell's missing layers, unless already logged.
     fn warn_of_missing(&mut self, cell: &Arc<TriedCell>, log: &Logger) {
         let text = match cell.found() {
             None => return,
@@ -170,7 +170,7 @@ mod tests {
     use child::Spawner;
     use test_support::eventually;
 
-    /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.
+    /// Replaces `settee`: records its calls, and reports one missing layer of external commands.
     const STAND_IN: &str = r#"#!/bin/sh
         echo "$2" >>"$0.calls"
         case $2 in
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(calls, ["--report", "--report-own"]);
         let missing = "layers of a cell are missing: python, reports";
         assert_eq!(world.warned(missing), 1);
-        // A limit that a request sets makes another cell, which lacks the same.
+        // A limit set by a request makes another cell, which lacks the same layer.
         let settings = json!({"memory_max": "64MiB"}).as_object().cloned().unwrap();
         let order = PoolOrder {
             name: "reports".into(),

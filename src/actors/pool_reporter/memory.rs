@@ -1,10 +1,9 @@
-//! How much memory processes use, as the operating system tells.
+//! Memory use of processes, as reported by the operating system.
 //!
-//! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the ProcManager.
-//! PROMISES  Read off the arbiter, one reading at a time; nothing is read and no timer fires where no
-//!           pool has a limit.
-//! LIMITS    Linux. A process counts with all processes of its group and all below them, by resident memory, so that
-//!           pages that several share count for each; peaks between two readings are not seen.
+//! SUMMARY   Samples it for pools with a memory limit, and reports it to the ProcManager.
+//! PROMISES  Sampled off the arbiter, one sample at a time; without such a pool nothing is read and no timer fires.
+//! LIMITS    Linux. A process counts with its process group and all descendants, by resident memory: shared pages
+//!           count for each of them; peaks between samples are missed.
 
 use std::fs;
 use std::time::Duration;
@@ -18,10 +17,10 @@ use crate::otp::tell::Tell;
 use child::usage::{Stat, status_bytes};
 use policy::pool::ProcId;
 
-/// The time from the end of a reading to the next one.
+/// Time from the end of a sample to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How far above a process its leader is searched for.
+/// Maximum ancestors searched for a process's leader.
 const ANCESTORS_MAX: usize = 128;
 
 impl PoolReporter {
@@ -33,10 +32,10 @@ impl PoolReporter {
     fn read_memory(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
         let reading = async move {
             let limited = asked.limited.send(GetLimitedProcs).await;
-            // A manager that is gone limits nothing.
+            // No manager, no limits.
             let limited: FxHashMap<u32, ProcId> = limited.ok().flatten()?.into_iter().collect();
             if !limited.is_empty() {
-                // Ends with the reading of a directory.
+                // Ends after the directory is read.
                 let read = blocking::run("memory", move || of_leaders(&limited)).await;
                 asked.read.tell(MemoryRead(read.unwrap_or_default()));
             }
@@ -61,8 +60,8 @@ impl Handler<WatchMemory> for PoolReporter {
     }
 }
 
-/// Returns what these leaders take: each child leads a process group of its own, and what it has started belongs to it
-/// wherever it went.
+/// Returns the memory of these leaders: each child leads its own process group, and its descendants count for it even
+/// outside of the group.
 pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
     let mut sums: FxHashMap<ProcId, u64> = FxHashMap::default();
     let stats = all_stats();
@@ -79,7 +78,7 @@ pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)>
     sums.into_iter().collect()
 }
 
-/// Returns the statistics of every process. One that has ended meanwhile cannot be read.
+/// Returns the statistics of every process that has not ended meanwhile.
 fn all_stats() -> FxHashMap<u32, Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -90,7 +89,7 @@ fn all_stats() -> FxHashMap<u32, Stat> {
     stats.collect()
 }
 
-/// Finds the leader of a process's group, or else the nearest one above it.
+/// Finds the leader of a process's group, or else its nearest ancestor that leads one.
 fn leader_of(
     pid: u32,
     stat: &Stat,
@@ -100,7 +99,7 @@ fn leader_of(
     let above = std::iter::successors(Some((pid, stat)), |(_, stat)| {
         Some((stat.parent, stats.get(&stat.parent)?))
     });
-    // Numbers may be given anew while they are read, and then run in circles.
+    // PIDs may be reused during the scan, and then form a cycle.
     let mut above = above.take(ANCESTORS_MAX);
     let group = leaders.get(&stat.group);
     group

@@ -1,11 +1,11 @@
-//! What is logged about pools: the first starts one by one, then a summary a minute for each pool; failing
-//! starts, stress, too few processes for the databases; the end of a pool.
+//! Log records about pools: the first starts individually, then a summary a minute for each pool; failing starts,
+//! stress, too few processes for the databases; the end of a pool.
 //!
-//! PROMISES  Under any load a pool has a bounded number of records of starts and then one a minute. What was counted is logged, at
-//!           the latest when the pool is gone or the manager ends. A warning names the command, how it ended, its
-//!           last words, what it means for clients and what to do. One that repeats is given once in 1000 seconds
-//!           for each pool.
-//! SOURCE    Postfix master: master_spawn.c and master_avail.c say the same on the same occasions.
+//! PROMISES  Under any load a pool has a bounded number of start records, and then one a minute. Counted starts are
+//!           logged, at the latest when the pool is gone or the manager ends. A warning has the command, how it
+//!           ended, its last output, the effect on clients and the remedy. A repeated warning is logged once in 1000
+//!           seconds for each pool.
+//! SOURCE    Postfix master: master_spawn.c and master_avail.c log the same on the same occasions.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::warn_repeating;
 use policy::exchange;
 use policy::time::Timestamp;
 
-/// A pool, and what was logged about it.
+/// A pool, and the state of its log records.
 pub(super) struct Told {
     name: Arc<str>,
     language: LanguageName,
-    /// Which of its starts have a record.
+    /// Limits start records.
     starts: BurstLimiter,
-    /// When a warning was last given: that its databases take processes from each other,
+    /// Limits warnings that its databases take processes from each other,
     exchanges: RepeatLimiter,
     /// that it is under stress,
     stressed: RepeatLimiter,
@@ -47,7 +47,7 @@ impl Told {
         }
     }
 
-    /// Tells what was counted and is not told yet.
+    /// Logs the remaining counted starts.
     fn tell_last_starts(&mut self, now: Timestamp, log: &Logger) {
         if let Some(summary) = self.starts.rest(now) {
             self.tell_starts(summary, log);
@@ -59,7 +59,7 @@ impl Told {
               "count" => summary.count, "period_ms" => milliseconds(summary.period));
     }
 
-    /// Logs or counts a process that has started.
+    /// Logs or counts a started process.
     fn started(&mut self, generation: u64, os_pid: Option<u32>, now: Timestamp, log: &Logger) {
         if self.starts.admit(now) {
             let of_child = os_pid.map(|pid| log.new(o!("os_pid" => pid)));
@@ -150,7 +150,7 @@ impl PoolReporter {
         }
     }
 
-    /// Tells what was counted of all pools and is not told yet.
+    /// Logs the remaining counted starts of all pools.
     pub(super) fn tell_last_starts(&mut self) {
         let now = self.clock.now();
         let mut pools: Vec<_> = self.pools.iter_mut().collect();

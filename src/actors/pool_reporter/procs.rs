@@ -1,8 +1,7 @@
-//! What each process does now (`settee ps`).
+//! The current work of each process (`settee ps`).
 //!
-//! SUMMARY   Rows are made of what the core says of a process, as `status` does, and of what the process says of its
-//!           work.
-//! PROMISES  Rows are made, and processor time and memory read, on a thread of their own, one page at a time.
+//! SUMMARY   Rows combine the core's state of a process, as in `status`, with the process's own report of its work.
+//! PROMISES  Rows are made, and processor time and memory read, on a separate thread, one page at a time.
 
 use std::cmp::Reverse;
 use std::io;
@@ -21,10 +20,10 @@ use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
 use crate::query_server::status::{ProcPage, ProcRow};
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
 
-/// Whose turn it is to read what processes take.
+/// Serializes the readings.
 static READINGS: Turns = Turns::new(1);
 
-/// What a process does, in the order in which they are listed.
+/// What a process does, in list order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum State {
@@ -36,19 +35,19 @@ pub(crate) enum State {
     Idle,
 }
 
-/// A process with what is known of it.
+/// A process with its data.
 pub(crate) struct Listed {
     pub(crate) id: ProcId,
     pub(crate) state: State,
     pub(crate) row: ProcRow,
-    /// None while it is being started.
+    /// `None` while it is being started.
     pub(crate) shared: Option<Arc<ProcShared>>,
 }
 
-/// Describes processes: a page of them, those that work first.
+/// Describes processes: one page, busy ones first.
 ///
 /// # Errors
-/// There is no thread for it, which may pass.
+/// No thread is available for it; may be temporary.
 pub(crate) async fn page(procs: Vec<KnownProc>) -> io::Result<ProcPage> {
     let page = READINGS.turn().await.run("usage", move || {
         let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
@@ -69,7 +68,7 @@ pub(crate) async fn page(procs: Vec<KnownProc>) -> io::Result<ProcPage> {
     page.await
 }
 
-/// Describes a process, but for what it takes.
+/// Describes a process, without resource usage.
 pub(crate) fn describe(known: KnownProc) -> Listed {
     let KnownProc {
         id,
@@ -143,15 +142,15 @@ fn describe_started(
         ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
         function: subject.map(|subject| subject.function.clone()),
         uses: core.map(|core| core.uses),
-        // Read after the time of its state, and not by the core, which was asked before: no state lasts longer than a life.
+        // Read after its state's time, and not from the core, which was queried earlier: no state lasts longer than a
+        // life.
         age_ms: core.map(|_| milliseconds(shared.age())),
         ..row
     };
     (state, row)
 }
 
-/// Sorts those that work to the front, of these the ones that have done so longest, and leaves out what is beyond
-/// the bound.
+/// Sorts busy processes to the front, longest first, and drops those beyond the maximum.
 fn keep_first(listed: &mut Vec<Listed>) {
     listed.sort_by_key(|listed| (listed.state, Reverse(listed.row.state_ms)));
     listed.truncate(PROCS_LISTED_MAX);
@@ -181,7 +180,7 @@ mod tests {
             number: 1,
         };
         let shared = ProcShared::new(None);
-        // The core was asked before the time passed.
+        // The core was queried before the time passed.
         let core = ProcStatus {
             proc: id,
             phase: ProcPhase::Idle,

@@ -1,9 +1,9 @@
-//! The pools that an operator adds, changes and removes, and what is in force for each.
+//! Pools that an operator adds, changes and removes, and the effective settings of each.
 //!
 //! SUMMARY   [`ProcManager::settings_in_force`] returns a pool's current settings: its section, the terms of its
-//!           services, and a limit that the machine can bear.
-//! PROMISES  An operator's change is checked and made as a whole or not at all; the answer lists what changed. It stays
-//!           until the configuration changes the same pool, or the service is restarted. Lowering a limit
+//!           services, and a limit that suits the machine's load.
+//! PROMISES  An operator's change is validated and applied as a whole or not at all; the answer lists the changes. It
+//!           persists until the configuration changes the same pool, or the service is restarted. Lowering a limit
 //!           never revokes a lent process; the surplus is stopped on return.
 //! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration of running pools as a list of changes.
 
@@ -58,7 +58,7 @@ impl Handler<AddPool> for ProcManager {
         let settings = self.settings_of(&section, PoolKind::Named, &language);
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
-        // Beside its sizes, for waiters of its group.
+        // Besides its sizes, for waiters of its group.
         let first = self.core.plan_add(&settings);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
         if msg.dry_run {
@@ -66,7 +66,7 @@ impl Handler<AddPool> for ProcManager {
         }
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.event(Event::StartPool { pool }, ctx);
-        // Services may have waited for it, with terms of their own.
+        // Services may have waited for it, with their own terms.
         self.refresh(pool, ctx);
         self.try_cells(&[pool]);
         self.watch_memory(ctx);
@@ -170,13 +170,13 @@ impl Handler<TerminateStaleOf> for ProcManager {
 
     fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
         self.named(&msg.name)?;
-        // No stale process is idle in any pool (PM-13): no need to tell pools apart.
+        // No pool has idle stale processes (PM-13), so this can apply to all pools.
         self.event(Event::TerminateStaleProcs, ctx);
         Ok(())
     }
 }
 
-/// Changes limits to what the machine can bear. Each limit that moves is logged with the reason.
+/// Adapts limits to the machine's load. Each changed limit is logged with the reason.
 impl Handler<SetLevel> for ProcManager {
     type Result = ();
 
@@ -200,13 +200,13 @@ impl Handler<SetLevel> for ProcManager {
 
 /// Orders of operators.
 impl ProcManager {
-    /// Returns the pool of a name as an operator writes it.
+    /// Returns the pool with a name given by an operator.
     fn named(&self, name: &str) -> Result<PoolId, PoolError> {
         let name = language_name(name);
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
 
-    /// Refuses a section that does not fit the current service.
+    /// Refuses a section that contradicts the current service.
     fn check(
         &self,
         id: Option<PoolId>,
@@ -227,8 +227,8 @@ impl ProcManager {
         Err(PoolError::BadSettings(faults.join("; ")))
     }
 
-    /// Lifts a throttle, and probes a pool whose last start failed by borrowing a process: the failure is cleared as soon
-    /// as a start succeeds.
+    /// Lifts a throttle, and probes a pool whose last start failed by borrowing a process: a successful start clears
+    /// the failure.
     pub(super) fn try_again(&mut self, id: PoolId, ctx: &mut Context<Self>) {
         self.event(Event::Unthrottle { pool: id }, ctx);
         let pool = self.pools.at(id);
@@ -237,7 +237,8 @@ impl ProcManager {
         }
         let (manager, borrower) = (ctx.address(), PidGuard::new());
         let want = Want::any_from(TakeFrom::Pool(Arc::clone(&pool.name)));
-        // Ends with the answer, at the latest with the request's timeout. The handler of `Exit` records how the start went.
+        // Ends with the answer, at the latest with the request's timeout. The handler of `Exit` records the start's
+        // result.
         actix_rt::spawn(async move {
             let answer = manager.send(GetProc::of_client(borrower.pid(), want, None));
             if let Ok(Ok(lease)) = answer.await {
@@ -259,7 +260,7 @@ impl ProcManager {
         self.settings_of(section, kind, &language)
     }
 
-    /// Returns the core's settings for a pool, with the limit in force: never too low for the other settings.
+    /// Returns the core's settings for a pool, with the effective limit: never too low for the other settings.
     pub(super) fn settings_of(
         &mut self,
         section: &PoolConfig,
@@ -288,8 +289,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns the event that applies the settings in force to a pool, if they differ: new limits, terms of
-    /// services.
+    /// Returns the event that applies the current settings to a pool, if they differ: new limits, terms of services.
     pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
         if !self.core.is_open(pool) {
             return None;
@@ -303,7 +303,7 @@ impl ProcManager {
         })
     }
 
-    /// Gives the core the settings in force, if they differ.
+    /// Passes the current settings to the core, if they differ.
     fn refresh(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
         if let Some(changes) = self.changes_of(pool) {
             self.event(changes, ctx);
@@ -311,7 +311,7 @@ impl ProcManager {
     }
 }
 
-/// What the core has to do besides settings, which are passed as in the section.
+/// The core's action for a change other than settings, which are passed as in the section.
 fn work_of(change: &Change) -> PoolChange {
     match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),
@@ -345,7 +345,7 @@ fn differences(before: &PoolConfig, now: &PoolConfig) -> Vec<PoolChange> {
     sets.collect()
 }
 
-/// Returns the settings that are not the defaults.
+/// Returns the settings that differ from the defaults.
 fn set_by_hand(section: &PoolConfig) -> Map<String, Value> {
     let changes = differences(&PoolConfig::default(), section).into_iter();
     let sets = changes.filter_map(|change| match change {

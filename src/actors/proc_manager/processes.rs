@@ -1,15 +1,16 @@
-//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; their cells; and what
-//! they cost tenants that have a share of processor time (`cpu_share`).
+//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; their cells; and
+//! their cost for tenants with a share of processor time (`cpu_share`).
 //!
-//! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, when that is over, and
-//!           when it works for the next one. The core gets the differences: what runs on after a use, and at rest, is
-//!           charged to that tenant too.
-//! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop is kept
-//!           until it is gone. Subscribed clients are notified when a process they hold is taken away. No processor
+//! SUMMARY   A process's usage is read when it is lent to such a tenant or begins to learn for it, when that ends,
+//!           and when it works for the next tenant. The core gets the differences: usage after a loan, and while
+//!           suspended, is charged to that tenant too.
+//! PROMISES  Every opening, teaching, reset and forgetting ends with one report. A process that is stopping is kept
+//!           until it is gone. Subscribed clients are notified when a process that they hold is revoked. No processor
 //!           time is read for tenants without a share.
-//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: how consumers hear of
+//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: notice to consumers of
 //!           remove_pool(immediate).
-//! LIMITS    Of a process within this program no processor time is known. A use is charged when it is over, not before.
+//! LIMITS    The processor time of a process within this program is unknown. A use is charged when it ends, not
+//!           before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +45,10 @@ use policy::pool::{
     Token,
 };
 
-/// What a process does, or did last, for a tenant that has a share.
+/// The current or latest use of a process by a tenant with a share.
 pub(super) struct Meter {
     db: Arc<str>,
-    /// What the process had used when that was charged last.
+    /// The usage of the process at its latest charge.
     before: Duration,
 }
 
@@ -123,7 +124,7 @@ impl Handler<RetProc> for ProcManager {
             .expect("PM-2: an assigned process is known");
         let now = self.clock.now();
         if msg.status == ReturnStatus::Fail {
-            // First: a prompt that its holder sent before, and that comes later, hears that the process ends.
+            // First: a prompt that its holder sent before, and that arrives later, gets this error.
             let told = PromptError::Exited(ExitReport::stopped(None));
             process.shared.set_exit_error(told);
         }
@@ -209,7 +210,7 @@ impl ProcManager {
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
         let Some(starter) = self.settings.languages.get(&language) else {
-            // The language was taken out of the configuration while the request waited.
+            // The language was removed from the configuration while the request waited.
             self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
             let reason = "the language is not configured any more".into();
             let reason = Err(StartError::new(reason, Fault::Client));
@@ -289,7 +290,7 @@ impl ProcManager {
         self.help(proc, line, call, ctx);
     }
 
-    /// Prompts a process on our own behalf, for a call perhaps, and requires the answer `true`, off our turn (PM-6).
+    /// Prompts a process on our own behalf, possibly for a call, and requires the answer `true`, off our turn (PM-6).
     pub(super) fn help(
         &mut self,
         proc: ProcId,
@@ -326,7 +327,7 @@ impl ProcManager {
         });
     }
 
-    /// Tells the core which isolates a process in use has ended.
+    /// Reports isolates that a process in use has ended to the core.
     pub(super) fn note_evicted(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let process = self.procs.get(&proc);
         let tenants = process
@@ -339,7 +340,7 @@ impl ProcManager {
         }
     }
 
-    /// Stops a process, at once where it is asked something. `by`: whose order it is, if it is not our own.
+    /// Stops a process, at once if a prompt is pending. `by`: the sender of the order, if it is not our own.
     pub(super) fn stop(&mut self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
         if let Some(process) = self.procs.get(&proc) {
             let polite = polite && process.shared.in_flight() == 0;
@@ -371,7 +372,7 @@ impl ProcManager {
                 age: shared.age(),
             }
         });
-        // What the process knows about its end says more than the reason does.
+        // What the process knows about its end is more specific than the reason.
         let exit_error = shared.and_then(|shared| shared.exit_error().cloned());
         let exit_error = exit_error.map(|exit_error| match exit_error {
             PromptError::NotRun { because } => *because,
@@ -391,7 +392,7 @@ impl ProcManager {
 
 /// Notices to holders.
 impl ProcManager {
-    /// Tells a client that a process it holds is over.
+    /// Notifies a client that a process that it holds has ended.
     pub(super) fn tell_holder(
         &self,
         client: ClientId,
@@ -410,7 +411,7 @@ impl ProcManager {
             ),
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
             StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
-            // None of these is a reason to stop a process that somebody holds.
+            // None of these stops a process that somebody holds.
             StopReason::Idle
             | StopReason::Stale
             | StopReason::Reaped
@@ -431,7 +432,7 @@ impl ProcManager {
         self.revoke(client, (proc, token), name, reason);
     }
 
-    /// Tells a client that a process which it holds is over, and why: for programs and for people.
+    /// Notifies a client that a process that it holds is revoked, and why: for programs and for people.
     fn revoke(
         &self,
         client: ClientId,
@@ -450,7 +451,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns who holds a process that has ended by order of somebody, under which assignment, and the notice to send.
+    /// Returns the holder of a process that an order has ended, its loan, and the notice to send.
     fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
         let shared = &self.procs.get(&proc)?.shared;
         let report = shared.exit_error()?.exit_report();
@@ -462,7 +463,7 @@ impl ProcManager {
     }
 }
 
-/// What uses cost.
+/// Costs of uses.
 impl ProcManager {
     /// A process begins to work for this database.
     pub(super) fn begin_cost(
@@ -472,7 +473,7 @@ impl ProcManager {
         ctx: &mut Context<Self>,
     ) {
         if let Some(rest) = self.take_charge(proc) {
-            // The turn at hand is not over.
+            // The current turn has not ended.
             ctx.run_later(Duration::ZERO, |manager, ctx| manager.event(rest, ctx));
         }
         self.meters.remove(&proc);
@@ -486,8 +487,8 @@ impl ProcManager {
         }
     }
 
-    /// Charges the last tenant of a process for the processor time used so far. Called before the core learns that the
-    /// use is over.
+    /// Charges a process's last tenant for the processor time used so far. Called before the core learns that the use
+    /// is over.
     pub(super) fn charge(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         if let Some(charge) = self.take_charge(proc) {
             self.event(charge, ctx);
@@ -504,9 +505,9 @@ impl ProcManager {
     }
 }
 
-/// The cells that they are put in.
+/// Cells.
 impl ProcManager {
-    /// Has the cells of all pools tried, those that were tried before as well.
+    /// Tests the cells of all pools, including those tested before.
     pub(super) fn try_all_cells(&mut self) {
         self.pools.iter_mut().for_each(|pool| pool.cell = None);
         if let Some(pools) = self.cells_of(&self.pools.ids()) {
@@ -514,21 +515,21 @@ impl ProcManager {
         }
     }
 
-    /// Has the cells of some pools tried that are new or have changed.
+    /// Tests the cells of those pools that are new or have changed.
     pub(super) fn try_cells(&mut self, pools: &[PoolId]) {
         if let Some(pools) = self.cells_of(pools) {
             self.prober.tell(TryCells(pools));
         }
     }
 
-    /// Tells of a pool that is gone.
+    /// Reports that a pool is gone.
     pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
         let (name, cell) = (Arc::clone(name), None);
         let gone = PoolCell { pool, name, cell };
         self.prober.tell(TryCells(vec![gone]));
     }
 
-    /// Notes which cells pools have. `None`: nobody wants to know what holds of them.
+    /// Records the cells of pools. `None`: they are not tested.
     fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
         if !self.settings.cells.are_tried() || self.shutting_down {
             return None;
@@ -546,7 +547,7 @@ impl ProcManager {
         Some(cells.collect())
     }
 
-    /// Returns the cell of a pool, which is another pool's if theirs is the same.
+    /// Returns the cell of a pool, which may be shared with another pool.
     fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
         let pool = self.pools.at(id);
         let language = self.settings.languages.get(&pool.language)?;

@@ -1,10 +1,12 @@
-//! The pools of the configuration: made at the start, and brought in line with it at a reload.
+//! The configured pools: created at the start, and updated at a reload.
 //!
-//! SUMMARY   Carries out what [`policy::pool::follow`] says of each configured name, a piece of them in a turn.
-//! PROMISES  A reload keeps nobody waiting for long, however many pools there are. It is answered when all pools follow
-//!           it. Until then a request meets a pool as it was or as it will be; languages follow in the first turn.
-//! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration of running pools. That pools of languages
-//!           come first is ours.
+//! SUMMARY   Carries out the decisions of [`policy::pool::follow`] for each configured name, some of them in each
+//!           turn.
+//! PROMISES  A reload does not block others for long, however many pools there are. It is answered when all pools
+//!           follow it. Until then a request meets each pool in its old or new state; languages follow in the first
+//!           turn.
+//! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration of running pools. Processing languages'
+//!           pools first is ours.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,23 +28,23 @@ use policy::pool::{
     ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, follow, keeps_out,
 };
 
-/// How many pools follow a reload in one turn: about a millisecond's work.
+/// Pools that follow a reload in one turn: about a millisecond of work.
 const POOLS_EACH_TURN: usize = 64;
 
-/// The settings that the manager works by (`reload_config`). They hold when it has answered.
+/// Replaces the manager's settings (`reload_config`). They are in effect when it has answered.
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
 pub struct ReloadConfig(pub Arc<ManagerSettings>);
 
-/// A reload that has begun.
+/// A reload in progress.
 pub(super) struct Following {
-    /// What held until then; none at the start.
+    /// The previous settings; `None` at the start.
     before: Option<Arc<ManagerSettings>>,
     /// The pools that do not follow it yet.
     names: vec::IntoIter<String>,
-    /// Whether the processes that are there must be replaced.
+    /// Whether existing processes must be replaced.
     replaces: bool,
-    /// Who waits for its end.
+    /// Dropped at its end, which notifies the waiter.
     _done: oneshot::Sender<()>,
 }
 
@@ -54,19 +56,19 @@ impl Handler<ReloadConfig> for ProcManager {
             self.follow_names(following, usize::MAX, ctx);
         }
         let before = std::mem::replace(&mut self.settings, msg.0);
-        // What was lent so far keeps the arguments of reset that it was lent with.
+        // Current loans keep the `reset` arguments that they were lent with.
         self.pools.iter_mut().for_each(|pool| pool.lender = None);
         let (done, ended) = oneshot::channel();
         self.follow_settings(Some(before), done, POOLS_EACH_TURN, ctx);
         Box::pin(async move {
-            // Its sender is dropped at the end, and with the manager.
+            // The sender is dropped at the end, or with the manager.
             drop(ended.await);
         })
     }
 }
 
 impl ProcManager {
-    /// Makes all pools that the settings ask for, at the start.
+    /// Creates all pools of the settings, at the start.
     pub(super) fn follow_first_settings(&mut self, ctx: &mut Context<Self>) {
         self.follow_settings(None, oneshot::channel().0, usize::MAX, ctx);
     }
@@ -90,14 +92,14 @@ impl ProcManager {
         let following = Following {
             before,
             names,
-            // Under another tag a process may have served what is another database now.
+            // Under another tag rule, a process may have served what is now another database.
             replaces: self.refresh_languages() || replaces,
             _done: done,
         };
         self.follow_names(following, languages.saturating_add(pools), ctx);
     }
 
-    /// Has so many pools follow a reload, and ends it after the last one.
+    /// Lets at most `most` pools follow a reload, and ends it after the last one.
     fn follow_names(&mut self, mut following: Following, most: usize, ctx: &mut Context<Self>) {
         let names: Vec<String> = following.names.by_ref().take(most).collect();
         let before = following.before.as_deref();
@@ -111,7 +113,7 @@ impl ProcManager {
             });
         }
         self.events(events, ctx);
-        // What was wrong may have been corrected.
+        // The cause of a failure may have been corrected.
         if before.is_some() {
             for name in &names {
                 if let Some(pool) = self.pools.find(name) {
@@ -129,12 +131,12 @@ impl ProcManager {
             self.event(Event::SetThresholdTs, ctx);
         }
         if let Some(before) = following.before {
-            // Freeing what many pools and tenants had takes long. Without a thread it is freed here.
+            // Freeing the settings of many pools and tenants takes long. Without a thread they are freed here.
             drop(blocking::run("reload", move || drop(before)));
         }
     }
 
-    /// Has the next pools follow a reload when everybody else has had a turn: also those who are not the manager.
+    /// Lets the next pools follow a reload after a turn of all others, including other actors.
     fn follow_later(&self, ctx: &mut Context<Self>) {
         let turn = yield_now().into_actor(self);
         ctx.spawn(turn.map(|(), manager, ctx| {
@@ -145,7 +147,7 @@ impl ProcManager {
         }));
     }
 
-    /// Notes what the cells of a pool are made by now, and returns it.
+    /// Updates a pool's cell terms, and returns them.
     fn renew_terms(&mut self, id: PoolId) -> Arc<CellTerms> {
         let pool = self.pools.at_mut(id);
         let terms = self.settings.cells.of_pool(&pool.section);
@@ -155,13 +157,13 @@ impl ProcManager {
         Arc::clone(&pool.cell_terms)
     }
 
-    /// Gives a pool another section.
+    /// Changes a pool's section.
     pub(super) fn set_section(&mut self, id: PoolId, section: Arc<PoolConfig>) {
         self.pools.set_section(id, section);
         self.renew_terms(id);
     }
 
-    /// Returns the names of languages, then those of sections, then those of pools that are there; each once.
+    /// Returns the unique names of languages, then sections, then existing pools.
     fn configured_names(&self) -> Vec<String> {
         let languages = self.settings.languages.names().map(LanguageName::as_str);
         let sections = self.settings.pools.keys().map(String::as_str);
@@ -180,13 +182,13 @@ impl ProcManager {
         Event::RemovePool { pool, mode }
     }
 
-    /// Frees the name of a pool: services look for another one of that name.
+    /// Frees a pool's name: services look for another pool with that name.
     pub(super) fn let_go(&mut self, pool: PoolId) {
         self.pools.begin_removal(pool);
         self.end_watches(pool);
     }
 
-    /// Brings the pool of a name in line with the configuration.
+    /// Updates the pool with a name to match the configuration.
     fn follow(&mut self, name: &str, before: Option<&ManagerSettings>, events: &mut Vec<Event>) {
         let settings = Arc::clone(&self.settings);
         let language = LanguageName::new(name);
@@ -223,7 +225,7 @@ impl ProcManager {
         }
     }
 
-    /// A pool stays: what holds for all of them holds for it too.
+    /// An unchanged pool: applies the settings for all pools.
     fn keep(&mut self, id: PoolId, events: &mut Vec<Event>) {
         let pool = self.pools.at(id);
         if pool.kind == PoolKind::Language {
@@ -233,7 +235,7 @@ impl ProcManager {
         events.extend(self.changes_of(id));
     }
 
-    /// Makes a pool in the tables, and returns what starts it. `None`: it names a language that is not there.
+    /// Adds a pool to the tables, and returns its start event. `None`: it names a missing language.
     fn install(&mut self, name: &str, kind: PoolKind, section: Arc<PoolConfig>) -> Option<Event> {
         let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
         if self.settings.languages.get(&language).is_none() {
@@ -250,8 +252,8 @@ impl ProcManager {
         Some(Event::StartPool { pool })
     }
 
-    /// Leaves the group out where it keeps the pool out, and returns whether it does: other pools may have been added
-    /// to it at run time.
+    /// Removes the group from a section if the group excludes the pool, and returns whether it does: other pools may
+    /// have been added to it at run time.
     fn fit_for_group(
         &self,
         name: &str,
@@ -279,7 +281,7 @@ impl ProcManager {
         settings: PoolSettings,
     ) -> PoolId {
         let id = self.core.add_pool(settings);
-        // The language's own pool knows already what a probe has found out.
+        // The language's own pool already has the results of probes.
         let own = self.pools.own(&language).map(|own| self.pools.at(own));
         let known = own.map(|own| (Arc::clone(&own.command), Arc::clone(&own.abilities)));
         let (command, abilities) = known.unwrap_or_else(|| self.known_of_language(&language));
@@ -304,8 +306,8 @@ impl ProcManager {
         id
     }
 
-    /// Notes what starts the processes of every language, and what they can do: the pools of one
-    /// language share what a probe finds out. Returns whether a pool's processes would be started otherwise now.
+    /// Updates how each language starts processes, and its abilities: pools of one language share the results of
+    /// probes. Returns whether the start of any pool's processes changed.
     fn refresh_languages(&mut self) -> bool {
         let pools = self.pools.iter();
         let spoken: BTreeSet<LanguageName> = pools.map(|(_, pool)| pool.language.clone()).collect();

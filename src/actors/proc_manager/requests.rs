@@ -1,10 +1,10 @@
-//! Requests for processes: what they are checked for, and their answers, a lease or why there is none.
+//! Requests for processes: their checks, and their answers: a lease or an error.
 //!
-//! PROMISES  Every request is answered once. An answer that is there before its handler returns needs no row of its own.
-//!           A request that needs an ability nobody knows of waits for its probe; the pool goes on meanwhile. A process
-//!           whose command comes from the configuration is lent to users with the role `caller` only where its pool says
-//!           `callers`, and to code of other databases never; if their section of the configuration names pools, they may
-//!           use no others. Nothing is started, and nothing probed, before that is known.
+//! PROMISES  Every request is answered once. An answer available before its handler returns needs no row. A request
+//!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
+//!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never to
+//!           code of other databases; if their section of the configuration names pools, they may use no others.
+//!           Nothing is started or probed before these checks.
 //! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
 use std::sync::Arc;
@@ -32,15 +32,15 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// A probe may take this part of the time that its request has, so that something is left.
+/// Fraction of a request's time that its probe may take, so that some is left.
 const PROBE_SHARE: u32 = 2;
 
-/// How a request ends.
+/// A request's result.
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;
 
-/// What the actor keeps of a request that is not answered yet.
+/// The actor's state of an unanswered request.
 pub(super) struct Waiting {
-    /// None while its call is being handled: then the answer is the handler's result.
+    /// `None` while its call is being handled: then the answer is the handler's result.
     pub(super) replier: Option<Replier<Answer>>,
     pub(super) client: ClientId,
     pub(super) want: Want,
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     pub(super) call: Option<Arc<Call>>,
     /// The pools that may serve it.
     pub(super) target: Target,
-    /// What they are called: a pool's name, or a group's; none while its call is being handled.
+    /// Their name: a pool's or a group's; `None` while its call is being handled.
     pub(super) label: Option<Arc<str>>,
     pub(super) asked: Timestamp,
 }
@@ -137,7 +137,7 @@ impl Handler<Require> for ProcManager {
         if let Some(known) = self.can(pool, msg.ability) {
             return Deferred::now(known);
         }
-        // To find out would be to start a process.
+        // Probing would start a process.
         if let Err(error) = self.permit(Target::Pool(pool), msg.limits.as_ref()) {
             return Deferred::now(Err(error));
         }
@@ -181,9 +181,9 @@ impl Handler<GetResetConfig> for ProcManager {
     }
 }
 
-/// What requests are checked for, and how they are answered.
+/// Checks of requests, and their answers.
 impl ProcManager {
-    /// Requires that each pool which may serve a request may be used by the caller.
+    /// Requires that the caller may use each pool that may serve a request.
     fn permit(&self, target: Target, limits: Option<&CallerLimits>) -> Result<(), GetProcError> {
         let Some(limits) = limits else {
             return Ok(());
@@ -217,7 +217,7 @@ impl ProcManager {
         Err(GetProcError::NotForCaller(reason))
     }
 
-    /// Returns whether the processes of a pool can do something; `None` when a probe has to tell.
+    /// Returns whether a pool's processes have an ability; `None` if a probe is needed.
     fn can(&self, pool: PoolId, ability: Ability) -> Option<Result<(), GetProcError>> {
         let pool = self.pools.at(pool);
         match pool.abilities.known(ability) {
@@ -233,7 +233,7 @@ impl ProcManager {
         }
     }
 
-    /// Has an ability probed; `again` is the answer, and handles the request again.
+    /// Probes an ability; `again` handles the request again, and returns the answer.
     fn probe<T: 'static>(
         &self,
         pool: PoolId,
@@ -250,16 +250,16 @@ impl ProcManager {
             time: self.settings.os_process_timeout / PROBE_SHARE,
         });
         let manager = ctx.address();
-        // Ends with the probe. A caller that is gone gives a lease back by dropping it.
+        // Ends with the probe. A caller that has gone returns a lease by dropping it.
         actix_rt::spawn(async move {
-            // One that was cut off leaves the question open, and the manager shuts down.
+            // An interrupted probe leaves the ability unknown, while the manager shuts down.
             let _ = probed.await;
             drop(replier.send(again(manager).await));
         });
         answer
     }
 
-    /// Returns a request that is not answered yet.
+    /// Returns an unanswered request.
     pub(super) fn request<'a>(&'a self, id: RequestId, turn: &'a Turn) -> Option<&'a Waiting> {
         match &turn.arriving {
             Some((arriving, request)) if *arriving == id => Some(request),
@@ -303,11 +303,11 @@ impl ProcManager {
             loan: None,
         };
         self.begin_cost(proc, db, ctx);
-        // A caller that is gone gives the lease back by dropping it.
+        // A caller that has gone returns the lease by dropping it.
         self.answer(id, Ok(lease), turn);
     }
 
-    /// Returns what the processes of a pool have in common, which is kept for the next one.
+    /// Returns the common part of a pool's leases, cached for the next one.
     fn lender(&mut self, pool: PoolId, ctx: &Context<Self>) -> Arc<Lender> {
         let pool = self.pools.at_mut(pool);
         let lender = pool.lender.get_or_insert_with(|| {
@@ -325,7 +325,7 @@ impl ProcManager {
         Arc::clone(lender)
     }
 
-    /// Answers a request: through its handler's result while that runs, or else its caller.
+    /// Answers a request: through its handler's result while that runs, otherwise directly.
     fn answer(&mut self, id: RequestId, answer: Answer, turn: &mut Turn) {
         let is_arriving = |(arriving, _): &(RequestId, _)| *arriving == id;
         if turn.arriving.as_ref().is_some_and(is_arriving) {
@@ -337,7 +337,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns the database whose functions a request runs, by what counts of its name.
+    /// Returns the database of a request's functions, as the part of its name that counts.
     fn tenant_of(&self, request: &Waiting) -> Option<Arc<str>> {
         match request.want.affinity(self.settings.db_tag)?.tenant {
             Tenant::Database(db) => Some(db),
@@ -351,7 +351,7 @@ impl ProcManager {
         is_any.then(|| self.tenant_of(request)).flatten()
     }
 
-    /// Returns how long a process may take to answer for a database, where that has a bound.
+    /// Returns the maximum response time for a database, if it has one.
     fn prompt_bound(&self, db: Option<&str>) -> Option<PromptBound> {
         let timeout = self.settings.tenants.bound(db?, TenantBound::Timeout)?;
         Some(PromptBound {
@@ -360,8 +360,7 @@ impl ProcManager {
         })
     }
 
-    /// Returns which limit is in the way of a request that waits, as an operator finds it, and until when if that is
-    /// known.
+    /// Returns the limit that holds a waiting request back, in the operator's terms, and until when, if known.
     fn in_the_way(&self, request: &Waiting) -> (Arc<str>, Option<Timestamp>) {
         let db = self.bounded_tenant(request);
         let held_back = db.and_then(|db| {
@@ -372,7 +371,7 @@ impl ProcManager {
         held_back.unwrap_or_else(|| (self.limit_of(request.target), None))
     }
 
-    /// Returns where a bound of a tenant is set, as the configuration has it.
+    /// Returns the configuration key that sets a tenant's bound.
     fn tenant_key(&self, db: &str, bound: TenantBound) -> Arc<str> {
         let name = self.settings.tenants.set_by(db, bound).unwrap_or_default();
         format!("[tenants.{name:?}] {}", bound.key()).into()
@@ -459,7 +458,7 @@ impl ProcManager {
             conditions,
         };
         self.event(down, ctx);
-        // Not before: one whose time is up by now is refused first.
+        // Not earlier: requests whose time is up are refused first.
         for request in requests {
             self.requests.remove(&request);
         }

@@ -1,12 +1,12 @@
-//! Processes that nobody holds are put to rest: nothing in their cells runs until they are lent again.
+//! Suspends processes that nobody holds: nothing in their cells runs until they are lent again.
 //!
-//! SUMMARY   One that was given back, started or taught is due to rest when nobody has had it for [`REST_AFTER`]. One
+//! SUMMARY   A process that was returned, started or taught is suspended after [`REST_AFTER`] without a loan. One
 //!           timer checks all that are due.
-//! PROMISES  A process that comes back and goes again costs no timer and no order of its own. One that rests goes on
-//!           before its borrower can send it anything. What runs at rest all the same is stopped again, and costs
-//!           its tenant what it uses; where that does not help, the process is killed.
-//! LIMITS    Children of a function may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a cell
-//!           without a pid namespace, never rest.
+//! PROMISES  A process that is returned and lent again needs no timer and no order of its own. A suspended one is
+//!           resumed before its borrower can send it anything. What runs in it all the same is stopped again, and its
+//!           tenant pays for it; if that does not help, the process is killed.
+//! LIMITS    A function's children may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a
+//!           cell without a pid namespace, are never suspended.
 
 use std::time::{Duration, Instant};
 
@@ -19,25 +19,24 @@ use crate::query_server::proc_shared::ProcShared;
 use child::usage::{self, Activity};
 use policy::pool::ProcId;
 
-/// How long nobody has had a process that is put to rest: that, and going on, costs as much as a quick prompt.
+/// The time without a loan before a process is suspended: suspending and resuming costs as much as a quick prompt.
 const REST_AFTER: Duration = Duration::from_millis(50);
 
-/// The least time between two looks.
+/// The least interval between checks.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// The time from one check of cells that were told to rest to the next, until nothing moves in them.
+/// The interval between checks of suspended cells, until nothing runs in them.
 const ACTIVITY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The processor time that a cell may use after the first look. Less is noise: processes that are on their way out free
-/// their memory.
+/// The processor time that a cell may use after the first check. Less is noise: exiting processes free their memory.
 const REST_CPU_MAX: Duration = Duration::from_millis(200);
 
-/// After how many looks everything in a cell has to have stopped: 5 seconds.
+/// After this many checks everything in a cell must have stopped: 5 seconds.
 const ACTIVITY_LOOKS_MAX: u32 = 20;
 
-/// A cell that was told to rest, and may still run.
+/// A suspended cell in which something may still run.
 struct Settling {
-    /// When its process was taken back or started.
+    /// When its process was returned or started.
     since: Instant,
     looks: u32,
     first_cpu_time: Option<Duration>,
@@ -51,11 +50,11 @@ impl Settling {
     }
 }
 
-/// Processes that may have to rest soon.
+/// Processes that may have to be suspended soon.
 #[derive(Default)]
 pub(super) struct Due {
     settling: FxHashMap<ProcId, Settling>,
-    /// Whether a timer is set for them, or they are being looked at.
+    /// Whether a timer or a check of them is pending.
     is_settling: bool,
     procs: FxHashSet<ProcId>,
     /// Whether a timer is set for them.
@@ -63,7 +62,7 @@ pub(super) struct Due {
 }
 
 impl ProcManager {
-    /// Puts a process to rest unless it is lent again soon.
+    /// Suspends a process unless it is lent again soon.
     pub(super) fn rest_later(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let process = self.procs.get(&proc);
         if process.is_some_and(|process| process.shared.can_rest()) {
@@ -81,13 +80,13 @@ impl ProcManager {
         }
     }
 
-    /// Puts those to rest whose time has come, and comes back for those whose time will.
+    /// Suspends processes that are due, and sets a timer for the others.
     fn put_to_rest(&mut self, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         let mut next = None;
         self.resting.procs.retain(|proc| {
             let process = self.procs.get(proc);
-            // One that is lent comes here again.
+            // One that is lent is queued again later.
             let Some(process) = process.filter(|process| !process.shared.is_assigned()) else {
                 return false;
             };
@@ -144,7 +143,7 @@ impl ProcManager {
         let seen = blocking::run("rest", look).into_actor(self);
         ctx.spawn(seen.map(|seen, manager, ctx| {
             manager.resting.is_settling = false;
-            // Without a thread to look on, it looks again later.
+            // Without a thread to check on, it checks again later.
             for (rest, seen) in seen.unwrap_or_default() {
                 manager.judge_rest(rest, seen, ctx);
             }
@@ -152,14 +151,14 @@ impl ProcManager {
         }));
     }
 
-    /// Stops again what has not stopped, and ends the process if that does not help.
+    /// Stops again what still runs, and kills the process if that does not help.
     fn judge_rest(
         &mut self,
         (proc, since): (ProcId, Instant),
         seen: Option<Activity>,
         ctx: &mut Context<Self>,
     ) {
-        // One that was lent meanwhile rests anew, or not.
+        // One that was lent meanwhile is suspended anew, or not.
         let settling = self.resting.settling.remove(&proc);
         let Some((mut settling, process)) = settling.zip(self.procs.get(&proc)) else {
             return;

@@ -1,7 +1,7 @@
-//! The state of the pools at one moment, for people and machines.
+//! A snapshot of the pools, for people and machines.
 //!
-//! SUMMARY   The manager copies numbers and shares texts; who asks makes a [`DaemonStatus`] of them.
-//! PROMISES  What takes long where there are many pools is not done on the manager's thread.
+//! SUMMARY   The manager copies numbers and shares texts; the caller converts them to a [`DaemonStatus`].
+//! PROMISES  Work that takes long with many pools is not done on the manager's thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use policy::pool::{
     StopReason,
 };
 
-/// Asks for the state of the pools at this moment, which is yet to be described.
+/// Requests a snapshot of the pools, not yet described.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "PoolsSnapshot")]
 pub struct GetStatus {
-    /// Only this pool; `None` is all of them.
+    /// Only this pool; `None`: all.
     pub pool: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct PoolsSnapshot {
     stale_proc_count: u32,
 }
 
-/// What the manager knows of a pool.
+/// The manager's state of a pool.
 struct KnownPool {
     name: Arc<str>,
     language: LanguageName,
@@ -52,7 +52,7 @@ struct KnownPool {
     cell: Option<Arc<TriedCell>>,
     core: CoreStatus,
     totals: PoolTotals,
-    /// The system's number and the holder of each process of the core.
+    /// PID and holder of each process of the core.
     procs: Vec<(Option<u32>, Option<KnownHolder>)>,
 }
 
@@ -65,7 +65,7 @@ impl Handler<GetStatus> for ProcManager {
 }
 
 impl ProcManager {
-    /// Returns the state of the pool of a name, or of all.
+    /// Returns the state of the pool with a name, or of all.
     pub(super) fn snapshot(&self, pool: Option<&str>) -> PoolsSnapshot {
         let is_wanted = |name: &str| pool.is_none_or(|pool| pool == name);
         let mut services = self.metrics.service_states();
@@ -104,7 +104,7 @@ impl ProcManager {
 }
 
 impl PoolsSnapshot {
-    /// Returns all of it.
+    /// Returns everything.
     pub fn status(&self) -> DaemonStatus {
         self.status_of(|pool| PoolStatus {
             settings: pool.settings(&self.settings),
@@ -121,7 +121,7 @@ impl PoolsSnapshot {
 
     fn status_of(&self, describe: impl Fn(&KnownPool) -> PoolStatus) -> DaemonStatus {
         let pools: Vec<PoolStatus> = self.pools.iter().map(describe).collect();
-        // A pool that is being removed serves no service.
+        // A pool being removed serves no service.
         let find = |name: &str| {
             let mut found = pools.iter().filter(|pool| pool.name == name);
             found.find(|pool| pool.removing.is_none())
@@ -169,7 +169,7 @@ impl KnownPool {
         }
     }
 
-    /// Returns every setting as it holds, also where it is not set; a pool without a group has none.
+    /// Returns every effective setting, including unset ones; a pool without a group has no `group`.
     fn settings(&self, manager: &ManagerSettings) -> Map<String, Value> {
         let section = PoolConfig::clone(&self.section);
         let mut section = match manager.service_terms.get(&*self.name) {
@@ -178,7 +178,7 @@ impl KnownPool {
         };
         section.language = Some(self.language.to_string());
         section.max.get_or_insert(manager.limits.hard_limit);
-        // The manager has twice what is configured: TERM after half of it, KILL at its end.
+        // The manager has twice the configured time: TERM after half of it, KILL at its end.
         section.stop_grace.get_or_insert(manager.stop_grace / 2);
         let held = &self.core.settings;
         section = manager.cells.in_force(section);

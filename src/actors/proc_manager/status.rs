@@ -1,9 +1,9 @@
-//! The pools for operators and services: their state, the list of processes (`settee ps`), the order to end one
+//! The pools for operators and services: their state, the process list (`settee ps`), the order to end a process
 //! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
-//! PROMISES  A loan notifies nobody. A watcher of a pool gets every change in the turn in which it happens, and only a
-//!           change; the end of a pool is the end of its channel. To kill a process is an order to its actor; the core
-//!           hears of its end as of any other.
+//! PROMISES  A loan notifies nobody. A watcher of a pool gets every change, and only changes, in the turn in which it
+//!           happens; its channel ends with the pool. Killing a process is an order to its actor; the core handles
+//!           its end like any other.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// How much of what went wrong is kept and told, in characters.
+/// Characters kept of a failure.
 const FAILURE_CHARACTERS: usize = 1000;
 
 impl Handler<ListProcs> for ProcManager {
@@ -70,7 +70,7 @@ impl Handler<KillProc> for ProcManager {
         let by = msg.by();
         let how = match state {
             State::Ending if !msg.now => "ending",
-            // What is asked of it cannot be waited for.
+            // A pending prompt cannot be waited for.
             _ if msg.now || shared.in_flight() > 0 => "killed",
             _ => "told",
         };
@@ -118,7 +118,7 @@ impl Handler<WatchPool> for ProcManager {
 
 /// The state of pools and processes.
 impl ProcManager {
-    /// Returns who a client is, for people.
+    /// Returns who a client is, for display.
     pub(super) fn holder(&self, client: ClientId) -> KnownHolder {
         let known = self.clients.get(&client);
         KnownHolder {
@@ -127,14 +127,14 @@ impl ProcManager {
         }
     }
 
-    /// Finds the pools of a name: one that stays, and others that are being removed.
+    /// Finds the pools with a name: one that stays, and others being removed.
     fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let name = language_name(name);
         let named = self.pools.iter().filter(|(_, pool)| *pool.name == *name);
         named.map(|(id, _)| id).collect()
     }
 
-    /// Returns what is known of the processes of some pools.
+    /// Returns the processes of some pools.
     fn known_procs(&self, pools: &[PoolId]) -> Vec<KnownProc> {
         let now = self.clock.now();
         let status = pools.iter().map(|pool| self.core.status(*pool, now));
@@ -148,7 +148,7 @@ impl ProcManager {
             .collect()
     }
 
-    /// Finds the process of a name as people write it.
+    /// Finds a process by its displayed name.
     fn proc_named(&self, name: &str) -> Option<KnownProc> {
         let (pool, number) = name.rsplit_once('/')?;
         let number = number.parse().ok()?;
@@ -181,7 +181,7 @@ impl ProcManager {
         })
     }
 
-    /// Has the memory of processes read from now on, if a pool limits it.
+    /// Starts sampling the memory of processes, if a pool limits it.
     pub(super) fn watch_memory(&self, ctx: &Context<Self>) {
         if self.pools.iter().any(|(id, _)| self.limits_memory(id)) {
             self.reporter.tell(WatchMemory {
@@ -198,9 +198,9 @@ impl ProcManager {
     }
 }
 
-/// What happens, for people and for services.
+/// Events for people and services.
 impl ProcManager {
-    /// Tells what has happened in a pool.
+    /// Reports a pool's event.
     fn tell(&self, id: PoolId, event: PoolEvent) {
         let pool = self.pools.at(id);
         self.reporter.tell(PoolNews {
@@ -211,7 +211,7 @@ impl ProcManager {
         });
     }
 
-    /// Tells of a process that has started.
+    /// Reports a started process.
     pub(super) fn tell_start(&self, proc: ProcId, process: &ProcessRef) {
         let started = PoolEvent::Started {
             generation: proc.number,
@@ -256,7 +256,7 @@ impl ProcManager {
         self.tell(id, event);
     }
 
-    /// Keeps how a process failed, for those who are refused over it later.
+    /// Records how a process failed, for requests refused because of it.
     pub(super) fn note_failure(&mut self, pool: PoolId, how: &str) {
         let pool = self.pools.at_mut(pool);
         let text = format!("{}: {how}", pool.command);
@@ -264,14 +264,14 @@ impl ProcManager {
         pool.failure = Some(Arc::from(text));
     }
 
-    /// Returns how starts failed in the pools that a request could have been served by.
+    /// Returns how starts failed in the pools that could have served a request.
     pub(super) fn failure_of(&self, target: Target) -> Arc<str> {
         let pool = self.pools.of_target(target);
         let failure = pool.and_then(|pool| self.pools.at(pool).failure.clone());
         failure.unwrap_or_else(|| Arc::from("its log tells how"))
     }
 
-    /// Returns which limit is in the way of more processes, as an operator finds it.
+    /// Returns the limit that prevents more processes, in the operator's terms.
     pub(super) fn limit_of(&self, target: Target) -> Arc<str> {
         let label = self.pools.label(target);
         if let Target::Group(_) = target {
@@ -313,7 +313,7 @@ impl ProcManager {
         self.tell(pool, event);
     }
 
-    /// Warns if requests wait because all pools together have as many processes as may be.
+    /// Warns if requests wait because the maximum of processes over all pools is reached.
     pub(super) fn warn_if_full(&mut self, now: Timestamp) {
         if !self.core.is_full() {
             return;
@@ -324,7 +324,7 @@ impl ProcManager {
             "remedy" => "raise [server] processes_max, or lower max of the pools that take most");
     }
 
-    /// Forgets a pool that is gone.
+    /// Removes a pool that is gone.
     pub(super) fn pool_gone(&mut self, pool: PoolId) {
         self.end_watches(pool);
         self.tell(pool, PoolEvent::Gone);
@@ -333,7 +333,7 @@ impl ProcManager {
         }
     }
 
-    /// Sends changes of a pool to those who watch it.
+    /// Sends changes of a pool to its watchers.
     pub(super) fn tell_watchers(&mut self) {
         let core = &self.core;
         self.watchers.retain(|pool, watchers| {

@@ -1,10 +1,10 @@
-//! The pools as the actor knows them: names, languages, groups, and what starts their processes.
+//! The actor's table of pools: names, languages, groups, and the starters of processes.
 //!
-//! SUMMARY   A slot for each identity that the core gave out; names and groups lead to them. A group is there while it has
-//!           pools, and a little longer.
-//! PROMISES  A name means one pool at a time: the one that is not going. A slot is free as soon as the core says that its
-//!           pool is gone. No two groups ever have one number: who waits for a group that is gone is not taken for one
-//!           that waits for another, whose pools may speak another language.
+//! SUMMARY   A slot for each identity assigned by the core; names and groups lead to them. A group outlives its last
+//!           pool for a while.
+//! PROMISES  A name denotes at most one pool that is not being removed. A slot is free as soon as the core reports
+//!           that its pool is gone. Group numbers are never reused: a waiter of a group that is gone is not mistaken
+//!           for one of another group, whose pools may have another language.
 
 use std::sync::Arc;
 
@@ -21,31 +21,31 @@ use child::cell::terms::CellTerms;
 use policy::exchange::ExchangeWatch;
 use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
-/// A pool as the actor knows it; the core keeps the rest.
+/// The actor's part of a pool's state; the core has the rest.
 pub(super) struct Pool {
     pub(super) name: Arc<str>,
     pub(super) language: LanguageName,
     pub(super) kind: PoolKind,
-    /// Its section, or what it would be.
+    /// Its section, or an equivalent one.
     pub(super) section: Arc<PoolConfig>,
-    /// What starts its processes, for people.
+    /// What starts its processes, for display.
     pub(super) command: Arc<str>,
-    /// What the language that is configured now can do.
+    /// Abilities of the currently configured language.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
-    /// What their cells are made by.
+    /// Terms of its processes' cells.
     pub(super) cell_terms: Arc<CellTerms>,
     /// The cell of its processes, if they have any.
     pub(super) cell: Option<Arc<TriedCell>>,
-    /// What its processes have logged.
+    /// The log of its processes.
     pub(super) log: Arc<PoolLog>,
-    /// Whether its databases take processes from each other.
+    /// Tracks whether its databases take processes from each other.
     pub(super) exchanges: ExchangeWatch,
-    /// What each borrower of its processes gets with one, from the first one on.
+    /// Shared by all borrowers of its processes; created for the first one.
     pub(super) lender: Option<Arc<Lender>>,
-    /// How the last start failed that did: command, end, last words.
+    /// How the last failed start failed: command, end, last output.
     pub(super) failure: Option<Arc<str>>,
-    /// Whether its group keeps it out, so that it is in none though its section in the configuration says so.
+    /// Whether its group excludes it, so that it is in no group despite its section.
     pub(super) is_kept_out: bool,
     /// Whether it is being removed.
     pub(super) is_going: bool,
@@ -53,9 +53,9 @@ pub(super) struct Pool {
 
 /// Pools that serve each other's requests.
 pub(super) struct Group {
-    /// What the core calls it.
+    /// The core's number for it.
     pub(super) number: GroupId,
-    /// Its pools that are not going, in the order in which they came.
+    /// Its pools that are not being removed, in the order of joining.
     pub(super) members: Vec<PoolId>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Group {
 #[derive(Default)]
 pub(super) struct Groups {
     by_name: FxHashMap<Arc<str>, Group>,
-    /// The number of the next one.
+    /// The number of the next group.
     next: u32,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Groups {
 pub(super) struct PoolTable {
     /// Pool number -> pool.
     slots: Vec<Option<Pool>>,
-    /// Name -> the pool that is not going.
+    /// Name -> the pool that is not being removed.
     by_name: FxHashMap<Arc<str>, PoolId>,
-    /// Language that is configured now -> its own pool.
+    /// Currently configured language -> its own pool.
     own: FxHashMap<LanguageName, PoolId>,
     /// Number of a language -> its name.
     languages: Vec<LanguageName>,
@@ -82,7 +82,7 @@ pub(super) struct PoolTable {
 }
 
 impl PoolTable {
-    /// Returns the pool of an identity that the core uses.
+    /// Returns the pool with an identity of the core.
     pub(super) fn at(&self, id: PoolId) -> &Pool {
         let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         slot.expect("PM-1: the core names pools that it was given")
@@ -93,7 +93,7 @@ impl PoolTable {
         slot.expect("PM-1: the core names pools that it was given")
     }
 
-    /// Puts a pool where the core gave it a place.
+    /// Stores a pool in the slot assigned by the core.
     pub(super) fn put(&mut self, id: PoolId, pool: Pool) {
         let index = id.0 as usize;
         if self.slots.len() <= index {
@@ -108,14 +108,14 @@ impl PoolTable {
         self.join(id, group.as_deref());
     }
 
-    /// Gives a pool another section, and with it perhaps another group.
+    /// Changes a pool's section, and possibly its group.
     pub(super) fn set_section(&mut self, id: PoolId, section: Arc<PoolConfig>) {
         let (before, now) = (self.at(id).section.group.clone(), section.group.clone());
         self.leave(id, before.as_deref());
         let pool = self.at_mut(id);
         pool.section = section;
         pool.is_kept_out = false;
-        // What is lent from now on is lent as the section says.
+        // Later loans follow the new section.
         pool.lender = None;
         self.join(id, now.as_deref());
     }
@@ -144,7 +144,7 @@ impl PoolTable {
         }
     }
 
-    /// Forgets a pool that is gone, and returns its name.
+    /// Removes a pool that is gone, and returns its name.
     pub(super) fn forget(&mut self, id: PoolId) -> Option<Arc<str>> {
         let slot = self.slots.get_mut(id.0 as usize)?;
         slot.take().map(|pool| pool.name)
@@ -154,7 +154,7 @@ impl PoolTable {
         self.slots.iter().flatten().count()
     }
 
-    /// Every pool with its identity, in the order of the identities.
+    /// All pools with their identities, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         let slots = (0..).map(PoolId).zip(&self.slots);
         slots.filter_map(|(id, slot)| Some((id, slot.as_ref()?)))
@@ -164,18 +164,18 @@ impl PoolTable {
         self.slots.iter_mut().flatten()
     }
 
-    /// Every pool that is not going, by identity.
+    /// All pools that are not being removed, by identity.
     pub(super) fn ids(&self) -> Vec<PoolId> {
         let staying = self.iter().filter(|(_, pool)| !pool.is_going);
         staying.map(|(id, _)| id).collect()
     }
 
-    /// Finds the pool of a name.
+    /// Finds a pool by name.
     pub(super) fn find(&self, name: &str) -> Option<PoolId> {
         self.by_name.get(name).copied()
     }
 
-    /// Finds a pool of a name that is going.
+    /// Finds a pool being removed by name.
     pub(super) fn find_going(&self, name: &str) -> Option<PoolId> {
         let mut going = self.iter().filter(|(_, pool)| pool.is_going);
         going
@@ -188,7 +188,7 @@ impl PoolTable {
         self.own.get(language).copied()
     }
 
-    /// Forgets which languages are configured.
+    /// Clears the configured languages.
     pub(super) fn clear_own(&mut self) {
         self.own.clear();
     }
@@ -227,7 +227,7 @@ impl PoolTable {
         section.core_settings(around)
     }
 
-    /// Returns a pool of the group that a section names, but `except`.
+    /// Returns a pool of a section's group, other than `except`.
     pub(super) fn other_of_group(
         &self,
         section: &PoolConfig,
@@ -238,7 +238,7 @@ impl PoolTable {
         Some(self.at(*other))
     }
 
-    /// Finds the pools that may serve a request, and one of them, for what all of them have.
+    /// Finds the pools that may serve a request, and one of them, for properties that all share.
     pub(super) fn resolve(&self, want: &Want) -> Result<(Target, PoolId), GetProcError> {
         let spoken = want.spoken();
         match &want.from {
@@ -272,7 +272,7 @@ impl PoolTable {
         }
     }
 
-    /// Requires that a pool or a group of a name is there and speaks what is asked for.
+    /// Requires that a named pool or group exists and has the requested language.
     fn require_spoken(
         &self,
         found: Option<(Target, PoolId)>,
@@ -308,7 +308,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the pool that represents those that a request could have been served by.
+    /// Returns the pool that represents those that could have served a request.
     pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
         match target {
             Target::Pool(id) => self.slots.get(id.0 as usize)?.as_ref().map(|_| id),
@@ -338,7 +338,7 @@ impl PoolTable {
 }
 
 impl Groups {
-    /// Finds a group, which may no longer have pools.
+    /// Finds a group, even without pools.
     pub(super) fn find(&self, name: &str) -> Option<&Group> {
         self.by_name.get(name)
     }
@@ -349,7 +349,7 @@ impl Groups {
         groups.find(|(_, group)| group.number == number)
     }
 
-    /// Returns the number of a group, which is created if missing; groups without pools are dropped first.
+    /// Returns a group's number, creating the group if missing; drops groups without pools first.
     pub(super) fn number(&mut self, name: &str) -> GroupId {
         self.find_or_make(name).number
     }
@@ -359,7 +359,7 @@ impl Groups {
         self.find_or_make(name).members.push(pool);
     }
 
-    /// Takes a pool out of a group.
+    /// Removes a pool from a group.
     fn leave(&mut self, name: &str, pool: PoolId) {
         if let Some(group) = self.by_name.get_mut(name) {
             group.members.retain(|member| *member != pool);

@@ -1,10 +1,10 @@
-//! One turn of the ProcManager: gives an event to the core, carries out its actions, and checks the tables.
+//! One turn of the ProcManager: passes an event to the core, carries out its actions, and checks the tables.
 //!
 //! SUMMARY   A timer checks every invariant; development builds do so in every turn, and a violation ends the manager.
-//! PROMISES  State of the current event is in the [`Turn`], in no field of the manager. The timer's checks take
-//!           at most a thousandth of the arbiter's time, and are skipped if the tables are too large to be scanned in a
-//!           turn. A violation is counted each time and logged once for each invariant and manager.
-//! LIMITS    A violation that vanishes between two checks is not seen.
+//! PROMISES  State of the current event is in the [`Turn`], not in the manager's fields. The timer's checks take at
+//!           most a thousandth of the arbiter's time, and are skipped if the tables are too large to be scanned in
+//!           one turn. A violation is counted each time and logged once for each invariant and manager.
+//! LIMITS    A violation that vanishes between two checks is missed.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,13 @@ use policy::invariants::{Invariant, Violation, violations};
 use policy::pool::{Event, PoolAction, Pools, RequestId};
 use policy::time::Timestamp;
 
-/// The least time between two checks.
+/// Minimum time between two checks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The time to the next check is at least this multiple of a check's own.
+/// Minimum time to the next check, as a multiple of a check's duration.
 const REST: u32 = 1000;
 
-/// Most processes, openings and requests that are checked: about two milliseconds' work.
+/// Maximum processes, openings and requests checked: about two milliseconds of work.
 const ROWS_MAX: usize = 4096;
 
 /// The same for the check after every event: tests have few.
@@ -38,9 +38,9 @@ pub(super) struct Turn {
     pub(super) now: Timestamp,
     /// The new request, until it is known whether it has to wait in the table.
     pub(super) arriving: Option<(RequestId, Waiting)>,
-    /// Its answer, when it has one at once.
+    /// Its answer, if immediate.
     pub(super) answer: Option<Answer>,
-    /// What failed, for the requests refused because of it.
+    /// The failure, for requests refused because of it.
     pub(super) cause: Option<ProcFailure>,
 }
 
@@ -73,12 +73,12 @@ impl Findings {
         }
     }
 
-    /// Checks the tables. Returns how long that took.
+    /// Checks the tables. Returns the duration.
     fn check(&mut self, core: &Pools, metrics: &Metrics, log: &Logger) -> Duration {
         if core.row_count() > ROWS_MAX {
             return Duration::ZERO;
         }
-        // Real time: paused time in tests does not stop it.
+        // Real time, which paused time in tests does not affect.
         let start = Instant::now();
         for violation in violations(core) {
             self.note(&violation, metrics, log);
@@ -88,7 +88,7 @@ impl Findings {
 }
 
 impl ProcManager {
-    /// Gives the core an event, and carries out its actions.
+    /// Passes an event to the core, and carries out its actions.
     pub(super) fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         let mut turn = Turn::at(self.clock.now());
         self.turn(&mut turn, event, ctx);
@@ -101,7 +101,7 @@ impl ProcManager {
         self.turn(&mut turn, event, ctx);
     }
 
-    /// As [`Self::event`], for events that belong together: the invariants hold only after the last one.
+    /// As [`Self::event`], for related events: the invariants hold only after the last one.
     pub(super) fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
         for event in events {
             let mut turn = Turn::at(self.clock.now());
@@ -229,7 +229,7 @@ mod tests {
     use policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
     use policy::time::Timestamp;
 
-    /// Keeps the messages of records.
+    /// Collects the messages of records.
     #[derive(Clone, Default)]
     struct Messages(Arc<Mutex<Vec<String>>>);
 
@@ -293,7 +293,7 @@ mod tests {
             };
             core.handle(event, Timestamp::ZERO, &mut Vec::new());
         }
-        // All requests, and the opening for the first.
+        // All requests, and the opening for the first one.
         assert_eq!(core.row_count(), ROWS_MAX + 1);
         assert_eq!(findings.check(&core, &metrics, &log), Duration::ZERO);
         let client = ClientId(1);

@@ -1,8 +1,8 @@
-//! The prompts that a process has not answered yet, in the order of the answers.
+//! A process's unanswered prompts, in the order of the answers.
 //!
-//! PROMISES  Each is answered once, by the process or with an error. The deadline is that of the
-//!           oldest, and counts from when it became the oldest.
-//! SOURCE    couch_os_process has one prompt at a time; this is its state, for many.
+//! PROMISES  Each is answered once, by the process or with an error. The deadline is the oldest prompt's, and counts
+//!           from when it became the oldest.
+//! SOURCE    couch_os_process has one prompt at a time; this is its state for many.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
-/// What a process has done that did not answer the `reset` after another holder with `true`.
+/// What a process did instead of answering the `reset` after another holder with `true`.
 const RESET_FAILED: &str = "an answer to reset other than true";
 
-/// The commands of one message that are not answered yet.
+/// The unanswered commands of one message.
 pub(super) struct UnansweredPrompt {
     pub(super) answer_to: AnswerTo,
-    /// What they are, oldest first; never none.
+    /// The commands, oldest first; at least one.
     pub(super) commands: std::vec::IntoIter<Command>,
-    /// The time of each.
+    /// The timeout of each.
     pub(super) timeout: Duration,
-    /// The key that sets this time, if a tenant's does.
+    /// The key of the tenant that sets this timeout, if one does.
     pub(super) tenant_key: Option<Arc<str>>,
-    /// The time of each `reset` among them.
+    /// The timeout of each `reset` among them.
     pub(super) reset_timeout: Duration,
-    /// Everything printed for it so far, when it is to be answered verbatim.
+    /// All output for it so far, if it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
-    /// The call that they are for.
+    /// The loan that they belong to.
     pub(super) loan: Option<Arc<Loan>>,
-    /// Whether it begins with a `reset` that is not answered, after another holder: anything but `true` may be
-    /// meant for that one.
+    /// Whether it begins with an unanswered `reset` after another holder: any answer but `true` may be for that
+    /// holder.
     pub(super) unless_true: bool,
     /// Whether it selects an isolate.
     pub(super) selects: bool,
@@ -49,7 +49,7 @@ impl UnansweredPrompt {
         self.commands.as_slice().first().copied()
     }
 
-    /// The time of the oldest.
+    /// The timeout of the oldest.
     fn time(&self) -> Duration {
         match self.oldest() {
             Some(Command::Reset) => self.reset_timeout,
@@ -57,7 +57,7 @@ impl UnansweredPrompt {
         }
     }
 
-    /// The line of the oldest, if that is the fence of a call.
+    /// The line of the oldest, if that is a call's fence.
     fn fence(&self) -> Option<&Bytes> {
         (self.commands.len() == 1)
             .then(|| self.answer_to.fence())
@@ -65,11 +65,11 @@ impl UnansweredPrompt {
     }
 }
 
-/// What waits for answers.
+/// Everything that waits for answers.
 pub(super) struct Unanswered {
     /// Oldest first.
     queue: VecDeque<UnansweredPrompt>,
-    /// How many prompts they are.
+    /// The number of prompts.
     count: usize,
     /// When the oldest prompt became the oldest.
     head_since: Instant,
@@ -96,7 +96,7 @@ impl Unanswered {
         self.count
     }
 
-    /// The call that the oldest is for.
+    /// The loan of the oldest.
     pub(super) fn loan(&self) -> Option<&Arc<Loan>> {
         self.queue.front()?.loan.as_ref()
     }
@@ -106,7 +106,7 @@ impl Unanswered {
         self.loan().is_some_and(|loan| loan.call.reports)
     }
 
-    /// What the process has done if it answers the oldest with anything but `true`, where nothing else is an answer.
+    /// What the process has done wrong if it answers the oldest with anything but the required `true`.
     pub(super) fn unless_true(&self) -> Option<&'static str> {
         let head = self.queue.front()?;
         let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
@@ -118,12 +118,12 @@ impl Unanswered {
         self.queue.front().is_some_and(|head| head.selects)
     }
 
-    /// Whether what is printed next may be meant for an earlier holder.
+    /// Whether the next output may be for an earlier holder.
     pub(super) fn is_for_another(&self) -> bool {
         self.queue.front().is_some_and(|head| head.unless_true)
     }
 
-    /// Keeps what was logged before the answer to the oldest.
+    /// Keeps a log entry that precedes the answer to the oldest.
     pub(super) fn note_said(&self, entry: LogEntry) {
         if let Some(loan) = self.loan() {
             loan.said(entry);
@@ -149,7 +149,7 @@ impl Unanswered {
         self.head_since.checked_add(self.queue.front()?.time())
     }
 
-    /// The timeout of the oldest, what that is, and the key of the tenant that sets it, when its time is over.
+    /// When the oldest is overdue: its timeout, its command, and the key of the tenant that sets the timeout.
     pub(super) fn overdue(&self) -> Option<(Duration, Command, Option<Arc<str>>)> {
         let head = self.queue.front()?;
         let (time, command) = (head.time(), head.oldest()?);
@@ -158,7 +158,7 @@ impl Unanswered {
         is_over.then(|| (time, command, key.filter(|_| command != Command::Reset)))
     }
 
-    /// Keeps a line that was printed for the oldest, if what is printed is its answer.
+    /// Keeps a line printed for the oldest, if output is its answer.
     pub(super) fn note_printed(&mut self, line: &[u8]) {
         let head = self.queue.front_mut();
         if let Some(transcript) = head.and_then(|head| head.transcript.as_mut()) {
@@ -178,7 +178,7 @@ impl Unanswered {
         };
         self.count -= 1;
         head.unless_true = false;
-        // Before its holder learns of it, and gives it back.
+        // Before the holder learns of it and returns the process.
         if self.count == 0 && fence.is_some() {
             self.shared.set_left_reset(fence);
         }
@@ -196,7 +196,7 @@ impl Unanswered {
             self.metrics.prompt_done(command.class(), took, &result);
         }
         let result = match head.transcript.take() {
-            // Verbatim: whatever the process printed up to its answer is the answer.
+            // Verbatim: the answer is all output up to it.
             Some(transcript) if !transcript.is_empty() => Ok(Bytes::from(transcript)),
             _ => result,
         };
@@ -209,14 +209,14 @@ impl Unanswered {
         }
     }
 
-    /// Answers all with an error; the oldest gets the reason itself.
+    /// Fails all with an error; only the oldest gets the reason itself.
     pub(super) fn fail(&mut self, reason: &PromptError) {
         let oldest = self.queue.front().and_then(UnansweredPrompt::oldest);
         if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {
             self.shared.set(ProcFlag::Worked, true);
         }
         let not_at_fault = match reason {
-            // The end itself is the same for all.
+            // The same for all.
             PromptError::Exited(_) | PromptError::NotRun { .. } => reason.clone(),
             _ => PromptError::NotRun {
                 because: Box::new(reason.clone()),
@@ -230,7 +230,7 @@ impl Unanswered {
                 .map(Bytes::from);
             for _ in prompts.commands {
                 self.shared.prompt_answered();
-                // A start that fails is counted as that.
+                // Otherwise it counts as a failed start.
                 if self.shared.is(ProcFlag::Started) {
                     self.metrics.prompt_failed(error);
                 }

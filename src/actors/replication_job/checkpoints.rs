@@ -1,11 +1,10 @@
-//! When a job leaves checkpoints, and what follows each.
+//! When a job makes checkpoints, and what follows each.
 //!
-//! SUMMARY   One at a time: on a timer, at the end, and when the job is told to stop. While one is
-//!           being made both logs are with it.
-//!           An idle job checks that both databases are still there.
-//! PROMISES  What was done after a checkpoint was begun is not taken for recorded. Nothing is sent
-//!           when nothing has moved. A failure ends the job, unless it is being stopped. Requests end with the
-//!           lease, and with their own time: while the lease is renewed a checkpoint takes as long as the servers do.
+//! SUMMARY   One at a time: on a timer, at the end, and when the job is stopped. A checkpoint in progress holds both
+//!           logs. An idle job checks that both databases still exist.
+//! PROMISES  Work done after a checkpoint began does not count as recorded. Without progress nothing is sent. A
+//!           failure ends the job, unless it is being stopped. Requests end with the lease, and with their own
+//!           timeout: while the lease is renewed, a checkpoint takes as long as the servers need.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
 use std::rc::Rc;
@@ -28,26 +27,27 @@ use replication::log::{self, Checkpoint, CheckpointError, CheckpointRun, LogBody
 use replication::progress::Progress;
 use replication::seq::Seq;
 
-/// How many idle checkpoint intervals pass before the databases are checked: for 10,000 idle jobs 67 requests a second.
+/// How many idle checkpoint intervals pass before the databases are checked: with 10,000 idle jobs this is 67
+/// requests a second.
 const CHECK_AFTER: u32 = 10;
 
-/// What checkpoints are made of.
+/// The state of checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     pub(super) progress: Progress<Seq>,
-    /// For questions beside the checkpoints.
+    /// For requests other than checkpoints.
     pub(super) source: Endpoint,
-    /// Source and target; none while a checkpoint is being made.
+    /// Source and target; `None` while a checkpoint is in progress.
     sides: Option<(Side, Side)>,
     run: Rc<CheckpointRun>,
     use_checkpoints: bool,
     /// Checkpoint intervals since there was anything to record or the databases were checked.
     idle: u32,
-    /// What the replication answers in the end.
+    /// The result of the replication.
     result: Box<RawValue>,
 }
 
-/// A checkpoint that was made, or not.
+/// The result of a checkpoint.
 struct Made {
     sides: (Side, Side),
     through: (u64, Seq),
@@ -100,7 +100,7 @@ impl Checkpoints {
 }
 
 impl ReplicationJob {
-    /// Makes a checkpoint in its time.
+    /// Sets the timer of the next checkpoint.
     pub(super) fn arm_checkpoint(&self, ctx: &mut Context<Self>) {
         let interval = self
             .start
@@ -119,7 +119,7 @@ impl ReplicationJob {
         });
     }
 
-    /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
+    /// Makes a checkpoint if there is anything to record, and continues as the job's state says.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
         let stats = self.run_counters.stats();
         let Some(running) = self.running() else {
@@ -136,7 +136,7 @@ impl ReplicationJob {
         }
         checkpoints.idle = 0;
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
-            // When the one at hand is made it continues from there.
+            // When the current one is done, it continues from there.
             return;
         };
         let through = checkpoints.progress.through().clone();
@@ -163,7 +163,7 @@ impl ReplicationJob {
         }));
     }
 
-    /// Checks that both databases are still there; an idle job would not notice otherwise.
+    /// Checks that both databases still exist; an idle job would not notice otherwise.
     fn check_databases(&mut self, sides: (Side, Side), ctx: &mut Context<Self>) {
         let Some(running) = self.running() else {
             return;
@@ -187,7 +187,7 @@ impl ReplicationJob {
         }));
     }
 
-    /// No further checkpoint may be written, so that the work done since the last one is another's to do.
+    /// No further checkpoint may be written: the work since the last one is the next owner's.
     fn lease_lost(&mut self, ctx: &mut Context<Self>) {
         self.counters().count(Counter::CheckpointsFailure);
         match self.running().map(|running| running.then) {
@@ -211,7 +211,7 @@ impl ReplicationJob {
         match running.checkpoints.made(made) {
             Ok(()) => {
                 self.report_progress(ctx);
-                // More may have been done while it was made.
+                // More work may have been done meanwhile.
                 match then {
                     Then::GoOn => self.after_checkpoint(ctx),
                     Then::Finish | Then::Stop => self.checkpoint(ctx),

@@ -1,4 +1,4 @@
-//! The start of a run: opens both databases, and finds where to resume.
+//! Starts a run: opens both databases, and finds the sequence to resume at.
 //!
 //! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
 
@@ -16,11 +16,11 @@ use replication::log::{self, HistoryEntry, LogIds, Side};
 use replication::open::open_endpoint;
 use replication::seq::Seq;
 
-/// What a run starts from.
+/// The starting point of a run.
 pub(super) struct Opened {
     pub(super) source: Side,
     pub(super) target: Side,
-    /// Where to resume.
+    /// The sequence to resume at.
     pub(super) start_seq: Seq,
     /// Earlier runs, newest first.
     pub(super) history: Vec<HistoryEntry>,
@@ -30,11 +30,11 @@ pub(super) struct Opened {
     pub(super) filter: Option<Rc<FilterHere>>,
 }
 
-/// Opens both databases and reads what earlier runs left.
+/// Opens both databases and reads the history of earlier runs.
 ///
 /// # Errors
-/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here; a checkpoint has to be
-/// rewritten under a newer id, and the lease is over.
+/// A database cannot be opened, or its checkpoints are unreadable; the filter cannot run here; a checkpoint has to be
+/// rewritten with a newer id, but the lease is over.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let JobStart { run, settings } = &start;
     sleep(jitter(settings.startup_jitter)).await;
@@ -94,10 +94,10 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     })
 }
 
-/// Returns a random part of the longest wait, so that jobs do not all begin at once.
+/// Returns a random fraction of the maximum delay, so that jobs do not all start at once.
 fn jitter(longest: Duration) -> Duration {
     let mut bytes = [0; 4];
-    // Without randomness they all begin at once, which is better than not at all.
+    // Without randomness they all start at once, which is better than not at all.
     let _ = getrandom::fill(&mut bytes);
     longest.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }

@@ -1,10 +1,10 @@
 //! The parts of a running job: a changes reader, a changes manager, workers.
 //!
-//! SUMMARY   reader -> bounded queue -> manager -> workers -> job. Each part is a task, and the job
-//!           is notified of each end by the task's own handle, also of a panic.
-//! PROMISES  The job learns of a batch before a worker gets it; a worker reports that it is done
-//!           before it takes another. Only a reader and a manager that say so are at an end: one
-//!           that vanished never looks as if everything were replicated.
+//! SUMMARY   reader -> bounded queue -> manager -> workers -> job. Each part is a task, and its handle notifies the
+//!           job of its end, even by a panic.
+//! PROMISES  The job learns of a batch before a worker gets it; a worker reports the end of a batch before it takes
+//!           the next. A reader or manager is finished only if it says so: if one vanishes, the replication never
+//!           looks complete.
 //! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.
 
 use std::cell::{Cell, RefCell};
@@ -33,10 +33,10 @@ use replication::seq::Seq;
 use replication::spec::Feed;
 use replication::worker::{Averages, Worker};
 
-/// How a part ended: well, with a reason, or by a panic.
+/// How a part ended: normally, with a reason, or by a panic.
 pub(super) type Ended = Result<Result<(), Crash>, JoinError>;
 
-/// Where a worker gets its next batch; nothing at the end.
+/// Receives a worker's next batch; `None` at the end.
 type BatchRequest = oneshot::Sender<Option<Batch>>;
 
 /// A kind of part.
@@ -48,7 +48,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The reason when one ended without giving any.
+    /// The reason if a part ended without one.
     pub(super) fn died(self, how: &str) -> Crash {
         match self {
             Self::Reader => Crash::ChangesReaderDied(how.to_owned()),
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// Counts one that ended a run.
+    /// Counts the death of a part that ended a run.
     pub(super) fn count_death(self, counters: &Counters) {
         counters.count(match self {
             Self::Reader => Counter::ChangesReaderDeaths,
@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// Changes that a worker replicates together.
+/// Changes that one worker replicates together.
 #[derive(Debug)]
 struct Batch {
     number: BatchNumber,
@@ -141,13 +141,13 @@ impl Parts {
         Ok(parts)
     }
 
-    /// A worker ended well. Returns whether it was the last.
+    /// A worker ended normally. Returns whether it was the last.
     pub(super) fn worker_is_done(&self) -> bool {
         self.workers.set(self.workers.get().saturating_sub(1));
         self.workers.get() == 0
     }
 
-    /// Ends all tasks where they are.
+    /// Aborts all tasks.
     pub(super) fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
@@ -171,7 +171,7 @@ impl Drop for Parts {
     }
 }
 
-/// Subscribes to the source's server, if the replication is to learn of changes from there.
+/// Subscribes to the source server's feed, if the replication uses it.
 fn subscription(
     start: &JobStart,
     ctx: &Context<ReplicationJob>,
@@ -193,7 +193,7 @@ fn subscription(
     )?)
 }
 
-/// Deals out batches until everything is dealt out, and then tells every worker so.
+/// Deals out batches until none are left, and then tells every worker.
 async fn manage(
     changes: Consumer<Change>,
     mut requests: mpsc::Receiver<BatchRequest>,
@@ -203,13 +203,13 @@ async fn manage(
     let mut number = 0;
     while let Some(request) = requests.recv().await {
         let batch = next_batch(&changes, &job, most, &mut number).await;
-        // A worker that is gone has been noticed by the job.
+        // The job has already noticed if the worker is gone.
         drop(request.send(batch));
     }
     Ok(())
 }
 
-/// Waits for changes that a worker has something to do about.
+/// Waits for changes that need a worker.
 async fn next_batch(
     changes: &Consumer<Change>,
     job: &Addr<ReplicationJob>,
@@ -246,7 +246,7 @@ async fn work(
         let Some(Batch { number, seq, rows }) = batch.await.map_err(|_| gone())? else {
             return Ok(());
         };
-        // A worker without a batch, as most are, takes no room for working on one.
+        // Boxed, because most workers are idle and should take no room for work on a batch.
         Box::pin(worker.process(rows)).await?;
         // If the job is gone, so is this task.
         let _ = job.send(BatchDone { number, seq }).await;

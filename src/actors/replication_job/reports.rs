@@ -1,10 +1,10 @@
 //! The reports of a job: start, progress, end.
 //!
-//! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once a [`PERIOD`].
-//! PROMISES  The last event is [`JobNews::Ended`], exactly once, also when the job is dropped or
-//!           panics. Nothing is sent, and no timer runs, while nothing moves.
-//! SOURCE    `couch_task_status`: how often it is updated. `couch_replicator_scheduler_job`:
-//!           `changes_pending`, and how often it is asked for.
+//! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once per [`PERIOD`].
+//! PROMISES  The last event is [`JobNews::Ended`], exactly once, even if the job is dropped or panics. While nothing
+//!           changes, nothing is sent and no timer runs.
+//! SOURCE    `couch_task_status`: its update interval. `couch_replicator_scheduler_job`: `changes_pending`, and its
+//!           polling interval.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,32 +22,32 @@ use replication::crash::Crash;
 use replication::open::changes_pending;
 use replication::refused::RefusalListener;
 
-/// The shortest time between two reports of progress.
+/// Minimum time between two progress reports.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long nothing must have been done before the source is asked out of turn how much is to come.
+/// Time without progress after which the pending changes are polled early.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
 pub(super) struct Reports {
     line: Rc<Line>,
     last: Option<Instant>,
-    /// A report is due when the period is over.
+    /// Whether a report is due at the end of the period.
     is_due: bool,
     pending: Option<u64>,
-    /// Everything that was to come is done: no need to ask again.
+    /// Whether all pending changes are done: no further poll is needed.
     is_complete: bool,
     pending_asked: Option<Instant>,
     pending_is_due: bool,
-    /// Counts the questions.
+    /// The number of polls.
     questions: u64,
-    /// Whether anything was done since it was seen last that nothing was; nothing while nobody looks.
+    /// Whether anything was done since the last idle check; `None` without checks.
     moved: Option<bool>,
-    /// Why the job has a feed of its own although it was to go by `_db_updates`.
+    /// Why the job has its own feed despite `feed = "db_updates"`.
     own_feed: Option<Arc<str>>,
 }
 
-/// Where events go. It says that the job is over if nobody else did.
+/// Sends events. Reports the job's end on drop, if nothing else did.
 struct Line {
     run: Run,
     events: Recipient<JobEvent>,
@@ -93,13 +93,13 @@ impl Reports {
         }
     }
 
-    /// Where parts of the job report refused documents.
+    /// Returns the listener for refused documents.
     pub(super) fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
         Rc::new(move |doc| line.tell(JobNews::Refused(doc)))
     }
 
-    /// Nothing is left to come.
+    /// Records that nothing is pending.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
         self.pending = Some(0);
@@ -111,7 +111,7 @@ impl Reports {
 }
 
 impl ReplicationJob {
-    /// How far the job is; nothing before it has begun.
+    /// Returns the progress; `None` before the run has begun.
     pub(super) fn progress_now(&mut self) -> Option<JobProgress> {
         let (stats, bytes_written) = (self.run_counters.stats(), self.run_counters.bytes_written());
         let changes_pending = self.reports.pending;
@@ -136,14 +136,14 @@ impl ReplicationJob {
         }
     }
 
-    /// Reports how far the job is, now or when the period is over.
+    /// Reports the progress now, or at the end of the period.
     pub(super) fn report_progress(&mut self, ctx: &mut Context<Self>) {
         self.ask_pending(ctx);
         self.ask_pending_when_quiet(ctx);
         self.report_in_time(ctx);
     }
 
-    /// Reports a feed of its own, or that there is no longer one.
+    /// Reports that the job has its own feed, or no longer has one.
     pub(super) fn report_own_feed(&mut self, why: Option<Arc<str>>, ctx: &mut Context<Self>) {
         self.reports.own_feed = why;
         self.report_in_time(ctx);
@@ -169,7 +169,7 @@ impl ReplicationJob {
         }
     }
 
-    /// Asks the source how much is still to come, no more often than a connection may be silent.
+    /// Polls the source for pending changes, at most once per connection timeout.
     fn ask_pending(&mut self, ctx: &mut Context<Self>) {
         if self.reports.pending_is_due || self.reports.is_complete {
             return;
@@ -184,7 +184,7 @@ impl ReplicationJob {
         });
     }
 
-    /// Asks again when nothing was done for [`QUIET`]: the last answer is out of date then.
+    /// Polls again when nothing was done for [`QUIET`]: the last answer is then outdated.
     fn ask_pending_when_quiet(&mut self, ctx: &mut Context<Self>) {
         if self.reports.moved.replace(true).is_none() {
             self.look_for_quiet(ctx);
@@ -214,7 +214,7 @@ impl ReplicationJob {
         let since = running.checkpoints.progress.through().1.clone();
         let asking = async move { changes_pending(&source, &since).await };
         let told = move |pending, job: &mut Self, ctx: &mut Context<Self>| {
-            // An answer that was overtaken by another is out of date.
+            // An answer to an earlier poll is outdated.
             if job.reports.is_complete || job.reports.questions != question {
                 return;
             }

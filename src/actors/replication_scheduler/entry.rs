@@ -1,4 +1,4 @@
-//! What the scheduler's actor keeps of a job; the core keeps the rest.
+//! The actor's part of a job's state; the core has the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,34 +17,33 @@ use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
 use replication::spec::{DocRef, Replication};
 
-/// The most bytes of the reason of a document that was not replicated.
+/// Maximum length of the reason of a document that was not replicated, in bytes.
 const REASON_MAX: usize = 512;
 
-/// A job.
 #[derive(Debug)]
 pub(super) struct JobEntry {
     pub(super) id: ReplicationId,
     pub(super) replication: Arc<Replication>,
-    /// What its runs ask before each checkpoint.
+    /// Asked by its runs before each checkpoint.
     pub(super) guard: CheckpointGuard,
-    /// Whose past is saved; none where nobody would continue with it.
+    /// The key under which its past is saved; `None` if no other daemon could continue it.
     pub(super) past_of: Option<Arc<PastOf>>,
-    /// How far it is, or was when it ran last.
+    /// Progress of its current or latest run.
     pub(super) progress: Option<Arc<JobProgress>>,
-    /// When that was.
+    /// When that progress was reported.
     pub(super) progress_at: Option<WallTime>,
-    /// Where it counts in the metrics of its group.
+    /// Its place in its group's metrics.
     pub(super) in_group: GroupMember,
     /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
     pub(super) refused: VecDeque<Arc<RefusedDoc>>,
-    /// Whether there are some that the past which was noted last does not have.
+    /// Whether some of them are missing from the past saved last.
     pub(super) has_new_refused: bool,
-    /// Who is notified of its end.
+    /// Notified of its end.
     pub(super) waiters: Vec<oneshot::Sender<JobEnd>>,
 }
 
 impl JobEntry {
-    /// Returns what it is called in the log.
+    /// Returns its name in the log.
     pub(super) fn name(&self) -> JobName {
         JobName::new(&self.id, &self.replication)
     }
@@ -56,19 +55,19 @@ impl JobEntry {
         left.is_some_and(|left| left > 0) && now.since(moved) >= STALLED_AFTER
     }
 
-    /// Returns the document of this service's own database that it belongs to.
+    /// Returns its document in this service's own database, if it has one.
     pub(super) fn own_doc(&self) -> Option<&DocRef> {
         let doc = self.replication.doc.as_ref();
         doc.filter(|doc| doc.database == NAME)
     }
 
-    /// Returns the servers of its source and its target.
+    /// Returns its source and target servers.
     pub(super) fn servers(&self) -> [Server; 2] {
         let sides = [&self.replication.source, &self.replication.target];
         sides.map(|side| side.server().into())
     }
 
-    /// Returns whose past is to be saved: of a document that is owned by a lease.
+    /// Returns the key for saving its past, for documents owned by a lease.
     pub(super) fn find_past_of(&self) -> Option<Arc<PastOf>> {
         Some(Arc::new(PastOf {
             doc: self.own_doc()?.id.as_str().into(),
@@ -77,8 +76,8 @@ impl JobEntry {
         }))
     }
 
-    /// Remembers a document that was not replicated, and forgets the earliest one if there are too many. The
-    /// same revision is remembered once: a run after this one meets it again.
+    /// Remembers a document that was not replicated, and drops the earliest beyond the maximum. A revision is
+    /// remembered once: later runs meet it again.
     pub(super) fn refuse(&mut self, mut doc: RefusedDoc) {
         let end = doc.reason.floor_char_boundary(REASON_MAX);
         if end < doc.reason.len() {
@@ -94,13 +93,13 @@ impl JobEntry {
         self.has_new_refused = true;
     }
 
-    /// Returns what it remembers of documents that were not replicated, the latest last.
+    /// Returns the remembered documents that were not replicated, the latest last.
     pub(super) fn refused(&self) -> Vec<RefusedDoc> {
         let docs = self.refused.iter();
         docs.map(|doc| RefusedDoc::clone(doc)).collect()
     }
 
-    /// Tells the waiters.
+    /// Notifies the waiters.
     pub(super) fn resolve(&mut self, outcome: &JobEnd) {
         for waiter in self.waiters.drain(..) {
             // The waiter may be gone.

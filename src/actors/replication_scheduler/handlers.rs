@@ -29,14 +29,14 @@ use replication::spec::DocRef;
 use replication::spec::Replication;
 use store::fleet::StatusOf;
 
-/// How long the removal of a job waits until its past is saved.
+/// How long a job's removal waits for saving its past.
 const SAVED_MAX: Duration = Duration::from_secs(2);
 
 fn job_id(id: &ReplicationId) -> JobId {
     id.to_string().into()
 }
 
-/// Returns the owner of the share that a job uses: its replicator database, or its user.
+/// Returns whose share a job uses: its replicator database's, or its user's.
 fn share_key(replication: &Replication) -> Arc<str> {
     let key = match &replication.doc {
         Some(doc) => Some(&doc.database),
@@ -93,7 +93,7 @@ impl ReplicationScheduler {
         self.event(Event::Add(new), ctx);
         Ok(match replaced {
             Some(mut replaced) => {
-                // Its state may be that of the job that it replaced.
+                // It may have the state of the job that it replaced.
                 self.note_failing(&id);
                 replaced.resolve(&JobEnd::Stopped);
                 Added::Replaced
@@ -117,20 +117,20 @@ impl ReplicationScheduler {
         is_known
     }
 
-    /// Whether a job belongs to another document than `doc`, or to any if that is `None`.
+    /// Whether a job belongs to a document other than `doc`, or to any if that is `None`.
     fn is_of_another(&self, id: &JobId, doc: Option<&DocRef>) -> bool {
         let entry = self.entries.get(id);
         entry.is_some_and(|entry| entry.replication.doc.as_ref() != doc)
     }
 
-    /// Returns the writer of the past of a document's job, unless it is saved.
+    /// Returns the writer of the past of a document's job, if it is unsaved.
     fn unsaved(&self, id: &JobId) -> Option<(PastWriter, DocId)> {
         let pasts = self.pasts.clone()?;
         let of = self.entries.get(id)?.past_of.as_ref()?;
         pasts.has(&of.doc).then(|| (pasts, DocId::clone(&of.doc)))
     }
 
-    /// Notes that other daemons have something to learn of a job.
+    /// Records that a job changed for other daemons.
     fn note_changed(&self, id: &ReplicationId) {
         let id = job_id(id);
         match self.entries.get(&id).map(JobEntry::own_doc) {
@@ -203,7 +203,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
                 let (answer, replier) = deferred();
                 let saved = actix_rt::time::timeout(SAVED_MAX, pasts.saved(doc));
                 ctx.spawn(wrap_future(async move {
-                    // If it takes too long it is lost, which is harmless. The caller may be gone.
+                    // If it times out, the past is lost, which is harmless. The caller may be gone.
                     drop(saved.await);
                     let _ = replier.send(was_known);
                 }));
@@ -252,7 +252,7 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
-            // A priority is not a state, but is reported too.
+            // A priority is not a state, but is reported, too.
             self.note_changed(id);
             is_known
         };
@@ -391,7 +391,7 @@ impl Handler<Subscribe> for ReplicationScheduler {
     }
 }
 
-/// News of a run; ignored if the run has ended, or its job was replaced.
+/// An event of a run; ignored if the run has ended, or its job was replaced.
 impl Handler<JobEvent> for ReplicationScheduler {
     type Result = ();
 

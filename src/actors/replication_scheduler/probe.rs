@@ -1,6 +1,6 @@
-//! Probes servers that could not be reached.
+//! Probes unreachable servers.
 //!
-//! SUMMARY   Finds crashes caused by an unreachable server, and probes a server when the core says so.
+//! SUMMARY   Detects crashes caused by an unreachable server, and probes a server when the core requests it.
 //! PROMISES  A probe takes at most [`ANSWER_MAX`], and its result goes to the core.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use policy::schedule::{End, Event, JobId, Reason, Server};
 use replication::crash::Crash;
 use replication::endpoint::HttpSettings;
 
-/// How long a server may take to answer.
+/// The time limit of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 impl ReplicationScheduler {

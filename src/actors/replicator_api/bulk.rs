@@ -1,13 +1,12 @@
-//! Orders for jobs: one, or all of a selection.
+//! Orders for one job, or all jobs of a selection.
 //!
-//! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is reported and
-//!           stops no other. What was done stays when the caller goes away.
-//! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler learns of it.
-//!           An order to a job of another daemon is left for that one. A document without a job is written anew, for
-//!           whichever daemon has it.
-//!           An order waits until all jobs are known, and says how many documents it could not wait for.
-//! LIMITS    It waits for [`LOADING_MAX`] at most. [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
-//!           [`RESULTS_MAX`] results are returned.
+//! SUMMARY   [`ReplicatorApi::order_jobs`] selects jobs, and then works in batches; a failure of one job is reported
+//!           and stops no others. Finished work remains if the caller disconnects.
+//! PROMISES  A pause or a priority of a document's job is on disk before the scheduler gets it. An order to another
+//!           daemon's job is left for that daemon. A document without a job is rewritten, for its owner. An order
+//!           waits until all jobs are known, and reports how many documents it could not wait for.
+//! LIMITS    Waits at most [`LOADING_MAX`]. One turn of the scheduler, with one or two transactions of the store,
+//!           orders at most [`ORDERS_MAX`] jobs; at most [`RESULTS_MAX`] results are returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,29 +31,29 @@ use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 use store::Edit;
 
-/// The most results that are returned.
+/// Maximum returned results.
 const RESULTS_MAX: usize = 10_000;
 
-/// How long an order waits for documents that are still being read since the start.
+/// How long an order waits for documents that are still being loaded since the start.
 const LOADING_MAX: Duration = Duration::from_secs(10);
 
-/// A job that is to be ordered.
+/// A job to be ordered.
 struct ToOrder {
     id: ReplicationId,
     doc: Option<String>,
     at: Place,
 }
 
-/// A job that got an order.
+/// An ordered job.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedJob {
-    /// How it is shown now, or with another daemon how it was.
+    /// Its state as shown now; for another daemon's job, before the order.
     pub job: Value,
-    /// How it was shown before.
+    /// Its state as shown before.
     pub before: Value,
 }
 
-/// What an order is for.
+/// The jobs of an order.
 #[derive(Default)]
 struct Selected {
     groups: Groups,
@@ -63,13 +62,13 @@ struct Selected {
     docs: Vec<ToOrder>,
 }
 
-/// Where a job is.
+/// The place of a job.
 enum Place {
-    /// Here, with what was set by hand.
+    /// Here, with the values set by users.
     Here(Kept),
     /// With another daemon.
     There(OtherJob),
-    /// Nowhere: the document has none.
+    /// None: the document has no job.
     Document,
 }
 
@@ -113,7 +112,7 @@ impl ToOrder {
 /// The result of an order for one job.
 type Outcome = Result<Ordered, ReplicatorError>;
 
-/// What is to be done.
+/// The order.
 enum Order {
     Job(JobOrder),
     Cancel,
@@ -139,7 +138,7 @@ impl Order {
 }
 
 impl ReplicatorApi {
-    /// Tells a job what to do, and keeps that over restarts where it belongs to a document.
+    /// Gives an order to a job, and saves it if the job has a document.
     ///
     /// # Errors
     /// There is no such job, the store fails, or the service ends.
@@ -180,7 +179,7 @@ impl ReplicatorApi {
         Ok(OrderedJob { job, before })
     }
 
-    /// Has a document without a job be run again, if it failed or cannot start yet. Returns how it was.
+    /// Restarts a document without a job, if it failed or cannot start yet. Returns its previous state.
     async fn restart_doc(
         &self,
         name: &str,
@@ -207,7 +206,7 @@ impl ReplicatorApi {
         Ok(OrderedJob { job: shown, before })
     }
 
-    /// Has documents without a job be run again.
+    /// Restarts documents without a job.
     async fn restart_batch(&self, docs: &[ToOrder], person: &Person) -> Vec<Outcome> {
         let by = name_of(person);
         let restarting = docs.iter().map(|doc| async {
@@ -218,11 +217,11 @@ impl ReplicatorApi {
         join_all(restarting).await
     }
 
-    /// Tells all jobs of a selection what to do.
+    /// Gives an order to all jobs of a selection.
     ///
     /// # Errors
-    /// The order is wrong, more jobs are selected than expected, or the service ends: then nothing was done, or what
-    /// was done until then.
+    /// The order is invalid, more jobs are selected than expected, or the service ends: then nothing was done, or
+    /// only a part.
     pub async fn order_jobs(
         &self,
         order: &BulkOrder,
@@ -282,7 +281,7 @@ impl ReplicatorApi {
         Ok(answer)
     }
 
-    /// Selects what an order is for; of an order that is only tried out it counts that.
+    /// Selects the jobs of an order, and counts them for a dry run.
     async fn select(
         &self,
         order: &BulkOrder,
@@ -311,11 +310,11 @@ impl ReplicatorApi {
         Ok(selected)
     }
 
-    /// Waits until all jobs are known, for [`LOADING_MAX`] at most. Returns what is not known by then.
+    /// Waits until all jobs are known, at most [`LOADING_MAX`]. Returns what is still unknown.
     async fn wait_for_all(&self) -> Loading {
         let states = self.database().states();
         if self.is_loading() {
-            // What is not known then is reported.
+            // The rest is reported as unknown.
             drop(timeout(LOADING_MAX, states.loaded()).await);
         }
         states.lock().loading()
@@ -334,7 +333,7 @@ impl ReplicatorApi {
             .order_those_there(OtherOrder::Job(order), others, &by)
             .await
             .into_iter();
-        // First: what was answered outlives the service. Writes that wait together are one transaction.
+        // First, because an acknowledged order survives the service. Concurrent writes share one transaction.
         let keeping = jobs.iter().map(|job| async {
             match (&job.at, &job.doc) {
                 (Place::Here(kept), Some(doc)) => self.keep(order, doc, Some(kept), &by).await,
@@ -350,7 +349,7 @@ impl ReplicatorApi {
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
         let mut done = kept.into_iter().zip(known).map(|((job, _), is_known)| {
-            // Another daemon has the document now, or will have it.
+            // Another daemon owns the document, or will.
             let is_kept = job.doc.is_some() && self.fleet().is_some();
             match is_known {
                 true => Ok(Ordered::Done),
@@ -369,7 +368,7 @@ impl ReplicatorApi {
         Ok(results.collect())
     }
 
-    /// Leaves an order for jobs that other daemons have, if there are any.
+    /// Leaves an order for the jobs of other daemons, if any.
     async fn order_those_there(
         &self,
         order: OtherOrder,
@@ -382,8 +381,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// Keeps what an order changes of a document's job. What is kept of it now is read where other daemons may have
-    /// changed it.
+    /// Saves an order's change for a document's job. Rereads the saved value if other daemons may have changed it.
     pub(super) async fn keep(
         &self,
         order: JobOrder,
@@ -454,7 +452,7 @@ impl ReplicatorApi {
         join_all(cancelling).await.into_iter().collect()
     }
 
-    /// Ends a transient job, wherever it is.
+    /// Ends a transient job on any daemon.
     ///
     /// # Errors
     /// It belongs to a document, its daemon cannot be reached, or the service ends.
@@ -507,7 +505,7 @@ impl ReplicatorApi {
     }
 }
 
-/// Returns who gives an order.
+/// Returns the name of the order's sender.
 fn name_of(person: &Person) -> Arc<str> {
     person.name.as_deref().unwrap_or("admin").into()
 }

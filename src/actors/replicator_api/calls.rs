@@ -18,7 +18,7 @@ use replication::spec::{CallBody, Replication, UserCtx};
 /// The result of a call of `_replicate`.
 #[derive(Clone, Debug)]
 pub(crate) enum Replicated {
-    /// A one-shot replication has done its work: the members beside `ok`.
+    /// A one-shot replication has completed: the members besides `ok`.
     Done(ReplicationId, Box<RawValue>),
     /// A continuous one was begun.
     Begun(ReplicationId),
@@ -27,7 +27,7 @@ pub(crate) enum Replicated {
 }
 
 impl ReplicatorApi {
-    /// Does what the body of a call of `_replicate` asks for; a one-shot replication is waited for.
+    /// Carries out the body of a `_replicate` call; waits for a one-shot replication.
     ///
     /// # Errors
     /// See [`ReplicatorError`].
@@ -54,7 +54,7 @@ impl ReplicatorApi {
     }
 
     async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
-        // An error of the store is reported as such.
+        // Errors of the store are reported as such.
         let store = self.database().store();
         self.options.identity.get(store).await?;
         let id = identify(&self.options, replication).await;
@@ -121,7 +121,7 @@ impl ReplicatorApi {
 }
 
 impl ReplicatorApi {
-    /// Tells the daemon that has a job to end it.
+    /// Tells a job's daemon to end it.
     async fn cancel_other(
         &self,
         id: ReplicationId,
@@ -138,7 +138,7 @@ impl ReplicatorApi {
     }
 }
 
-/// CouchDB takes a bare name for one of its own databases.
+/// CouchDB interprets a bare name as one of its own databases.
 fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
     for side in ["source", "target"] {
         let url = match &body[side] {

@@ -5,33 +5,33 @@ use replication::crash::Crash;
 use replication::spec::SpecError;
 use store::StoreError;
 
-/// Why a request is not answered as it wants.
+/// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ReplicatorError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The body asks for no replication. The caller's fault.
+    /// The body is not a replication. The caller's fault.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A database was named and no URL given. The caller's fault.
+    /// A database was named without a URL. The caller's fault.
     #[error(
         "{0:?} is the bare name of a database, and this service holds no databases: give the whole \
          URL of source and target"
     )]
     BareName(String),
-    /// The id could not be found out: the source does not say what its filter is. Worth a retry.
+    /// The id is unknown: the source does not return its filter. Worth a retry.
     #[error("{0}")]
     Filter(String),
-    /// A selection or an order for jobs is wrong. The caller's fault.
+    /// A selection or an order for jobs is invalid. The caller's fault.
     #[error("{0}")]
     Selection(String),
-    /// More jobs are selected than the caller expects. Nothing was done.
+    /// More jobs are selected than expected. Nothing was done.
     #[error("{total} jobs are selected, and {expected} were expected: nothing was done")]
     Unexpected {
-        /// How many the caller expects.
+        /// The expected maximum.
         expected: usize,
-        /// How many there are.
+        /// The number of selected jobs.
         total: usize,
     },
     /// There is no such job.
@@ -40,7 +40,7 @@ pub(crate) enum ReplicatorError {
     /// The id belongs to a document's job.
     #[error("{0}")]
     Taken(String),
-    /// The job is another daemon's whose lease is over, and cannot be reached now. Worth a retry.
+    /// The job belongs to a daemon with an expired lease, and is unreachable now. Worth a retry.
     #[error("no daemon has this job now: try again when one has it, within a minute")]
     Unowned,
     /// The job failed.
@@ -61,7 +61,7 @@ impl From<NoProc> for ReplicatorError {
 }
 
 impl ReplicatorError {
-    /// Returns its name in results of many orders.
+    /// Returns its name in bulk results.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Store(_) => "store_unavailable",

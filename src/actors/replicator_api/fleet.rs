@@ -1,11 +1,11 @@
-//! What this daemon knows of the others of its fleet: their addresses, problems and jobs.
+//! What this daemon knows of the others in its fleet: their addresses, problems and jobs.
 //!
-//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. Their documents'
-//!           statuses go to [`DocStates`], so that states, counts and pages cover the whole fleet.
-//! PROMISES  A list comes from memory: it waits for a read at most [`LIST_WAIT`], and not at all while the
-//!           database does not answer.
-//! LIMITS    Statuses of documents are bounded by the documents, those of transient jobs by
-//!           [`TRANSIENT_MAX`], daemons by [`DAEMONS_MAX`].
+//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and caches both. Their documents' statuses
+//!           are passed to [`DocStates`], so that states, counts and pages cover the whole fleet.
+//! PROMISES  A list comes from memory: it waits for a read at most [`LIST_WAIT`], and not at all while the database
+//!           does not answer.
+//! LIMITS    Statuses of documents are bounded by the documents, those of transient jobs by [`TRANSIENT_MAX`],
+//!           daemons by [`DAEMONS_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,25 +26,25 @@ use policy::schedule::WallTime;
 use store::StoreError;
 use store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
 
-/// How often the others' statuses are read, and how old they may be for a list.
+/// How often the others' statuses are read, and how old they may be in a list.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// How long a list waits for a read.
 const LIST_WAIT: Duration = Duration::from_secs(1);
 
-/// Statuses that are read at a time.
+/// Statuses read at a time.
 const STATUSES_MAX: usize = 500;
 
-/// Transient jobs of other daemons that are remembered.
+/// The most transient jobs of other daemons in memory.
 const TRANSIENT_MAX: usize = 10_000;
 
-/// Daemons that are remembered, also those that are gone.
+/// The most daemons in memory, including those that are gone.
 const DAEMONS_MAX: usize = 1000;
 
 /// How much the computed time of one renewal may vary between reads.
 const HEARD_JITTER: Duration = Duration::from_secs(2);
 
-/// How long the status of a document that no longer asks for a replication is kept.
+/// How long the status of a document without a request for a replication is kept.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// This daemon's part in its fleet.
@@ -52,7 +52,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct FleetOptions {
     pub store: Arc<dyn FleetStore>,
     pub name: DaemonName,
-    /// This daemon's epoch; none while it has no lease.
+    /// This daemon's epoch; `None` while it has no lease.
     pub epoch: watch::Receiver<Option<Epoch>>,
     pub metrics: Arc<FleetMetrics>,
 }
@@ -134,7 +134,7 @@ pub(crate) struct OtherJob {
     pub status: Arc<OtherStatus>,
     /// The address of its daemon.
     pub daemon: Arc<str>,
-    /// Why its state is no longer known, if the lease of its daemon is over.
+    /// Why its state is not known any more, if the lease of its daemon is over.
     pub lost: Option<String>,
 }
 
@@ -143,7 +143,7 @@ impl OtherJob {
         self.status.body.job.as_ref()
     }
 
-    /// Returns the user who asked for a transient job.
+    /// Returns the user who requested a transient job.
     pub fn user(&self) -> Option<&str> {
         self.job()?.user.as_deref()
     }
@@ -339,7 +339,7 @@ impl Fleet {
                     Some(_) => {}
                     None => {
                         let known = memory.transient.get(id);
-                        // Another daemon may have one of this id.
+                        // Another daemon may have one with this id.
                         if known.is_some_and(|known| known.epoch == one.epoch) {
                             memory.transient.remove(id);
                         }
@@ -349,7 +349,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the documents and transient jobs of other daemons, in no order.
+    /// Returns the documents and transient jobs of other daemons, unordered.
     pub fn others(&self) -> Vec<OtherJob> {
         let mut all = self.states.lock().others();
         let memory = self.memory();
@@ -364,7 +364,7 @@ impl Fleet {
         all.map(|status| other_job(&memory, status)).collect()
     }
 
-    /// Returns what is known of a document of another daemon.
+    /// Returns a document of another daemon, if known.
     pub fn other(&self, doc: &str) -> Option<OtherJob> {
         let status = self.states.lock().other(doc)?;
         Some(other_job(&self.memory(), status))

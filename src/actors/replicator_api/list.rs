@@ -1,9 +1,9 @@
-//! Lists of jobs: which are selected, in which order, and how many have the same reason.
+//! Lists of jobs: selected, sorted, or counted by reason.
 //!
 //! SUMMARY   [`ReplicatorApi::each_selected`] walks over the jobs, for lists and orders.
 //! PROMISES  A user who may not see all jobs sees their own.
-//! LIMITS    The scheduler is asked for [`JOBS_MAX`] jobs at a time. Of jobs that are not shown, a list keeps
-//!           only a name and a time.
+//! LIMITS    The scheduler is queried for [`JOBS_MAX`] jobs at a time. For jobs that are not shown, a list holds only
+//!           a name and a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
 use crate::replicator::status::JobBody;
 use replication::id::ReplicationId;
 
-/// Whose jobs are read.
+/// The owner of the jobs to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// Everybody's.
     All,
-    /// A user's: of documents that the user owns, and transient ones that the user requested.
+    /// A user's: of documents owned by the user, and transient ones requested by the user.
     Of(String),
 }
 
@@ -48,14 +48,14 @@ impl Found {
 }
 
 impl ReplicatorApi {
-    /// Returns jobs as `_scheduler/jobs` does, or how many have the same reason.
+    /// Returns jobs as in `_scheduler/jobs`, or their number by reason.
     ///
     /// # Errors
-    /// The selection is wrong, the store fails, or the service ends.
+    /// The selection is invalid, the store fails, or the service ends.
     pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
-        // A list that is complete now is so after the read.
+        // Checked before reading: a list that is complete now is complete after the read.
         let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
@@ -99,7 +99,7 @@ impl ReplicatorApi {
             let list = json!({"total_rows": total, "states": states, "groups": groups});
             return Ok(self.with_notes(list, is_loading));
         }
-        // Without a sort order, this keeps the order of ids in which they came.
+        // Without a sort order, this keeps the order of ids.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let page = found.into_iter().skip(skip).take(limit);
         let jobs = self.rows(page.map(|(_, one)| one).collect()).await?;
@@ -111,7 +111,7 @@ impl ReplicatorApi {
         Ok(self.with_notes(list, is_loading))
     }
 
-    /// Adds whether the list is still incomplete, and in a fleet the age of other daemons' reports.
+    /// Adds whether the list is incomplete, and in a fleet the age of other daemons' reports.
     fn with_notes(&self, mut list: Value, is_loading: bool) -> Value {
         if is_loading {
             list["loading"] = true.into();
@@ -122,7 +122,7 @@ impl ReplicatorApi {
         list
     }
 
-    /// Returns jobs and documents as users see them; jobs that have ended since are left out.
+    /// Returns jobs and documents in the form for users; omits jobs that have ended since.
     async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
         let mut rows = Vec::new();
         for part in found.chunks(JOBS_MAX) {
@@ -201,7 +201,7 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Returns the jobs that may be read.
+    /// Returns the jobs that the user may see.
     async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> Result<Vec<Job>, ReplicatorError> {
         let Whose::Of(user) = whose else {
             return Ok(jobs);
@@ -224,7 +224,7 @@ impl ReplicatorApi {
         Ok(jobs.into_iter().filter(is_own).collect())
     }
 
-    /// Returns a job by its own name or its document's, for a user who may see it.
+    /// Returns a job by its or its document's name, if the user may see it.
     ///
     /// # Errors
     /// There is none, the store fails, or the service ends.

@@ -1,7 +1,7 @@
 //! Orders between daemons of a fleet: leaving them for others, and executing those left for this one.
 //!
-//! PROMISES  What an order sets of a document's job is kept before the order is left: a later owner applies
-//!           it. Rights were checked where the request arrived.
+//! PROMISES  Settings of a document's job are stored before the order is left: a later owner applies them. Rights
+//!           were checked where the request arrived.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use crate::operations::Route;
 use crate::replicator::JobOrder;
 use store::fleet::{Order, StatusOf};
 
-/// What an order that was left says.
+/// The content of an order.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct OrderBody {
     order: BulkOrderName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<i8>,
-    /// Who says so; shown of a job that is paused.
+    /// The sender; shown of a paused job.
     by: String,
-    /// The address of the daemon that was asked.
+    /// The address of the daemon that received the order.
     #[serde(default)]
     from: String,
 }
@@ -34,11 +34,11 @@ struct OrderBody {
 /// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ordered {
-    /// It is carried out.
+    /// It is done.
     Done,
-    /// The daemon with this address is told.
+    /// It was left for the daemon with this address.
     Told(Arc<str>),
-    /// No daemon has the job: the one that has it next goes by what is kept.
+    /// No daemon has the job: its next owner applies the stored settings.
     Kept,
 }
 
@@ -67,13 +67,13 @@ impl OtherOrder {
         serde_json::to_string(&body).expect("orders: texts and numbers can be written")
     }
 
-    /// Whether an owner that comes later does it without being told.
+    /// Whether a later owner executes it from stored settings.
     fn is_kept(self, other: &OtherJob) -> bool {
         other.status.doc().is_some() && matches!(self, Self::Job(_))
     }
 }
 
-/// Returns who gave an order that another daemon has left, and what it is.
+/// Returns the sender and the name of an order that another daemon left.
 pub(crate) fn sent(order: &Order) -> (Sender, String) {
     let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
         return (Sender::known(None, "daemon"), "unknown".to_owned());
@@ -93,8 +93,8 @@ pub(crate) fn sent(order: &Order) -> (Sender, String) {
 }
 
 impl ReplicatorApi {
-    /// Keeps what an order sets of jobs of other daemons, and leaves it for them. Returns what became of each, in
-    /// the same order.
+    /// Stores the settings that an order makes for jobs of other daemons, and leaves the order for them. Returns the
+    /// result for each, in the same order.
     pub(super) async fn order_others(
         &self,
         fleet: &Fleet,
@@ -139,14 +139,13 @@ impl ReplicatorApi {
         results.collect()
     }
 
-    /// Carries out an order that another daemon has left. Returns what it did; `None` if the job is not there, or not
-    /// yet.
+    /// Executes an order that another daemon left. Returns the result; `None` if the job does not exist, or not yet.
     ///
     /// # Errors
     /// The service ends.
     pub(crate) async fn take_order(&self, order: &Order) -> Result<Option<Done>, ReplicatorError> {
         let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
-            // A later version says something that this one does not understand.
+            // An order of a later version, unknown here.
             return Ok(Some(Done::to(0)));
         };
         let Some(info) = self.ordered(&order.of).await? else {
@@ -173,7 +172,7 @@ impl ReplicatorApi {
         Ok(is_known.then(|| Done::of_job(&before, order)))
     }
 
-    /// Returns the job of this daemon that an order is for.
+    /// Returns this daemon's job that an order is for.
     async fn ordered(&self, of: &StatusOf) -> Result<Option<JobInfo>, ReplicatorError> {
         let (id, is_transient) = match of {
             StatusOf::Document(doc) => (self.database().states().lock().job_of(doc), false),
@@ -183,7 +182,7 @@ impl ReplicatorApi {
             return Ok(None);
         };
         let info = self.scheduler(GetJob { id }).await?;
-        // A job of the same id may be somebody else's by now.
+        // A job with the same id may belong to another by now.
         Ok(info.filter(|info| info.replication.doc.is_none() == is_transient))
     }
 }

@@ -1,6 +1,6 @@
-//! Documents without a job in lists of jobs: completed and failed ones, and those that cannot start yet.
+//! Documents without a job in lists of jobs: completed, failed, or not yet able to start.
 //!
-//! LIMITS    All documents in the states that are asked for are read, [`super::BATCH`] at a time.
+//! LIMITS    All documents in the requested states are read, [`super::BATCH`] at a time.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ use policy::schedule::WallTime;
 use store::Document;
 
 impl ReplicatorApi {
-    /// Looks at each document that is selected, in the order of their ids: as in `_scheduler/docs`, with what a job has in
-    /// addition, and since when.
+    /// Visits each selected document, in the order of ids: as in `_scheduler/docs`, with the further members of a
+    /// job, and since when.
     ///
     /// # Errors
     /// The store fails, or the service ends.
@@ -27,7 +27,7 @@ impl ReplicatorApi {
         whose: &Whose,
         mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
     ) -> Result<(), ReplicatorError> {
-        // A store that nobody has needed yet has no documents, and is not made for a list.
+        // A store that nothing has needed yet has no documents, and is not created for a list.
         if selection.doc_states().is_empty() || !self.has_store() {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Has a document be run again, whatever became of its replication: takes that out of it.
+    /// Makes a document run again: removes the outcome of its replication.
     ///
     /// # Errors
     /// The document is gone, or the store fails.

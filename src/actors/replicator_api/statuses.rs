@@ -1,4 +1,4 @@
-//! What this daemon reports to the others of its fleet: the state of its documents and transient jobs.
+//! What this daemon reports to the others of its fleet: the states of its documents and transient jobs.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl ReplicatorApi {
         let ids = transient.iter().map(|id| replication_id(id)).collect();
         let infos = self.scheduler(GetJobsById { ids }).await?;
         for (id, info) in transient.into_iter().zip(infos) {
-            // A job of the same id may be a document's by now.
+            // A job with this id may now be a document's.
             let own = info.filter(|info| info.replication.doc.is_none());
             let body = own.map(|info| StatusBody {
                 state: Some(info.shown.summary.state.into()),

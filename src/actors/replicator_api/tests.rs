@@ -1,4 +1,4 @@
-//! Tests of lists and orders with many jobs, in a real scheduler that starts none.
+//! Lists and orders of many jobs, in a real scheduler that starts none.
 
 use actix::Actor;
 use serde_json::json;
@@ -27,7 +27,7 @@ use test_support::within;
 
 const JOBS: usize = 10_000;
 
-/// Starts a scheduler with jobs of documents `d00000` and on.
+/// Starts a scheduler with jobs of documents from `d00000` on.
 async fn start(jobs: usize) -> ReplicatorApi {
     let log = Logger::root(Discard, o!());
     let states: Arc<DocStates> = Arc::default();
@@ -77,7 +77,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
     ReplicatorApi::new(options, None)
 }
 
-/// The scheduler asserts that no turn orders more jobs than it may.
+/// The scheduler asserts that no turn exceeds its maximum of orders.
 #[actix_rt::test]
 async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
     let api = start(JOBS).await;

@@ -1,9 +1,9 @@
-//! What users see of replications: jobs, documents with their states, running tasks.
+//! The users' view of replications: jobs, documents with their states, running tasks.
 //!
 //! SOURCE    couch_replicator_scheduler: job_ejson/1, job_summary/2; couch_replicator_httpd_util and
 //!           couch_replicator_doc_processor: the documents; couch_replicator_scheduler_job: the task.
-//! DIFFERS   A job also has its `state` and since when (`since`), why it does not run (`reason`), when it is tried
-//!           again (`next_try`), its `priority`, who `paused` it, its `last_progress`. A process id is a run's number.
+//! DIFFERS   A job also has its `state` and its begin (`since`), why it does not run (`reason`), its next retry
+//!           (`next_try`), its `priority`, who `paused` it, its `last_progress`. A process id is a run's number.
 
 use std::time::UNIX_EPOCH;
 
@@ -49,7 +49,7 @@ pub fn job(info: &JobInfo) -> Value {
     value
 }
 
-/// Returns what `_scheduler/jobs` and `_scheduler/docs` say of a job.
+/// Returns the common members of a job in `_scheduler/jobs` and `_scheduler/docs`.
 fn job_and_document(info: &JobInfo) -> Value {
     let summary = &info.shown.summary;
     let mut value = with(
@@ -70,7 +70,7 @@ fn job_and_document(info: &JobInfo) -> Value {
     value
 }
 
-/// Returns what every page says of a job.
+/// Returns a job's members common to all pages.
 fn job_and_task(info: &JobInfo) -> Value {
     let replication = &info.replication;
     let doc = replication.doc.as_ref();
@@ -103,13 +103,13 @@ fn event(entry: &HistoryEntry) -> Value {
     value
 }
 
-/// Returns the time when a replication was asked for, as it is shown.
+/// Returns the time when a replication was requested, for display.
 pub fn start_time(replication: &Replication) -> String {
     let since = replication.start_time.duration_since(UNIX_EPOCH);
     (WallTime::ZERO + since.unwrap_or_default()).to_string()
 }
 
-/// A sequence as CouchDB's replicator shows it: always a text.
+/// A sequence as shown by CouchDB's replicator: always a text.
 fn text(seq: &Seq) -> Value {
     seq.as_text().into_owned().into()
 }
@@ -129,7 +129,7 @@ fn counters(progress: &JobProgress) -> Value {
     })
 }
 
-/// Returns the statistics of a job, as `info` has them.
+/// Returns a job's statistics, as in `info`.
 fn stats(progress: &JobProgress) -> Value {
     let mut more = json!({
         "source_seq": text(&progress.source_seq),
@@ -141,7 +141,7 @@ fn stats(progress: &JobProgress) -> Value {
     with(counters(progress), more)
 }
 
-/// Returns what is in a document whose replication has completed.
+/// Returns the statistics in a document whose replication has completed.
 pub(crate) fn completed_stats(
     progress: &JobProgress,
     replication: &Replication,
@@ -155,7 +155,7 @@ pub(crate) fn completed_stats(
     stats
 }
 
-/// Returns a running job as in `_active_tasks`; none for one that does not run.
+/// Returns a running job as in `_active_tasks`; `None` for others.
 pub fn task(info: &JobInfo) -> Option<Value> {
     let pid = info.shown.run.map(pid)?;
     let options = &info.replication.options;
@@ -177,10 +177,9 @@ pub fn task(info: &JobInfo) -> Option<Value> {
     Some(with(with(job_and_task(info), task), progress))
 }
 
-/// Returns a document that asks for a replication as in `_scheduler/docs`, and its state; none of
-/// which this daemon knows nothing.
+/// Returns a replication document as in `_scheduler/docs`, and its state; `None` if it is unknown to this daemon.
 ///
-/// `row` is what the table of documents has of it, `info` what the scheduler does.
+/// `row` is from the table of documents, `info` from the scheduler.
 pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<(DocState, Value)> {
     match (row, info) {
         (_, Some(info)) => Some(scheduled(info)),
@@ -208,7 +207,7 @@ fn scheduled(info: &JobInfo) -> (DocState, Value) {
     (summary.state.into(), value)
 }
 
-/// A document on its way to a job; one whose job has gone this moment is pending.
+/// A document waiting for a job; one whose job has just ended is pending.
 fn waiting(id: &str, row: &Row) -> (DocState, Value) {
     let state = row.state.shown();
     let info = row.info.as_ref().map(|text| json!({"error": text}));
@@ -234,8 +233,8 @@ fn waiting(id: &str, row: &Row) -> (DocState, Value) {
 /// Why a document of a fleet is [`DocState::Initializing`].
 pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it (drained daemons claim nothing)";
 
-/// Returns a document that has a state of its own, or that nobody has read yet, as in `_scheduler/docs`, and its
-/// state. `unread` says why nobody has.
+/// Returns a document with its own state, or an unread one, as in `_scheduler/docs`, and its state. `unread` is the
+/// reason why it is unread.
 pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();
@@ -287,7 +286,7 @@ pub fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("view: an object of texts and numbers can be written")
 }
 
-/// Returns the URL of an endpoint; none for what is no URL, as the place of a password in it is unknown.
+/// Returns the URL of an endpoint; `None` if it is not a URL, since a password could be anywhere in it.
 fn endpoint(value: &Value) -> Option<String> {
     let url = match value {
         Value::String(url) => url,

@@ -1,8 +1,8 @@
-//! Where several daemons share the store: documents that this one owns have jobs here, others have none.
+//! For several daemons sharing a store: only documents owned by this daemon have jobs here.
 //!
-//! SUMMARY   The table of documents has what is owned. A claim has its document read; a loss kills its job; one that is given
-//!           back is reported to the FleetMember when nothing of it is left.
-//! PROMISES  Nothing is added to the scheduler and no outcome is written for a document that is not owned.
+//! SUMMARY   The table of documents has the owned ones. A claim makes its document read; a loss kills its job; a
+//!           document being released is reported to the FleetMember when nothing of it is left.
+//! PROMISES  For a document that is not owned, nothing is added to the scheduler and no outcome is written.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,35 +31,35 @@ use replication::spec::{DocRef, Replication};
 use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 use store::{Store, StoreError};
 
-/// Documents that are read at a time.
+/// Documents read at a time.
 const BATCH: usize = ADDS_MAX;
 
-/// How long to wait after the store failed.
+/// How long to wait after a failure of the store.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
-/// What there is where the store is shared.
+/// State that exists only if the store is shared.
 pub(super) struct FleetPart {
     notes: Rc<JobNotes>,
-    /// Is notified of documents that can be released.
+    /// Notified of documents that can be released.
     member: Option<Recipient<DocStopped>>,
-    /// How long the job of the document that is being given back may take to stop.
+    /// How long the job of the document being released may take to stop.
     stop_within: Option<Duration>,
 }
 
-/// A document that was claimed, as it is now; none: it is gone.
+/// A claimed document in its current version; `None`: it is gone.
 type ClaimedDoc = (DocId, Claim, Option<Document>);
 
-/// Reads documents that were claimed.
+/// Reads claimed documents.
 struct ClaimedReader {
     store: Store,
-    /// What is still to be read.
+    /// Documents still to be read.
     docs: std::vec::IntoIter<(DocId, Claim)>,
     log: Logger,
     is_told: bool,
 }
 
 impl ClaimedReader {
-    /// Reads the next ones; tries again for as long as the store fails. None when all are read, or the store is closed.
+    /// Reads the next ones; retries while the store fails. `None` if all are read, or the store is closed.
     async fn next(mut self) -> Option<(Vec<ClaimedDoc>, Self)> {
         let some: Vec<_> = self.docs.by_ref().take(BATCH).collect();
         if some.is_empty() {
@@ -101,7 +101,7 @@ impl FleetPart {
     }
 }
 
-/// Hands the jobs of documents to the scheduler, once it is noted which replications they are.
+/// Passes jobs of documents to the scheduler, once their replications are noted.
 pub(super) async fn add_owned(
     options: &DocumentsOptions,
     notes: &Rc<JobNotes>,
@@ -113,7 +113,7 @@ pub(super) async fn add_owned(
         done.extend(lost.into_iter().map(|job| job.done(None)));
         let noted = match held.first().and_then(|job| job.owned.as_ref()) {
             None => return done,
-            // Leases that hold are of one epoch.
+            // Valid leases share one epoch.
             Some((lease, _)) => note(notes, lease.owner(), &held).await,
         };
         jobs = match noted {
@@ -136,7 +136,7 @@ fn holds(job: &ToAdd) -> bool {
     lease.is_some_and(|(lease, _)| lease.holds())
 }
 
-/// Notes which replications the jobs of an epoch are.
+/// Notes the replications of an epoch's jobs.
 async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
     let noting = jobs.iter().map(|job| {
         let doc = job.owned.as_ref().map(|(_, work)| DocId::clone(&work.doc));
@@ -150,7 +150,7 @@ async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
     notes.note(epoch, noting.collect()).await
 }
 
-/// Hands to the scheduler what was noted. Returns what is to be tried again.
+/// Passes noted jobs to the scheduler. Returns those to retry.
 async fn add_noted(
     options: &DocumentsOptions,
     jobs: Vec<ToAdd>,
@@ -161,7 +161,7 @@ async fn add_noted(
     for (job, noted) in jobs.into_iter().zip(noted) {
         match noted {
             Some(Err(IdTaken { by })) => taken.push((job, by)),
-            // Between this look and the order nothing else is done: the order that a loss gives comes later.
+            // Nothing runs between this check and the order: a loss gives its order later.
             Some(Ok(row)) if holds(&job) => free.push((job, row)),
             Some(Ok(_)) | None => done.push(job.done(None)),
         }
@@ -189,7 +189,7 @@ async fn add_noted(
     again
 }
 
-/// Whether a document asks for a replication now.
+/// Whether a document currently requests a replication.
 async fn asks_for(
     options: &DocumentsOptions,
     doc: &str,
@@ -206,15 +206,15 @@ async fn asks_for(
 }
 
 impl ReplicatorDocuments {
-    /// Whether this version of a document is to be acted upon: the document is owned, and no later one was.
+    /// Whether to act on this version of a document: it is owned, and no later version was acted on.
     pub(super) fn is_to_be_acted_upon(&self, document: &Document) -> bool {
         self.fleet.is_none() || self.table().see(&document.id, document.seq)
     }
 
-    /// Returns the lease of a document; none where every document is owned.
+    /// Returns a document's lease; `None` if every document is owned.
     ///
     /// # Errors
-    /// The document may not be acted upon.
+    /// The document must not be acted on.
     pub(super) fn lease(&self, doc: &str) -> Result<Option<Arc<DocLease>>, ()> {
         match &self.fleet {
             None => Ok(None),
@@ -222,18 +222,18 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Whether news of a replication are of the job that its document has under the present claim.
+    /// Whether an event of a replication is from the document's job under the current claim.
     pub(super) fn is_current(&self, doc: &str, replication: &Arc<Replication>) -> bool {
         let is_its = |row: &Row| Arc::ptr_eq(&row.replication, replication);
         self.fleet.is_none() || self.table().row(doc).is_some_and(is_its)
     }
 
-    /// Begins something that ends before a document is given back.
+    /// Begins work that must end before a document is released.
     pub(super) fn begin_work(&self, doc: &str) -> Option<ClaimWork> {
         self.table().begin(doc)
     }
 
-    /// It has ended.
+    /// Ends it.
     pub(super) fn end_work(&self, work: Option<ClaimWork>) {
         if let Some(work) = work {
             self.table().end(&work);
@@ -241,7 +241,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Tells the member of a document of which nothing is left.
+    /// Notifies the member of a document without anything left.
     pub(super) fn settle(&self, doc: &str) {
         let Some(part) = &self.fleet else {
             return;
@@ -252,7 +252,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Removes a job; kills it where its document is no longer owned.
+    /// Removes a job; kills it if its document is no longer owned.
     pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
         let of = DocRef {
@@ -274,7 +274,7 @@ impl ReplicatorDocuments {
         let within = part.stop_within;
         let removing = scheduler.send(remove);
         let gone = async move {
-            // A scheduler that is gone has no runs.
+            // A scheduler that has ended has no runs.
             match within {
                 None => {
                     let _ = removing.await;
@@ -292,7 +292,7 @@ impl ReplicatorDocuments {
         self.spawn(Box::pin(gone), ctx);
     }
 
-    /// Forgets what a document asks for.
+    /// Forgets a document's replication.
     fn forget(&mut self, doc: &str, ctx: &mut Context<Self>) {
         let (doc, wish) = (doc.to_owned(), Wish::Nothing);
         let jobs = self.take(Event::Changed { doc, wish }, ctx);
@@ -323,10 +323,9 @@ impl ReplicatorDocuments {
         None
     }
 
-    /// Reads documents that were claimed, some at a time: the next ones when the jobs of these are with the
-    /// scheduler.
+    /// Reads claimed documents in batches: the next batch once the scheduler has the jobs of this one.
     fn read_claimed(&self, mut docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
-        // They were claimed in no order. Here as in the database, neighbours are found quicker than strangers.
+        // Claims are unordered. Neighbours are found faster than distant documents, here and in the database.
         docs.sort_unstable();
         let reader = ClaimedReader {
             store: self.options.database.store().clone(),
@@ -339,7 +338,7 @@ impl ReplicatorDocuments {
         ctx.spawn(added.finish());
     }
 
-    /// Makes jobs of documents that were claimed. Ends when the jobs are with the scheduler.
+    /// Makes jobs for claimed documents. Ends when the scheduler has them.
     fn take_claimed(
         &mut self,
         docs: Vec<ClaimedDoc>,
@@ -353,7 +352,7 @@ impl ReplicatorDocuments {
             }
             match document {
                 Some(document) => jobs.extend(self.read(document, ctx)),
-                // It was deleted, and purged.
+                // It was deleted and purged.
                 None => {
                     self.table().see(&doc, 0);
                     self.forget(&doc, ctx);

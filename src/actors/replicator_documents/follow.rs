@@ -1,7 +1,7 @@
-//! Reads the updates of the store, from the first one on, and hands them to the actor.
+//! Reads the store's updates from the first one, and passes them to the actor.
 //!
-//! LIMITS    [`BATCH`] documents are read at a time, and the next ones when the jobs of these are with the
-//!           scheduler: a start with many documents has no burst.
+//! LIMITS    Reads [`BATCH`] documents at a time, and the next ones once the scheduler has the jobs of these: a start
+//!           with many documents makes no burst.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::{DocumentsOptions, ReplicatorDocuments, Updated};
 use crate::messages::replication_scheduler::ADDS_MAX;
 use store::{Store, StoreError};
 
-/// Documents that are read at a time.
+/// Documents read at a time.
 const BATCH: usize = ADDS_MAX;
 
-/// How long to wait after the store failed.
+/// Delay after a failure of the store.
 const STORE_WAIT: Duration = Duration::from_secs(5);
 
-/// How often it is seen whether a store that is in the way of another service is free.
+/// Poll interval of a store that another service uses.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
 
-/// Follows the updates of the store.
+/// Follows the store's updates.
 pub(super) async fn follow(
     options: Rc<DocumentsOptions>,
     to: Addr<ReplicatorDocuments>,
@@ -42,7 +42,7 @@ pub(super) async fn follow(
             Err(error) => Err(error),
         };
         match changes {
-            // The numbers are others than before: everything is read again.
+            // The numbering has changed: everything is reread.
             Ok(changes) if since > 0 && changes.mark != mark => since = 0,
             Ok(changes) if changes.documents.is_empty() => {
                 if updates.changed().await.is_err() {
@@ -73,8 +73,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Waits until somebody has opened the store: a service that only lends processes needs none. One
-/// that already exists and could not be opened is retried.
+/// Waits until the store is opened elsewhere: a service that only lends processes needs none. Retries to open an
+/// existing one that could not be opened.
 async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
     while updates.borrow_and_update().is_none() {
         tokio::select! {

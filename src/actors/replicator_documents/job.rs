@@ -1,4 +1,4 @@
-//! From replications to jobs: computes an id, and adds the job to the scheduler.
+//! From replications to jobs: computes an id, and adds a job to the scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
 use store::fleet::JobRow;
 
-/// How long to wait for a scheduler that is being started again.
+/// How long to wait for a scheduler that is restarting.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
-/// A job that is to be handed to the scheduler.
+/// A job to add to the scheduler.
 pub(super) struct ToAdd {
     pub doc: String,
     pub attempt: Attempt,
     pub id: ReplicationId,
     pub replication: Arc<Replication>,
-    /// The lease of its document, and the work that ends with the addition; none where every document is owned.
+    /// The lease of its document, and the work that ends with the addition; `None` if every document is owned.
     pub owned: Option<(Arc<DocLease>, ClaimWork)>,
 }
 
 impl ToAdd {
-    /// Returns the order to the scheduler, for a job with this row.
+    /// Returns the message to the scheduler, for a job with this row.
     fn order(&self, row: &JobRow) -> AddJob {
         let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
         let past = row.past.as_deref();
@@ -54,7 +54,7 @@ impl ToAdd {
         }
     }
 
-    /// It has ended, and what came of it is this; none if the document may no longer be acted upon.
+    /// Ends the work with this result; `None` if the document may not be acted upon any more.
     pub fn done(self, result: Option<Result<(), Taken>>) -> StepEnd {
         let event = result.map(|result| Event::Scheduled {
             doc: self.doc,
@@ -67,7 +67,7 @@ impl ToAdd {
     }
 }
 
-/// Hands jobs to the scheduler with what is kept of them, where every document is owned.
+/// Adds jobs to the scheduler with their kept settings, if every document is owned.
 pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<StepEnd> {
     let docs = jobs.iter().map(|job| job.doc.clone()).collect();
     let kept = options.database.store().kept_of(docs).await;
@@ -75,13 +75,13 @@ pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Ve
         .unwrap_or_default()
         .into_iter()
         .map(|kept| JobRow { kept, past: None });
-    // Without an answer nothing is known of them.
+    // Without an answer there are no settings.
     let rows = kept.chain(std::iter::repeat_with(JobRow::default));
     add(&options.scheduler, jobs.into_iter().zip(rows).collect()).await
 }
 
-/// Hands jobs to the scheduler, at most [`ADDS_MAX`](crate::messages::replication_scheduler::ADDS_MAX), under the
-/// leases of their documents where there are any.
+/// Adds at most [`ADDS_MAX`](crate::messages::replication_scheduler::ADDS_MAX) jobs to the scheduler, under the
+/// leases of their documents if there are any.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     jobs: Vec<(ToAdd, JobRow)>,
@@ -90,12 +90,12 @@ pub(super) async fn add(
         let orders = jobs.iter().map(|(job, row)| job.order(row)).collect();
         match scheduler.address().send(AddJobs(orders)).await {
             Ok(results) => break results,
-            // It is being started again.
+            // It is restarting.
             Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
         }
     };
     if results.contains(&Err(AddJobError::ShuttingDown)) {
-        // The next start of the service makes them jobs again.
+        // The next start of the service makes the jobs again.
         return std::future::pending().await;
     }
     let results = results.into_iter().map(|result| match result {
@@ -108,10 +108,10 @@ pub(super) async fn add(
         .collect()
 }
 
-/// Finds out an id, with the code of the filter if there is one.
+/// Computes an id, with the code of the filter if there is one.
 ///
 /// # Errors
-/// The store or the source does not say.
+/// The store or the source does not answer.
 pub(crate) async fn identify(
     options: &DocumentsOptions,
     replication: &Replication,
@@ -215,7 +215,7 @@ mod tests {
             added_so_far += 1;
             let id = format!("{password}{added_so_far}");
             let id: ReplicationId = id.parse().expect("it is an id");
-            // The next one has the id of another job: this is about pasts alone.
+            // The next one has another job's id: this test is only about pasts.
             let job = ToAdd {
                 doc: "d".to_owned(),
                 attempt: Attempt(1),

@@ -1,8 +1,8 @@
-//! Notes in the shared store which replications the jobs of documents are, many in one request.
+//! Records the replications of documents' jobs in the shared store, many in one request.
 //!
-//! SUMMARY   [`JobNotes`] has one request under way; documents that come meanwhile wait for the next one together. So
-//!           a daemon that takes over very many documents does not wait for each.
-//! LIMITS    [`BATCH`] documents in a request, or those that are noted in one call.
+//! SUMMARY   [`JobNotes`] has one request in flight; documents that arrive meanwhile share the next one. So a daemon
+//!           that takes over many documents does not wait for each.
+//! LIMITS    [`BATCH`] documents in a request, or those of a single call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,21 +16,21 @@ use policy::ownership::{DocId, Epoch};
 use store::StoreError;
 use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 
-/// The most documents in a request.
+/// Maximum documents in a request.
 const BATCH: usize = 256;
 
-/// What became of notes, each: the row of the document's job; or who has the replication; none if the document is not
-/// owned.
+/// The result of each note: the row of the document's job; or the owner of the replication; `None` if the document is
+/// not owned.
 pub(super) type Noted = Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError>;
 
-/// Notes of one epoch that are made together, of each document one.
+/// Notes of one epoch written together, one for each document.
 struct Waiting {
     epoch: Epoch,
     jobs: Vec<JobNote>,
     answer: oneshot::Sender<Noted>,
 }
 
-/// What is to be noted. On the thread of its actor.
+/// Unwritten notes. On the thread of its actor.
 pub(super) struct JobNotes {
     store: Arc<dyn FleetStore>,
     waiting: RefCell<VecDeque<Waiting>>,
@@ -46,10 +46,10 @@ impl JobNotes {
         })
     }
 
-    /// Notes which replications the jobs of documents are, and reads their rows. No document is there twice.
+    /// Records the replications of documents' jobs, and reads their rows. Each document occurs once.
     ///
     /// # Errors
-    /// The store fails: they may have been noted.
+    /// The store failed: they may have been recorded.
     pub async fn note(self: &Rc<Self>, epoch: Epoch, jobs: Vec<JobNote>) -> Noted {
         let (answer, answered) = oneshot::channel();
         self.waiting.borrow_mut().push_back(Waiting {
@@ -60,7 +60,7 @@ impl JobNotes {
         if !self.is_under_way.replace(true) {
             actix_rt::spawn(Rc::clone(self).run());
         }
-        // Its task is gone when the service ends.
+        // Its task ends with the service.
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -87,7 +87,7 @@ impl JobNotes {
         }
     }
 
-    /// Takes the next ones, all of one epoch and each document once.
+    /// Takes the next notes, all of one epoch and each document once.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.borrow_mut();
         let (mut batch, mut docs): (Vec<Waiting>, FxHashSet<DocId>) = Default::default();

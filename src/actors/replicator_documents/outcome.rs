@@ -1,6 +1,6 @@
 //! Writes the outcome of a replication into its document.
 //!
-//! PROMISES  A document that was changed by then, or is no longer owned, is left unchanged.
+//! PROMISES  A document that changed meanwhile, or is no longer owned, is not modified.
 //! SOURCE    couch_replicator_docs: update_rep_doc/3.
 
 use std::rc::Rc;
@@ -17,13 +17,13 @@ use crate::replicator::state::Outcome;
 use replication::spec::Replication;
 use store::{Document, Revision, StoreError};
 
-/// The first wait after the store failed; it doubles each time.
+/// The first delay after a failure of the store; it doubles each time.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The longest wait.
+/// Maximum delay.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Writes an outcome; tries again for as long as the store fails. Returns whether it was written.
+/// Writes an outcome; retries while the store fails. Returns whether it was written.
 ///
 /// # Errors
 /// The store is closed.
@@ -79,8 +79,7 @@ async fn write_once(
     Ok(written.await?.is_some())
 }
 
-/// Gives a document another body, while it is owned: see
-/// [`change_with`](store::DocumentStore::change_with).
+/// Replaces a document's body while it is owned: see [`change_with`](store::DocumentStore::change_with).
 pub(super) async fn change(
     options: &DocumentsOptions,
     lease: Option<&Arc<DocLease>>,

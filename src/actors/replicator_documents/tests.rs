@@ -1,4 +1,4 @@
-//! The actor with a store that counts, where one daemon has it to itself.
+//! The actor with a store that counts requests, and no other daemon.
 
 use serde_json::json;
 use slog::Discard;
@@ -14,7 +14,7 @@ use store::suite::counted::counted;
 use store::{Edit, Store, StorePlace};
 use test_support::eventually;
 
-/// Documents of the test: some requests of them, and a part of one.
+/// Documents of the test: some full requests for them, and a partial one.
 const DOCUMENTS: usize = 600;
 
 #[actix_rt::test]

@@ -1,7 +1,7 @@
-//! Keeps the store small: removes deleted documents after their time, then has the file compacted.
+//! Keeps the store small: purges deleted documents after their time, then compacts the file.
 //!
-//! PROMISES  A request to the store waits for [`PURGE_BATCH`] removals at most, or for one compaction, of
-//!           which there is one in [`COMPACT_WAIT`] at most. The store is not opened for it.
+//! PROMISES  A request to the store waits for at most [`PURGE_BATCH`] purges, or for one compaction, of which there
+//!           is at most one per [`COMPACT_WAIT`]. The store is not opened for this.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use slog::{Logger, info, warn};
 use super::DocumentsOptions;
 use store::{Store, StoreError, unix_now};
 
-/// Deleted documents that are checked in one request.
+/// Deleted documents checked in one request.
 const PURGE_BATCH: usize = 1000;
 
-/// How often deleted documents are searched for, at the most and at the least.
+/// Minimum and maximum interval of searches for deleted documents.
 const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60 * 60));
 
-/// The time from one compaction to the next.
+/// The time between two compactions.
 const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
-/// Works for as long as the store is there.
+/// Works while the store exists.
 pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
     let store = options.database.store();
     let mut config = options.config.clone();
     let mut compacted: Option<Instant> = None;
-    // What an earlier run of the service left is seen to as well.
+    // Also handles the remains of an earlier run of the service.
     let mut is_due = true;
     let mut is_told = false;
     if store.updates().wait_for(Option::is_some).await.is_err() {
@@ -72,7 +72,7 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
     }
 }
 
-/// Removes what was deleted before a time, in seconds since 1970. Returns how many documents.
+/// Purges documents deleted before a time, in seconds since 1970. Returns their number.
 async fn purge(store: &Store, before: u64, log: &Logger) -> Result<usize, StoreError> {
     let (mut removed, mut after) = (0, 0);
     loop {

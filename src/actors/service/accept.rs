@@ -31,7 +31,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::warn_repeating;
 use policy::admission::{LastVerdict, Verdict, listening};
 
-/// Waits for the turn of a place; without one, forever. Safe to cancel.
+/// Waits for the turn of a place; without one, forever. Cancel-safe.
 async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
     match place {
         Some(place) => place.turn().await,
@@ -125,7 +125,7 @@ impl Entrance {
         moved
     }
 
-    /// Returns what a connection asks the manager for.
+    /// Returns the requirements of a connection.
     pub fn want(&self) -> Want {
         Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
@@ -135,8 +135,8 @@ impl Entrance {
         self.stress.get()
     }
 
-    /// Accepts the next connection once the pool admits one. Returns it with its place, if it queued for
-    /// one. Safe to cancel.
+    /// Accepts the next connection once the pool admits one. Returns it with its place, if it queued for one.
+    /// Cancel-safe.
     pub(super) async fn next(
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
@@ -159,7 +159,7 @@ impl Entrance {
         }
     }
 
-    /// Waits until there is a pool.
+    /// Waits until the pool exists.
     async fn watch_pool(&self) -> watch::Receiver<PoolState> {
         loop {
             let pool = self.pool_name.borrow().to_string();
@@ -179,7 +179,7 @@ impl Entrance {
         pool: &mut watch::Receiver<PoolState>,
     ) -> Option<(Stream, Option<QueuePlace>)> {
         let mut place: Option<QueuePlace> = None;
-        // Whether a place was refused, as another one would be.
+        // Whether a place was refused, so that another would be too.
         let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();
@@ -199,7 +199,7 @@ impl Entrance {
                 turn = turn_of(&mut place) => {
                     refused = turn.as_ref().is_err_and(may_pass);
                     let accepted = (!refused).then(|| acceptor.accept_now()).flatten();
-                    // Without a connection the place is given up.
+                    // Without a connection the place is dropped.
                     place = place.take().filter(|_| accepted.is_some());
                     accepted
                 }

@@ -1,14 +1,14 @@
 //! Accepted connections that have no process yet.
 //!
-//! SUMMARY   [`Claims`] counts the [`Claim`]s of one service; a connection drops its claim when it has
-//!           its process, is refused, or ends.
+//! SUMMARY   [`Claims`] counts one service's [`Claim`]s; a connection drops its claim when it has its process, is
+//!           refused, or ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-/// The count of a service's claims.
+/// The number of a service's claims.
 #[derive(Clone, Default)]
 pub(crate) struct Claims(Rc<Inner>);
 
@@ -28,7 +28,7 @@ impl Claims {
         self.0.count.get()
     }
 
-    /// Returns once a claim has ended since the last call.
+    /// Waits until a claim has ended since the last call.
     pub async fn fewer(&self) {
         self.0.fewer.notified().await;
     }

@@ -1,9 +1,9 @@
-//! A service that leaves its address: clients that still connect there learn why, and where to go.
+//! A service that gives up its address: its remaining clients are answered with the reason and where to go.
 //!
-//! SUMMARY   [`dismiss_waiting`] tells those that wait to be accepted, [`turn_away`] those that come later.
-//! PROMISES  Never waits for a client: what it has sent is thrown away, what it is sent fits its
-//!           socket, and the connection is closed. An address that another service has taken over is
-//!           left to that one, and a socket that somebody else keeps to the next program when this one ends.
+//! SUMMARY   [`dismiss_waiting`] answers connections waiting to be accepted, [`turn_away`] later ones.
+//! PROMISES  Never waits for a client: its input is discarded, the reply fits the socket's buffer, and the connection
+//!           is closed. Leaves alone an address that another service has taken over, and a socket held for the next
+//!           program.
 //! LIMITS    A client on TCP that is still sending may see a reset instead of the line.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,13 +17,13 @@ use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
 
-/// Most connections that are answered at a time: what the longest queue of the system holds.
+/// Maximum connections answered at a time: the system's longest queue.
 const DISMISSED_MAX: usize = 65_535;
 
-/// What a client has sent that is thrown away, in bytes.
+/// Maximum unread client bytes that are discarded.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// Tells every connection that waits to be accepted.
+/// Answers every connection that waits to be accepted.
 pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
     for _ in 0..DISMISSED_MAX {
         let Some(reason) = socket.left() else {
@@ -31,13 +31,13 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
         };
         match socket.bound().accept_waiting() {
             Some(client) => dismiss(socket, client.as_fd(), &reason),
-            // Where the system lacks something it resets the rest itself.
+            // When the system is out of resources, it resets the rest itself.
             None => return,
         }
     }
 }
 
-/// Tells those who connect while no service of the configuration listens there.
+/// Answers new connections while no configured service listens there.
 pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>) {
     dismiss_waiting(&socket);
     loop {
@@ -52,15 +52,15 @@ pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>)
         };
         match accepted {
             Ok(client) => dismiss(&socket, client.as_fd(), &reason),
-            // It is out of descriptors or memory.
+            // Out of descriptors or memory.
             Err(_) => AcceptPause::untold().await,
         }
     }
 }
 
-/// Tells one connection. Errors do not matter: they mean that the client has gone.
+/// Answers one connection. Errors mean that the client has gone, and are ignored.
 fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, reason: &str) {
-    // What is not read when it closes would be an error at the other end.
+    // Unread input would make the close a reset for the client.
     throw_away(client);
     let line = last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee));
     let _ = rustix::net::send(client, &line, SendFlags::NOSIGNAL);

@@ -1,12 +1,10 @@
-//! A place in the pool's queue for a connection that waits to be accepted.
+//! A place in the pool's queue for a connection that is about to be accepted.
 //!
-//! SUMMARY   A service whose pool has nothing to spare asks for a process like any other client, in
-//!           the name of the connection that it is about to accept: the [`QueuePlace`] is handed to that
-//!           connection.
-//! PROMISES  One that is dropped leaves the queue, and its loan is returned at once,
-//!           unused.
+//! SUMMARY   A service whose pool has no spare process requests one like any other client, on behalf of the
+//!           connection that it is about to accept: the [`QueuePlace`] is handed to that connection.
+//! PROMISES  Dropping it leaves the queue, and returns its loan at once, unused.
 //! CALLED    By [`super::accept`], one at a time for each service.
-//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve this service only.
+//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve only this service.
 //! DIFFERS   Here other clients wait for the same processes, so a service queues with them.
 
 use std::time::Duration;
@@ -21,10 +19,10 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use policy::pool::ReturnStatus;
 
-/// How long it lasts: as long as the connection waits in the system's queue.
+/// Its lifetime: until the connection leaves the system's queue.
 const PATIENCE: Duration = Duration::MAX;
 
-/// A process, or why there is none. Its drop gives the process back.
+/// A process, or why there is none. Dropping it returns the process.
 struct Grant(Option<Result<Lease, GetProcError>>);
 
 impl Drop for Grant {
@@ -35,7 +33,7 @@ impl Drop for Grant {
     }
 }
 
-/// What the manager answers, for the connection that the place was handed to.
+/// The manager's pending answer, for the connection that the place was handed to.
 pub struct Answer {
     early: Option<Grant>,
     later: oneshot::Receiver<Grant>,
@@ -52,7 +50,7 @@ impl Answer {
         grant.unwrap_or(Err(GetProcError::ShuttingDown))
     }
 
-    /// Waits until it is there. Safe to cancel.
+    /// Waits for the answer. Cancel-safe.
     async fn arrive(&mut self) {
         if self.early.is_none() {
             // A task that is lost ends with the service.
@@ -63,7 +61,7 @@ impl Answer {
 
 /// A place in the pool's queue.
 pub struct QueuePlace {
-    /// The life of the connection to be.
+    /// The pid of the future connection.
     pid_guard: PidGuard,
     answer: Answer,
 }
@@ -72,17 +70,17 @@ impl QueuePlace {
     /// Joins the queue. The claim lasts until there is an answer.
     pub fn take(manager: RegisteredName<ProcManager>, want: Want, claim: Claim) -> Self {
         let pid_guard = PidGuard::new();
-        // Where it is dropped nobody died: what comes too late for it is returned.
+        // Dropping it is not a death: a process that arrives too late is returned.
         pid_guard.ending(ExitReason::Normal);
         let caller = Caller::in_the_name_of(pid_guard.pid(), manager);
         let (sender, later) = oneshot::channel();
-        // Ends with the manager's answer, which the end of the place brings about.
+        // Ends with the manager's answer, which dropping the place causes.
         actix_rt::spawn(wait_in_line((caller, want), claim, sender));
         let answer = Answer { early: None, later };
         Self { pid_guard, answer }
     }
 
-    /// Waits until its turn has come. `Err`: there is no process for it. Safe to cancel.
+    /// Waits for its turn. `Err`: there is no process for it. Cancel-safe.
     pub async fn turn(&mut self) -> Result<(), GetProcError> {
         self.answer.arrive().await;
         match self.answer.early.as_ref().map(|grant| &grant.0) {
@@ -94,7 +92,7 @@ impl QueuePlace {
 
     /// Hands it to a connection.
     pub fn hand_over(self) -> (PidGuard, Answer) {
-        // A connection that ends without a word was killed.
+        // A connection that ends without a reason was killed.
         self.pid_guard.ending(ExitReason::Killed);
         (self.pid_guard, self.answer)
     }
@@ -110,7 +108,7 @@ async fn wait_in_line(
         biased;
         result = &mut get => result,
         () = to.closed() => {
-            // The manager knows that the place is gone, or has answered before.
+            // The manager knows that the place is gone, or has already answered.
             if let Ok(lease) = get.await {
                 lease.ret_proc(ReturnStatus::Ok).await;
             }
@@ -118,6 +116,6 @@ async fn wait_in_line(
         }
     };
     drop(claim);
-    // One that nobody takes gives the process back.
+    // Without a receiver it returns the process.
     drop(to.send(Grant(Some(result))));
 }

@@ -1,11 +1,9 @@
-//! The sockets of services: taking them, keeping them over restarts and reloads, giving them up.
+//! Sockets of services: opened, kept over restarts and reloads, given up.
 //!
-//! SUMMARY   [`ServiceSockets`] holds the socket of each service under its name. A new set of
-//!           services is prepared first, which takes what is new, and then committed, which cannot
-//!           fail.
-//! PROMISES  A socket that stays is not closed for an instant: what waits in its queue goes on
-//!           waiting. One that is no longer needed is closed, and its file removed, when its last
-//!           user drops it.
+//! SUMMARY   [`ServiceSockets`] holds each service's socket by name. A new set of services is first prepared, which
+//!           opens new sockets, and then committed, which cannot fail.
+//! PROMISES  A kept socket is never closed, even briefly: connections in its queue keep waiting. An unneeded one is
+//!           closed, and its file removed, when its last user drops it.
 //! SOURCE    Postfix master_listen.
 
 use std::cell::RefCell;
@@ -25,19 +23,19 @@ use crate::config::{ServiceAddress, ServiceConfig};
 use crate::messages::config_listener::ServiceSocketError;
 use replication::endpoint::listening::Listening;
 
-/// One socket that is listened on. Its drop closes it.
+/// A listening socket; closed when dropped.
 pub struct ServiceSocket {
     address: ServiceAddress,
-    /// The address with the port that it has got.
+    /// The address with its actual port.
     shown: String,
     bound: Bound,
-    /// Why no service of the configuration listens there now.
+    /// Why no configured service listens there now.
     left: RefCell<Option<String>>,
     left_or_taken: Notify,
 }
 
 impl ServiceSocket {
-    /// Takes the address, unless a socket was passed for it.
+    /// Binds the address, unless a socket was passed for it.
     async fn bind(
         name: &str,
         address: &ServiceAddress,
@@ -53,7 +51,7 @@ impl ServiceSocket {
             (None, ServiceAddress::Unix(path)) => bind_unix(path).await?,
             (None, ServiceAddress::Tcp(address)) => Bound::tcp(*address)?,
         };
-        // One that was passed may be another than the one that the configuration names.
+        // A passed socket may have another path than the configuration.
         let path = bound
             .path()
             .map(|path| ServiceAddress::Unix(path.to_owned()));
@@ -67,8 +65,8 @@ impl ServiceSocket {
         })
     }
 
-    /// Sets how many connections may wait, and who may reach it: the Unix socket of a service that is
-    /// local only is its user's. One that was passed stays as it is.
+    /// Sets the backlog, and the permissions: a local-only service's Unix socket is its user's. Passed sockets stay
+    /// unchanged.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
         if let Some(path) = self.bound.own_path() {
             let mode = if service.is_local_only() {
@@ -81,13 +79,13 @@ impl ServiceSocket {
         self.bound.set_backlog(service.backlog)
     }
 
-    /// Returns why no service of the configuration listens there now, while connections of one
-    /// that did are still there; `None` where one does, or the next program will.
+    /// Returns why no configured service listens there now, while connections of a former one remain; `None` if one
+    /// does, or the next program will.
     pub(crate) fn left(&self) -> Option<String> {
         self.left.borrow().clone()
     }
 
-    /// Returns once [`Self::left`] may have changed.
+    /// Waits until [`Self::left`] may have changed.
     pub(super) async fn left_or_taken(&self) {
         self.left_or_taken.notified().await;
     }
@@ -97,22 +95,21 @@ impl ServiceSocket {
         self.left_or_taken.notify_waiters();
     }
 
-    /// Returns where it is, for people: with the port that it has got.
+    /// Returns its address for display, with the actual port.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Returns the socket itself.
     pub(super) fn bound(&self) -> &Bound {
         &self.bound
     }
 }
 
-/// What to do about [`missing_folder`].
+/// The remedy for [`missing_folder`].
 pub(crate) const MAKE_FOLDER: &str =
     "create the folder, readable by the service's clients, or correct the path";
 
-/// Returns that the folder of a Unix socket is not there, if so.
+/// Returns an error if the folder of a Unix socket is missing.
 pub(crate) fn missing_folder(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.is_dir())?;
     Some(format!("the folder {} is not there", folder.display()))
@@ -130,7 +127,7 @@ async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
     Ok(Bound::unix(path)?)
 }
 
-/// Why a socket could not be taken, and what to do.
+/// Why a socket could not be opened, and the remedy.
 struct Failure {
     what: String,
     kind: io::ErrorKind,
@@ -190,20 +187,20 @@ type Sockets = BTreeMap<String, Rc<ServiceSocket>>;
 #[derive(Default)]
 pub struct ServiceSockets {
     bound: RefCell<Sockets>,
-    /// Those that were given up, as long as somebody still uses them.
+    /// Sockets given up but still in use.
     retired: RefCell<Vec<Weak<ServiceSocket>>>,
     listening: Listening,
     inherited: Rc<Inherited>,
 }
 
-/// Sockets for a set of services that is not in force yet.
+/// Sockets for a set of services that is not in effect yet.
 pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
 
-/// Why an address is left when it is not by a change of the configuration.
+/// Why an address is given up other than by configuration.
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {
-    /// Returns those of no service yet, which take the sockets that were passed for them.
+    /// Returns a set without services; services take the sockets passed for them.
     pub fn new(inherited: Rc<Inherited>) -> Self {
         Self {
             inherited,
@@ -211,10 +208,10 @@ impl ServiceSockets {
         }
     }
 
-    /// Takes what a set of services needs and is not held yet; nothing else changes.
+    /// Opens the missing sockets of a set of services; changes nothing else.
     ///
     /// # Errors
-    /// The first socket that is not available; none is taken then.
+    /// The first unavailable socket; none is opened then.
     pub async fn prepare(
         &self,
         services: &BTreeMap<String, ServiceConfig>,
@@ -244,7 +241,7 @@ impl ServiceSockets {
         Ok(Prepared(prepared))
     }
 
-    /// Finds a socket that is held: the service's own, or one that another service had or has.
+    /// Finds a held socket: the service's own, or another service's current or former one.
     fn held(&self, name: &str, address: &ServiceAddress) -> Option<Rc<ServiceSocket>> {
         let bound = self.bound.borrow();
         let own = bound.get(name).filter(|socket| socket.address == *address);
@@ -261,11 +258,11 @@ impl ServiceSockets {
         retired.find(|socket| socket.address.excludes(address))
     }
 
-    /// Puts a prepared set in force.
+    /// Puts a prepared set into effect.
     pub fn commit(&self, prepared: Prepared) {
         let mut sockets = Sockets::new();
         for (name, (socket, service)) in prepared.0 {
-            // What worked when it was made fails only where the file was taken away.
+            // Can only fail if the socket's file was removed.
             let _ = socket.adjust(&service);
             sockets.insert(name, socket);
         }
@@ -277,8 +274,8 @@ impl ServiceSockets {
         });
     }
 
-    /// Listens on these sockets and no others. `why` says of a service with its socket, and of the socket that it
-    /// has now, why it has left the one that it had.
+    /// Listens on exactly these sockets. `why` returns why a service has left its former socket, given its current
+    /// one.
     fn replace(
         &self,
         sockets: Sockets,
@@ -300,7 +297,7 @@ impl ServiceSockets {
         self.listening.set_services(addresses.collect());
     }
 
-    /// Returns where the TCP addresses of the services that are in force are noted.
+    /// Returns where TCP addresses of services in effect are recorded.
     pub fn listening(&self) -> Listening {
         self.listening.clone()
     }
@@ -310,7 +307,7 @@ impl ServiceSockets {
         self.bound.borrow().get(name).cloned()
     }
 
-    /// Returns the services with where they listen, for people.
+    /// Returns the services with their addresses for display.
     pub fn shown(&self) -> Vec<(String, String)> {
         let bound = self.bound.borrow();
         let shown = bound
@@ -319,8 +316,8 @@ impl ServiceSockets {
         shown.collect()
     }
 
-    /// Gives all sockets up because the program ends; each is closed when its service has ended. Who waits at one
-    /// that somebody else keeps goes on waiting, for the next program.
+    /// Gives up all sockets because the program ends; each closes when its service has ended. Connections waiting at
+    /// a socket held for the next program keep waiting.
     pub fn close(&self) {
         self.replace(Sockets::new(), |(_, socket), _| {
             (!socket.bound.is_passed()).then(|| SHUTTING_DOWN.to_owned())

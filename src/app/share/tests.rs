@@ -24,10 +24,10 @@ use child::Spawner;
 use store::fleet::{FleetStore, Override};
 use store::suite::fake_fleet::FakeFleet;
 
-/// How long a change may take to be seen.
+/// The deadline for a change to become visible.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The part of a daemon that keeps its configuration.
+/// The part of a daemon that holds its configuration.
 struct Daemon {
     listener: Addr<ConfigListener>,
     manager: Addr<ProcManager>,
@@ -37,7 +37,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one whose file says this.
+    /// Starts one with this text in its file.
     fn start(fleet: &Arc<FakeFleet>, text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settee.toml");
@@ -117,7 +117,7 @@ async fn a_setting_of_one_daemon_applies_to_all_and_to_later_ones() {
     let late = Daemon::start(&fleet, "[replicator]\nmax_jobs = 3\n");
     late.wait_for("a later one has it", |config| max_jobs(config) == 7)
         .await;
-    // Files do not count over it, also after a reload.
+    // Files do not override it, even after a reload.
     late.listener.send(Reload).await.unwrap().unwrap();
     assert_eq!(max_jobs(&late.config.borrow()), 7);
     two.set("replicator", "max_jobs", None).await.unwrap();
@@ -170,7 +170,7 @@ async fn invalid_settings_are_not_written_and_local_ones_not_shared() {
     one.set("server", "body_max", Some("2048")).await.unwrap();
     assert_eq!(one.config.borrow().server.body_max, 2048);
     assert_eq!(fleet.overrides().await.unwrap(), []);
-    // It stays when others' settings are taken over.
+    // It stays when settings of other daemons are taken over.
     one.set("replicator", "max_jobs", Some("7")).await.unwrap();
     one.listener.send(Reload).await.unwrap().unwrap();
     assert_eq!(one.config.borrow().server.body_max, 2048);
@@ -186,7 +186,7 @@ async fn a_daemon_keeps_its_old_setting_until_it_can_apply_the_new_one() {
     );
     one.set("pools.a", "max", Some("7")).await.unwrap();
     one.set("replicator", "max_jobs", Some("7")).await.unwrap();
-    // Its order is worked after the refresh that the database's word has made.
+    // The reload is handled after the refresh that the database's notification caused.
     let refused = two.listener.send(Reload).await.unwrap();
     refused.unwrap();
     assert_ne!(max_jobs(&two.config.borrow()), 7);
@@ -207,7 +207,7 @@ async fn a_setting_that_the_database_refuses_is_not_applied() {
     let refused = one.set("replicator", "max_jobs", Some("7")).await;
     assert!(matches!(refused, Err(ReloadError::Store(_))), "{refused:?}");
     assert_eq!(max_jobs(&one.config.borrow()), before);
-    // What is its own does not need it.
+    // A daemon's own settings do not need it.
     one.set("server", "body_max", Some("2048")).await.unwrap();
     one.listener.send(Reload).await.unwrap().unwrap();
     fleet.set_gone(false);

@@ -1,7 +1,7 @@
 //! `settee check-config --against-running`: what a reload of the running service would change.
 //!
-//! SUMMARY   Asks the service, which knows its files, its environment and what was set over HTTP, and prints a row for
-//!           each value that differs.
+//! SUMMARY   Queries the service, which knows its files, its environment and values set over HTTP, and prints a row
+//!           for each differing value.
 //! PROMISES  Fails if a reload would be refused.
 
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::cli::table::{Layout, columns, text};
 use crate::client::ServiceError;
 use crate::config::reload::{Change, Effect};
 
-/// Asks, prints and judges.
+/// Queries, prints and judges.
 ///
 /// # Errors
-/// No service answers, the files have mistakes, or a change needs a restart.
+/// No service answers, the files have mistakes, or a change requires a restart.
 pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
     let (raw, changes) = block_on(async {
         let service = Service::at(socket, mistake);
@@ -34,7 +34,7 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
     verdict(&changes)
 }
 
-/// The mistakes are those of the configuration.
+/// The mistakes are the configuration's.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let hint = "correct it: a reload would be refused";
     (said.name == "bad_request").then(|| CliError::new(Exit::Config, said.reason_text(), hint))

@@ -1,6 +1,6 @@
 //! `settee check-config --sandbox`: which layers of each pool's cell hold on this machine.
 //!
-//! SUMMARY   Tries the cell of each language's own pool and of each named pool as the service does.
+//! SUMMARY   Tries the cells of each language's own pool and of each named pool, like the service.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,14 +19,14 @@ use child::Spawner;
 use child::cell::layers::Layers;
 use child::cell::trial::CellTrial;
 
-/// What was found out, for people.
+/// The results, for display.
 #[derive(Default)]
 pub(super) struct Findings {
     /// Comments of a TOML file.
     pub(super) text: String,
-    /// Which pools have a command whose program is not there, or files that it may not read, a line each.
+    /// Pools whose program is missing or has unreadable files, one a line.
     programless: Vec<String>,
-    /// What strict pools lack, a line each.
+    /// Layers missing for strict pools, one a line.
     lacking: Vec<String>,
 }
 
@@ -77,7 +77,8 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
     crate::cli::system()?.block_on(try_each(&trials, &spawner))
 }
 
-/// Returns what the cells of the running service hold, if one answers this user: its unit may lack what this user has.
+/// Returns the layers of the running service's cells, if it answers this user: its unit may lack capabilities of this
+/// user.
 pub(super) fn of_service(config: &Config) -> String {
     let socket = Some(config.server.socket.clone());
     let status = block_on(async {
@@ -126,12 +127,12 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Fin
 
 impl Findings {
     fn comment(&mut self, name: &str, mode: impl Display, line: &str) {
-        // What a program printed must not end the comment.
+        // A program's output must not end the comment.
         let line = line.replace(['\n', '\r'], " ");
         self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
     }
 
-    /// Notes a pool of which no process can be started, whatever its cell is.
+    /// Records a pool whose processes cannot be started, whatever their cell.
     fn add_programless(&mut self, name: &str, mode: SandboxMode, why: &str) {
         self.comment(name, mode, why);
         self.programless.push(format!("the pool {name:?}: {why}"));

@@ -1,4 +1,4 @@
-//! The output of `settee conform`: the language, a line a case, and a summary by ability.
+//! The output of `settee conform`: the language, a line for each case, and a summary by ability.
 //!
 //! PROMISES  A case is one line, whatever the command printed.
 
@@ -86,7 +86,7 @@ pub(super) fn summary(report: &Report) -> String {
     format!("{text}\n{daemon}{passed} passed, {failed} failed{not_supported}{not_run}\n{badge}\n")
 }
 
-/// Returns which abilities a daemon uses.
+/// Returns the abilities that a daemon uses.
 fn daemon(abilities: &DaemonAbilities) -> String {
     let row = |what: &str, wanted: Option<bool>| {
         let names: Vec<&str> = abilities

@@ -1,10 +1,11 @@
-//! `settee jobs apply`: makes the service's documents those that a file describes.
+//! `settee jobs apply`: makes the service's documents match a file.
 //!
-//! SUMMARY   Reads the file, asks servers for their databases where it says so, compares with what the service has,
-//!           shows the plan, asks, and writes. A second run finds nothing to do; one that was interrupted goes on.
-//! PROMISES  Nothing is written unless the whole file is right and every server has answered. Credentials come from the
-//!           environment or from files, and are not printed.
-//! LIMITS    [`DOCUMENTS_MAX`] documents are written at a time.
+//! SUMMARY   Reads the file, queries servers for their databases if required, compares with the service's documents,
+//!           shows the plan, asks for confirmation, and writes. A second run finds nothing to do; an interrupted one
+//!           can be continued.
+//! PROMISES  Nothing is written unless the whole file is valid and every server has answered. Credentials come from
+//!           the environment or from files, and are not printed.
+//! LIMITS    Writes [`DOCUMENTS_MAX`] documents at a time.
 
 mod file;
 mod plan;
@@ -34,10 +35,10 @@ use replication::endpoint::{Http, HttpSettings};
 use replication::open::all_dbs;
 use replication::spec::{Defaults, Replication, UserCtx};
 
-/// Documents that are read at a time.
+/// Documents read at a time.
 const READ_MAX: usize = 500;
 
-/// Documents that are written at a time.
+/// Documents written at a time.
 const DOCUMENTS_MAX: usize = 200;
 
 #[derive(Debug, clap::Args)]
@@ -113,7 +114,7 @@ pub(super) async fn apply(
     write(service, &plan.writes).await
 }
 
-/// Returns the documents that the file describes.
+/// Returns the documents described by the file.
 async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError> {
     let text = fs::read_to_string(path).map_err(|error| CliError::io(path.display(), &error))?;
     let surroundings = Surroundings::of_process();
@@ -150,7 +151,7 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
     }
 }
 
-/// Reads a text that the file refers to.
+/// Resolves a reference of the file.
 fn look_up(
     reference: Reference<'_>,
     surroundings: &Surroundings,
@@ -173,7 +174,7 @@ fn look_up(
     }
 }
 
-/// Returns the databases for which an entry makes documents.
+/// Returns the databases that an entry makes documents for.
 async fn databases(
     entry: &Entry,
     path: &Path,
@@ -218,7 +219,7 @@ async fn databases(
     Ok(names)
 }
 
-/// Requires that the service would take a document.
+/// Requires that the service would accept a document.
 fn check(id: &str, members: &Map<String, Value>, defaults: &Defaults) -> Result<(), String> {
     match kind_of(id).map_err(|error| error.to_string())? {
         DocKind::Replication => {}
@@ -258,7 +259,7 @@ fn wrong(path: &Path, mistakes: &[Mistake]) -> CliError {
 }
 
 fn foreign(ids: &[String], mark: &str) -> CliError {
-    /// Documents that are named.
+    /// Maximum documents named in a message.
     const NAMED_MAX: usize = 10;
     let line = |id: &String| format!("document {id} exists, and was not made from this file");
     let mut lines: Vec<String> = ids.iter().take(NAMED_MAX).map(line).collect();
@@ -271,7 +272,7 @@ fn foreign(ids: &[String], mark: &str) -> CliError {
     CliError::new(Exit::Data, lines.join("\n"), hint)
 }
 
-/// Returns those documents of the service that are wanted or were made from the file.
+/// Returns the service's documents that are wanted or have the file's mark.
 async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Documents, CliError> {
     let (mut documents, mut after) = (Documents::new(), None);
     loop {
@@ -289,7 +290,7 @@ async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Docu
     }
 }
 
-/// Some documents of `_replicator`.
+/// A page of `_replicator` documents.
 #[derive(Deserialize)]
 struct AllDocs {
     rows: Vec<Row>,
@@ -316,7 +317,7 @@ fn all_docs(after: Option<&str>) -> String {
     with_query("/_replicator/_all_docs", query)
 }
 
-/// The outcome of a document.
+/// The result of a document.
 #[derive(Deserialize)]
 struct Written {
     id: String,
@@ -326,7 +327,7 @@ struct Written {
     reason: String,
 }
 
-/// Writes documents, and tells those that were not taken.
+/// Writes documents, and reports those that were refused.
 async fn write(service: &Service, documents: &[Value]) -> Result<(), CliError> {
     let mut refused = Vec::new();
     for batch in documents.chunks(DOCUMENTS_MAX) {

@@ -1,4 +1,4 @@
-//! `settee jobs list`: which jobs there are, those in trouble first, or how many have the same reason.
+//! `settee jobs list`: jobs, those in trouble first, or their number by reason.
 
 use serde_json::{Value, json};
 use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
@@ -15,13 +15,13 @@ use crate::otp::clock::system_time;
 use crate::replicator::DocState;
 use policy::schedule::WallTime;
 
-/// How many jobs are listed by default.
+/// Default number of listed jobs.
 const LIMIT: usize = 1000;
 
 /// Jobs fetched at a time.
 pub(super) const PAGE: usize = 500;
 
-/// The longest side of a transient job that is shown, in characters.
+/// Maximum length of a transient job's side in the table, in characters.
 const SIDE_MAX: usize = 32;
 
 /// Which jobs.
@@ -50,7 +50,7 @@ pub(super) struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Returns the selection, with further names.
+    /// Returns the selection with additional names.
     pub(super) fn selection(&self, names: &[String]) -> JobSelection {
         JobSelection {
             patterns: [names, &self.patterns].concat(),
@@ -102,7 +102,7 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
     watch.show(async || page(service, args, json).await).await
 }
 
-/// The states listed by default: all but those of completed replications.
+/// The states listed by default: all but completed.
 const USUAL: [DocState; 7] = [
     DocState::Crashing,
     DocState::Error,
@@ -113,7 +113,6 @@ const USUAL: [DocState; 7] = [
     DocState::Running,
 ];
 
-/// Returns their names.
 pub(super) fn usual() -> Vec<String> {
     USUAL.map(|state| state.name().to_owned()).to_vec()
 }
@@ -171,7 +170,7 @@ pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliErro
     Ok((counts["total_rows"] != 0).then(|| summary(&counts, None)))
 }
 
-/// Returns these counts: `total_rows` and `states`.
+/// Returns the job counts: `total_rows` and `states`.
 ///
 /// # Errors
 /// The service does not answer.
@@ -188,7 +187,6 @@ pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
     Ok(json!({"total_rows": answer["total_rows"], "states": answer["states"]}))
 }
 
-/// Returns the names of all states.
 pub(super) fn any_state() -> Vec<String> {
     let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);
     states.map(|state| state.name().to_owned()).collect()
@@ -212,7 +210,7 @@ pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Va
     }
 }
 
-/// Returns the documents that the target of a job refused.
+/// Returns the documents that a job's target refused.
 pub(super) fn refusals(job: &Value) -> impl Iterator<Item = &Value> {
     let both = [&job["refused"], &job["info"]["refused"]];
     both.into_iter().filter_map(Value::as_array).flatten()
@@ -261,7 +259,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
     output::print(&format!("{text}{gap}{}\n", known_refused(all, docs.len())))
 }
 
-/// Says how many documents were refused, and how many of them are known.
+/// Returns how many documents were refused, and how many of these are known.
 fn known_refused(all: u64, known: usize) -> String {
     let all = usize::try_from(all).unwrap_or(usize::MAX);
     let refused = format!("{} refused", count(all, "document", "documents"));
@@ -274,7 +272,7 @@ fn known_refused(all: u64, known: usize) -> String {
     }
 }
 
-/// Returns how many jobs there are in which state, and how many of them are shown.
+/// Returns the number of jobs by state, and how many are shown.
 fn summary(answer: &Value, shown: Option<usize>) -> String {
     let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     let states = [
@@ -324,7 +322,7 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
     )
 }
 
-/// Returns jobs as a table for people.
+/// Returns jobs as a table.
 fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
     let ids = match (ids, jobs.iter().any(|job| job["document"].is_null())) {
         (true, _) => Ids::All,
@@ -339,7 +337,7 @@ fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
     columns(rows, layout) + gap
 }
 
-/// Which ids a table has.
+/// Which ids the table shows.
 #[derive(Clone, Copy, PartialEq)]
 enum Ids {
     All,
@@ -396,7 +394,7 @@ fn side(url: &Value) -> String {
     }
 }
 
-/// Returns groups as lines for people.
+/// Returns groups as lines.
 pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
     let row = |group: &JobGroup| {
         let states: Vec<String> = group

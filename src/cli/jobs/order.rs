@@ -1,8 +1,8 @@
-//! `settee jobs restart` and the like: tells all jobs of a selection what to do.
+//! `settee jobs restart` and the like: sends an order to all jobs of a selection.
 //!
-//! SUMMARY   Asks the service which jobs they are, shows how many and why, asks the user, and then sends the order.
-//! PROMISES  More than one job is touched only with `--yes` or a yes on a terminal, and no more than were shown. Jobs
-//!           end, and documents go, only if the user types how many, or the name of the one.
+//! SUMMARY   Gets the jobs from the service, shows how many and why, asks the user, and then sends the order.
+//! PROMISES  More than one job is affected only with `--yes` or a yes on a terminal, and only jobs that were shown.
+//!           Jobs end, and documents are deleted, only if the user types their number, or the name of a single one.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::super::service_socket::Service;
 use super::super::table::{Layout, count, printable};
 use super::list::{SelectArgs, groups};
 
-/// How long an order for many jobs may take.
+/// The time limit of an order for many jobs.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Groups that are shown before the user is asked.
+/// Groups shown before the user is asked.
 const GROUPS_SHOWN: usize = 10;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub(super) struct OrderOptions {
     dry_run: bool,
 }
 
-/// Tells jobs what to do.
+/// Sends an order to jobs.
 pub(super) async fn order(
     service: &Service,
     name: BulkOrderName,
@@ -55,7 +55,7 @@ pub(super) async fn order(
     send(service, name, None, &args.names, &args.options, json).await
 }
 
-/// Tells jobs what to do; only an order for a priority has one.
+/// Sends an order to jobs; only an order for a priority has one.
 pub(super) async fn send(
     service: &Service,
     name: BulkOrderName,
@@ -110,7 +110,7 @@ pub(super) async fn send(
     tell(name, &answer, json)
 }
 
-/// The error of an order for no job.
+/// The error if an order names no job.
 pub(super) fn nothing_named() -> CliError {
     let message = "no job is named";
     let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
@@ -131,7 +131,7 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
     CliError::at(Exit::NotFound, service.socket.display(), what, hint)
 }
 
-/// What to do about jobs that are not known yet.
+/// The remedy if jobs are not known yet.
 const GIVE_AGAIN: &str = "give the order again in a moment; `settee jobs` says when all are known";
 
 /// Says which jobs an order did not reach.
@@ -143,7 +143,7 @@ fn unknown(answer: &BulkAnswer) -> String {
     format!("{jobs} are not known yet: the service is still loading its documents")
 }
 
-/// Asks the user whether all these jobs are meant.
+/// Asks the user to confirm the jobs.
 ///
 /// # Errors
 /// There is nobody to ask.
@@ -175,7 +175,7 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
     is_confirmed(&question, proof(name, answer))
 }
 
-/// Asks a question on standard error, and reads a yes, or the proof where one has to be typed.
+/// Asks a question on standard error, and reads a yes, or the proof if one must be typed.
 ///
 /// # Errors
 /// The terminal fails.
@@ -194,7 +194,7 @@ pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> Result<bool
     })
 }
 
-/// Returns what the user has to type where a yes is not enough: the name of one job that ends, or how many end.
+/// Returns the text to type if a yes is not enough: the name of a single job that ends, or how many end.
 fn proof(name: BulkOrderName, answer: &BulkAnswer) -> Option<String> {
     match name {
         BulkOrderName::Cancel | BulkOrderName::Delete => {}
@@ -229,10 +229,10 @@ const fn done(name: BulkOrderName) -> &'static str {
     }
 }
 
-/// Prints what came of it.
+/// Prints the result.
 ///
 /// # Errors
-/// Some jobs did not do it, or names are no job's.
+/// Some jobs did not execute it, or names match no job.
 fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliError> {
     let lines = answer.results.iter().filter(|result| json || !result.ok);
     let mut text: String = lines.map(|result| line(result, json)).collect();

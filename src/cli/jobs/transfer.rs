@@ -1,12 +1,12 @@
-//! `settee jobs export` and `import`: one file of replications, for a backup, a restore, or a move to another store.
+//! `settee jobs export` and `import`: replications in one file, for a backup, a restore, or a move to another store.
 //!
-//! SUMMARY   An export is of one moment, while the service runs. An import reads the whole file and verifies it before
-//!           the first row is written: to the running service, which gets the documents that it lacks, or with `--replace`
-//!           as a whole store.
-//! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file that its owner alone can
-//!           read. A file is complete and on the disk, or does not exist.
-//! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time. What is no plain
-//!           file is held in memory, at most [`INPUT_BYTES_MAX`] bytes.
+//! SUMMARY   An export is a snapshot of the running service. An import reads and verifies the whole file before it
+//!           writes the first row: to the running service, which gets the documents that it lacks, or with
+//!           `--replace` as a whole store.
+//! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file readable by its owner
+//!           alone. A file is complete and on disk, or does not exist.
+//! LIMITS    Documents are sent in batches of [`DOCUMENTS_MAX`], or of [`BYTES_MAX`] and one document. Input other
+//!           than a plain file is held in memory, at most [`INPUT_BYTES_MAX`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -31,19 +31,19 @@ use store::{
     ExportEnd, ExportError, ExportHead, ExportReader, ExportRow, OpenError, StoreError, StorePlace,
 };
 
-/// Documents that are sent at a time.
+/// Maximum documents of a batch.
 const DOCUMENTS_MAX: usize = 500;
 
-/// Bytes of documents after which no more are sent at a time.
+/// Bytes of documents that end a batch.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of an import that is no plain file.
+/// Maximum bytes of an import that is not a plain file.
 const INPUT_BYTES_MAX: u64 = 512 << 20;
 
-/// Bytes of a last line.
+/// Maximum bytes of the last line.
 const END_BYTES_MAX: usize = 4096;
 
-/// What an export begins with; the version before wrote a document a line.
+/// The beginning of an export; the previous version wrote one document a line.
 const HEAD: &[u8] = b"{\"settee_export\":";
 
 #[derive(Debug, clap::Args)]
@@ -99,7 +99,7 @@ pub(super) async fn export(
     sink.finish()
 }
 
-/// Where an export goes.
+/// The destination of an export.
 struct Sink<'a> {
     to: Target<'a>,
     /// The last bytes.
@@ -127,7 +127,7 @@ impl<'a> Sink<'a> {
         Ok(Self { to, tail })
     }
 
-    /// Stops where the reader is gone.
+    /// Stops if the reader has closed.
     fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
         self.tail.extend(bytes);
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);
@@ -142,7 +142,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Gives the file its name if the last line is there.
+    /// Renames the file if the last line was written.
     fn finish(self) -> Result<(), CliError> {
         let tail = String::from_utf8_lossy(&self.tail);
         let last = tail.lines().last().unwrap_or_default();
@@ -167,10 +167,10 @@ impl<'a> Sink<'a> {
 
 type Rows<'a> = Box<dyn Iterator<Item = Result<ExportRow, CliError>> + 'a>;
 
-/// What is imported, to be read twice.
+/// The import's input, read twice.
 struct Input<'a> {
     path: &'a Path,
-    /// Of what is no plain file.
+    /// The content, unless it is a plain file.
     bytes: Option<Vec<u8>>,
 }
 
@@ -198,7 +198,7 @@ impl<'a> Input<'a> {
         Ok(input)
     }
 
-    /// Returns what it is, and its rows; an export of the version before has no head.
+    /// Returns the head and the rows; an export of the previous version has no head.
     fn read(&self) -> Result<(Option<ExportHead>, Rows<'_>), CliError> {
         let unreadable = |error: io::Error| CliError::io(self.path.display(), &error);
         let mut input: Box<dyn BufRead + '_> = match &self.bytes {
@@ -237,7 +237,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads a line of an export of the version before; a blank one has no document.
+/// Reads a line of an export of the previous version; a blank one has no document.
 fn document(line: &str) -> Result<Option<ExportRow>, String> {
     if line.trim().is_empty() {
         return Ok(None);
@@ -256,7 +256,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     }))
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Default)]
 struct Counts {
     documents: usize,
@@ -327,7 +327,7 @@ impl From<StoreError> for CliError {
     }
 }
 
-/// Has the running service write these.
+/// Sends documents to the running service.
 async fn send(
     service: &Service,
     mut rows: impl Iterator<Item = Result<ExportRow, CliError>>,
@@ -359,13 +359,13 @@ async fn send(
     }
 }
 
-/// What is imported at a time.
+/// The current batch of an import.
 #[derive(Serialize)]
 struct Import<'a> {
     rows: &'a [ExportRow],
 }
 
-/// Returns what became of a document, on one line.
+/// Returns a document's result on one line.
 fn row(one: &Imported, json: bool) -> String {
     match (&one.ok, json) {
         (_, true) => serde_json::to_string(one).unwrap_or_default() + "\n",

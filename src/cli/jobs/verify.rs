@@ -1,9 +1,9 @@
 //! `settee jobs verify`: compares both sides of replications.
 //!
-//! SUMMARY   Asks the service for the document and for what its target refused, and compares like
-//!           `settee replicate --verify=only`, in this process. A target that has everything ends the problem of what it
-//!           refused.
-//! PROMISES  Credentials come over the socket and are not printed; none is on the command line.
+//! SUMMARY   Gets the document, and what its target refused, from the service, and compares like `settee replicate
+//!           --verify=only`, in this process. If the target lacks nothing, the problem about refused documents is
+//!           acknowledged.
+//! PROMISES  Credentials arrive over the socket and are not printed; the command line has none.
 
 use std::path::{Path, PathBuf};
 
@@ -131,7 +131,7 @@ fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> Result<(), C
     Err(CliError::new(Exit::Data, what, hint))
 }
 
-/// Returns the documents of a selection, in any state, with names that are no job's.
+/// Returns the selected documents in any state; an unknown name is an error.
 async fn documents(
     service: &Service,
     mut select: JobSelection,
@@ -207,7 +207,7 @@ fn compare(
     Ok(holds_all)
 }
 
-/// Says that nothing the target refused is still missing; there may be no such problem.
+/// Acknowledges the problem that the target refused documents, if there is one.
 fn acknowledge(socket: &SocketArgs, document: &str) -> Result<(), CliError> {
     let subject = [("subject", document.to_owned())];
     let problem = with_query(&path(["_health", "documents_refused"]), subject);
@@ -224,7 +224,7 @@ fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
     (said.name == "not_found").then(|| CliError::new(Exit::NotFound, what, hint))
 }
 
-/// Returns the latest documents that the target of a document's job refused.
+/// Returns the latest documents that the target refused.
 async fn refused(service: &Service, document: &str) -> Result<Vec<RefusedDoc>, CliError> {
     let jobs = of_any_state(service, document).await?;
     let its = jobs.iter().filter(|job| job["doc_id"] == document);

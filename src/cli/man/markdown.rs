@@ -1,8 +1,8 @@
-//! Turns a page of docs/ into roff, for the manual.
+//! Converts a page of docs/ into roff, for the manual.
 //!
-//! SUMMARY   Knows what these pages use: headings, paragraphs, tables, lists, fenced lines, `code`, **bold**
-//!           and links, of which the text is kept.
-//! LIMITS    Tables become lists of tagged paragraphs; those of keys show the default behind the key.
+//! SUMMARY   Knows what these pages use: headings, paragraphs, tables, lists, fenced lines, `code`, **bold** and
+//!           links, which become their text.
+//! LIMITS    Tables become lists of tagged paragraphs; those of keys show the default after the key.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
@@ -58,7 +58,7 @@ fn goes_on(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(['#', '|', '`']) && item(line).is_none()
 }
 
-/// Adds a row: its first cell and the one between in the tag, the last one as the text.
+/// Adds a row: its first and middle cells as the tag, the last as the text.
 fn add_row(page: &mut Roff, row: &str) {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
     let (Some(first), Some(last)) = (cells.first(), cells.last()) else {
@@ -74,7 +74,7 @@ fn add_row(page: &mut Roff, row: &str) {
     page.control("TP", []).text(tag).text(inlines(last));
 }
 
-/// Returns a text with its `code` and **bold** in bold and its links as their texts.
+/// Returns a text with `code` and **bold** as bold, and links as their text.
 fn inlines(text: &str) -> Vec<Inline> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -97,7 +97,7 @@ fn inlines(text: &str) -> Vec<Inline> {
     parts
 }
 
-/// Splits `[text](address) and more` into its text and what follows.
+/// Splits `[text](address) and more` into its text and the rest.
 fn link(text: &str) -> Option<(&str, &str)> {
     let (label, rest) = text.strip_prefix('[')?.split_once("](")?;
     let (_, after) = rest.split_once(')')?;

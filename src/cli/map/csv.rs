@@ -1,6 +1,6 @@
 //! Rows as CSV.
 //!
-//! SUMMARY   [`Csv`] quotes as RFC 4180 does; lines end with a line feed. Texts are written as they are, null as an empty
+//! SUMMARY   [`Csv`] quotes as in RFC 4180; lines end in a line feed. Texts are written verbatim, null as an empty
 //!           field, everything else as JSON.
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A row as it is printed otherwise; reduced rows have no id.
+/// A row in its JSON form; reduced rows have no id.
 #[derive(Default, Deserialize)]
 struct Row<'a> {
     #[serde(borrow)]
@@ -19,10 +19,10 @@ struct Row<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// Makes lines of CSV.
+/// Writes lines of CSV.
 #[derive(Clone, Copy)]
 pub(super) struct Csv {
-    /// Whether rows have the ids of their documents: they are not reduced.
+    /// Whether rows have document ids: they are not reduced.
     pub has_ids: bool,
 }
 

@@ -1,9 +1,9 @@
-//! What functions did wrong, on standard error: the first errors of each kind, and how many documents have no rows.
+//! Reports errors of functions on standard error: the first of each kind, and how many documents have no rows.
 //!
-//! SUMMARY   [`Watched`] wraps a sink and shows what was reported of each document: errors by [`Errors`], what
-//!           functions logged by [`LogLines`].
-//! PROMISES  Of each kind of error [`SHOWN_MAX`] are shown, of at most [`KINDS_MAX`] kinds.
-//! LIMITS    A query server that does not tell errors in its log has none here.
+//! SUMMARY   [`Watched`] wraps a sink and shows each document's reports: errors by [`Errors`], logged lines by
+//!           [`LogLines`].
+//! PROMISES  Shows [`SHOWN_MAX`] errors of each kind, for at most [`KINDS_MAX`] kinds.
+//! LIMITS    Errors that a query server does not log are not shown.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,13 +12,13 @@ use crate::cli::exit::{CliError, Exit};
 use crate::functions::view::{MapSink, Mapped};
 use crate::query_server::told::{Level, ReportedError, Told};
 
-/// How many errors of a kind are shown.
+/// Maximum errors shown of a kind.
 const SHOWN_MAX: u64 = 2;
 
-/// How many kinds there are; further ones are counted only.
+/// Maximum kinds; errors of further kinds are only counted.
 const KINDS_MAX: usize = 10;
 
-/// Errors of one kind: those of one name at one place.
+/// Errors with one name at one place.
 struct Kind {
     of: (String, Option<String>, Option<u32>, Option<u32>),
     count: u64,
@@ -39,13 +39,13 @@ pub(super) struct Errors {
     kinds: RefCell<Vec<Kind>>,
     /// Documents over which the function threw.
     failed: Cell<u64>,
-    /// Errors that are not shown.
+    /// Errors not shown.
     hidden: Cell<u64>,
     logs: LogLines,
 }
 
 impl Errors {
-    /// Shows what functions log by `logs`.
+    /// Shows logged lines through `logs`.
     pub(super) fn new(logs: LogLines) -> Self {
         Self {
             kinds: RefCell::default(),
@@ -55,7 +55,7 @@ impl Errors {
         }
     }
 
-    /// Shows what was reported of a function in a file.
+    /// Shows what was reported about a function in a file.
     pub(super) fn show(&self, told: &Told, file: &str) {
         let lines = told.logs.iter();
         let said = lines.filter(|line| line.level != Level::Error);
@@ -86,10 +86,10 @@ impl Errors {
         }
     }
 
-    /// Tells how many documents have no rows, of so many.
+    /// Reports how many of `documents` have no rows.
     ///
     /// # Errors
-    /// The function threw over all of them.
+    /// The function threw for all documents.
     pub(super) fn summarise(&self, file: &str, documents: u64) -> Result<(), CliError> {
         let (failed, hidden) = (self.failed.get(), self.hidden.get());
         if hidden > 0 {
@@ -130,7 +130,7 @@ fn text(error: &ReportedError, file: &str) -> String {
     format!("{place}{numbers}: {}: {}{doc}", error.name, error.message)
 }
 
-/// A sink, with what was reported of each document shown before.
+/// A sink that first shows each document's reports.
 pub(super) struct Watched<'a, S> {
     pub(super) sink: &'a S,
     pub(super) errors: &'a Errors,

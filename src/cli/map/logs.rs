@@ -1,8 +1,8 @@
-//! What functions log, on standard error: the first lines, and how many there were.
+//! Log lines of functions on standard error: the first ones, and their number.
 //!
-//! SUMMARY   A drain for the pool's log that lets only lines of standard error and remarks on sums through; what
-//!           functions log comes beside their answers.
-//! LIMITS    With --socket, lines of standard error are in the service's log alone.
+//! SUMMARY   A drain for the pool's log that passes only lines of standard error and remarks on sums; functions' log
+//!           lines arrive with their answers.
+//! LIMITS    With --socket, lines of standard error are only in the service's log.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,16 +13,16 @@ use crate::cli::terminal::clear_line;
 use json::shown::is_unprintable;
 use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
 
-/// How many lines are shown.
+/// Maximum lines shown.
 const SHOWN_MAX: u64 = 5;
 
-/// Records that carry a line of a query server, or of a built-in reducer.
+/// Records with a line of a query server, or of a built-in reducer.
 const MESSAGES: [&str; 2] = ["query server stderr", "a built-in sum is too long"];
 
-/// The keys under which they carry it.
+/// The keys with that line.
 const KEYS: [&str; 2] = ["line", "error"];
 
-/// The lines that functions logged: a drain for the log that has them among its records.
+/// Lines logged by functions: a drain for the log whose records contain them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogLines {
     count: Arc<AtomicU64>,
@@ -35,7 +35,7 @@ impl LogLines {
         }
     }
 
-    /// Tells how many lines were not shown.
+    /// Reports the number of lines not shown.
     pub(super) fn summarise(&self) {
         let count = self.count.load(Ordering::Relaxed);
         if count > SHOWN_MAX {
@@ -46,12 +46,12 @@ impl LogLines {
     }
 }
 
-/// Tells something on a line of its own.
+/// Prints a text on its own line.
 pub(super) fn tell(text: &str) {
-    // A function's line is one line here, whatever is in it.
+    // A function's line is one line here, whatever it contains.
     let text = text.replace(is_unprintable, " ");
     clear_line();
-    // Nobody is left to tell when standard error is gone.
+    // A closed standard error leaves no one to report to.
     let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());
 }
 
@@ -63,7 +63,7 @@ impl Drain for LogLines {
         let message = record.msg().to_string();
         if MESSAGES.contains(&message.as_str()) {
             let mut line = Line(String::new());
-            // The serializer below refuses nothing.
+            // The serializer below cannot fail.
             let _ = record.kv().serialize(record, &mut line);
             self.add(&line.0);
         }
@@ -71,7 +71,7 @@ impl Drain for LogLines {
     }
 }
 
-/// Picks the value of the key that carries it.
+/// Extracts the value of its key.
 struct Line(String);
 
 impl Serializer for Line {

@@ -1,4 +1,4 @@
-//! A pool of processes for one command: a ProcManager of its own.
+//! A pool of processes for one command, with a ProcManager of its own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use child::Spawner;
 
-/// How long processes may take to end before they are left to their own end: they are killed by
-/// then, and only the system can keep them.
+/// How long processes may take to end before they are abandoned: by then they are killed, and only the system can
+/// keep them.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A pool that runs.
+/// A running pool.
 pub(in crate::cli) struct Pool {
     manager: Addr<ProcManager>,
     pid: Pid,
@@ -36,8 +36,8 @@ pub(in crate::cli) struct Pool {
 }
 
 impl Pool {
-    /// Starts a manager on this thread's actor system. Processes are started when they are needed.
-    /// `languages` are the program's own.
+    /// Starts a manager on this thread's actor system. Processes are started on demand. `languages` are the program's
+    /// own.
     pub(in crate::cli) fn start(
         config: &Config,
         languages: &Registry,
@@ -48,8 +48,8 @@ impl Pool {
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
         let mut settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
         settings.cells = settings.cells.untried();
-        // The sections of pools are about a service, which this is not, but for what a command of the
-        // configuration needs to run.
+        // The sections of pools are for a service; only the settings that a command of the configuration needs to run
+        // apply here.
         let languages = &settings.languages;
         let is_language = |name: &str| languages.get(&LanguageName::new(name)).is_some();
         settings.pools.retain(|name, _| is_language(name));
@@ -66,12 +66,12 @@ impl Pool {
         })
     }
 
-    /// Returns who lends the processes.
+    /// Returns the manager.
     pub(in crate::cli) fn manager(&self) -> RegisteredName<ProcManager> {
         RegisteredName::new(self.manager.clone())
     }
 
-    /// Returns a language as something to be tested, if there is one of this name.
+    /// Returns the language of this name as the target of a test, if it exists.
     pub(in crate::cli) fn target(&self, name: &LanguageName) -> Option<Target> {
         Some(Target::Language {
             name: name.clone(),
@@ -80,7 +80,7 @@ impl Pool {
         })
     }
 
-    /// Returns a client of the pool, which is the one tenant of its processes, for a call.
+    /// Returns a client of the pool, its only tenant, for a call.
     pub(super) fn processes(&self, call: Arc<Call>) -> Processes {
         let caller = Rc::new(Caller::new(self.manager()).for_call(call));
         Processes::Pool(caller, TakeFrom::Own, TenantName::Client)

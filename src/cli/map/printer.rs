@@ -1,8 +1,8 @@
-//! Prints rows from a thread of its own, in large pieces.
+//! Prints rows from a separate thread, in large pieces.
 //!
-//! SUMMARY   [`Printer`] collects text and hands it to the thread that writes standard output.
-//! PROMISES  A reader that is slow, or stops for minutes, blocks that thread only: the pool goes on
-//!           answering, and no document times out over it. The text that waits is bounded.
+//! SUMMARY   [`Printer`] collects text and passes it to the thread that writes standard output.
+//! PROMISES  A slow or stopped reader blocks only that thread: the pool continues to answer, and no document times
+//!           out because of it. Pending text is bounded.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -17,21 +17,21 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::functions::view::{MapSink, Mapped};
 
-/// How much text goes out at a time, in bytes.
+/// Bytes of a piece.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The room of a piece: a row longer than the rest is rare.
+/// The capacity of a piece: a row beyond it is rare.
 const PIECE_CAPACITY: usize = PIECE_BYTES + 4096;
 
-/// How many pieces wait for being written.
+/// Maximum pieces waiting to be written.
 const PIECES_WAITING: usize = 8;
 
-/// How long a row waits for others at most.
+/// Maximum time that a row waits for others.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Standard output behind a bounded queue.
 pub(super) struct Printer {
-    /// None prints JSON.
+    /// `None` prints JSON.
     csv: Option<Csv>,
     text: RefCell<Vec<u8>>,
     pieces: mpsc::Sender<Vec<u8>>,
@@ -39,7 +39,7 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    /// Starts the thread, and prints the header of CSV.
+    /// Starts the thread, and prints the CSV header.
     pub(super) fn start(csv: Option<Csv>) -> Result<Self, CliError> {
         let (pieces, queue) = mpsc::channel(PIECES_WAITING);
         let thread = std::thread::Builder::new()
@@ -56,7 +56,7 @@ impl Printer {
         })
     }
 
-    /// Prints a line. `false`: the reader is gone, or writing failed.
+    /// Prints a line. `false`: the reader has closed, or writing failed.
     pub(super) async fn print(&self, line: &[u8]) -> bool {
         self.write(line);
         self.ready().await
@@ -70,12 +70,12 @@ impl Printer {
         }
     }
 
-    /// Hands on what is collected. `false`: as [`Self::print`].
+    /// Passes on collected text. `false`: as [`Self::print`].
     pub(super) async fn flush(&self) -> bool {
         if self.text.borrow().is_empty() {
             return !self.pieces.is_closed();
         }
-        // Room first: a flush that is given up in between has not taken anything.
+        // Room first: a cancelled flush has taken nothing.
         match self.pieces.reserve().await {
             Ok(room) => {
                 room.send(self.text.replace(Vec::with_capacity(PIECE_CAPACITY)));
@@ -85,7 +85,7 @@ impl Printer {
         }
     }
 
-    /// Hands on what is collected every now and then, so that rows of a slow input are seen.
+    /// Flushes regularly, so that rows of a slow input are visible.
     pub(super) async fn flush_regularly(&self) -> Infallible {
         let mut ticks = actix_rt::time::interval(FLUSH_INTERVAL);
         loop {

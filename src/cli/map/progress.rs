@@ -1,4 +1,4 @@
-//! Progress on standard error, when it is a terminal.
+//! Progress on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use crate::cli::terminal::{clear_line, draw_line};
 use crate::functions::view::Counts;
 
-/// How often the line is drawn.
+/// Interval of redraws.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A line that tells how far the work is; drawn by a task of the same thread.
+/// A line with the progress; drawn by a task on the same thread.
 pub(super) struct Progress {
     task: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Starts drawing, if anybody sees it. Rows that are printed at the same time must not go to the
-    /// same terminal: `prints` says whether there are some.
+    /// Starts drawing, if visible. Rows must not be printed to the same terminal: `prints` tells whether rows are
+    /// printed.
     pub(super) fn start(counts: Rc<Counts>, prints: bool) -> Self {
         let draw = async move {
             let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `settee map --selector` alone: prints the documents that match, as they came and in their order.
+//! `settee map --selector` alone: prints the matching documents unchanged and in order.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::functions::view::{BadLines, DocumentCutter, DocumentReader, MissingId};
 use mango::Selector;
 
-/// Reads, selects and prints, in turns: there is nothing to wait for in between.
+/// Reads, selects and prints in turns: nothing else has to be waited for.
 pub(super) fn run(
     selector: Selector,
     input: impl Read,
@@ -28,7 +28,7 @@ pub(super) fn run(
     loop {
         let batch = reader.next_batch();
         let is_end = batch.as_ref().map_or(true, Vec::is_empty);
-        // What was read in one go is printed in one go: a slow input is not held back.
+        // The output of one read is printed at once, so that slow input is not held back.
         let mut text = Vec::new();
         for document in batch.as_deref().unwrap_or_default() {
             text.extend_from_slice(document.text().as_bytes());

@@ -1,4 +1,4 @@
-//! The files that `settee map` is given: functions, modules, documents.
+//! The input files of `settee map`: functions, modules, documents.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -24,10 +24,10 @@ pub(super) enum Reducer {
     Source(String),
 }
 
-/// What a module's file ends with.
+/// File extension of modules.
 const MODULE_EXTENSION: &str = "js";
 
-/// How many directories deep modules are searched: a link that leads back ends here.
+/// Maximum depth of module directories: ends cyclic links.
 const MODULE_DEPTH_MAX: usize = 16;
 
 /// Reads the source of a function.
@@ -40,8 +40,8 @@ pub(super) fn function(path: &Path) -> Result<String, CliError> {
     Ok(source)
 }
 
-/// Reads what is to map: the source of a function, as a JSON string; in Mango, which has
-/// no sources, an index definition as it is.
+/// Reads the map: a function's source as a JSON string; in Mango, which has no sources, an index definition
+/// unchanged.
 pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
@@ -61,7 +61,7 @@ pub(super) fn selector(path: &Path) -> Result<Selector, CliError> {
     })
 }
 
-/// Returns the error of a file that has something wrong in it.
+/// Returns the error of a file with a mistake.
 fn wrong(path: &Path, what: impl Display, hint: &str) -> CliError {
     CliError::at(Exit::Data, path.display(), what, hint)
 }
@@ -83,8 +83,7 @@ fn file_error(path: &Path, error: &io::Error) -> CliError {
     CliError::at(Exit::Io, path.display(), error, hint)
 }
 
-/// Reads a reduce function: a name that begins with `_` is a built-in one, as in CouchDB also when
-/// it is in a file.
+/// Reads a reduce function: a name starting with `_` is built in, even if it is in a file, as in CouchDB.
 pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Reducer, CliError> {
     let builtin = name.to_str().filter(|name| name.starts_with('_'));
     let source = match builtin {
@@ -110,13 +109,13 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
     }))
 }
 
-/// Reads the modules of a directory and those below it; `check` says what a source may be.
+/// Reads the modules of a directory and its subdirectories; `check` validates a source.
 pub(super) fn library(directory: Option<&Path>, check: Check) -> Result<Library, CliError> {
     let modules = |directory| modules(directory, check, 1);
     directory.map_or_else(|| Ok(Library::new()), modules)
 }
 
-/// Tells the mistake in the source of a module.
+/// Returns the mistake in a module's source.
 pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
 
 fn module(path: &Path, check: Check) -> Result<Module, CliError> {
@@ -190,7 +189,7 @@ pub(super) fn input(path: &Path) -> Result<impl Read + Send + use<>, CliError> {
     Ok(Lines { input, is_known })
 }
 
-/// Turns an error of the documents into one for people.
+/// Converts an error of the documents for the user.
 pub(super) fn bad_input(name: &str, error: &InputError) -> CliError {
     let InputError::Read(read) = error else {
         let hint = "correct the line, take it out, or allow some with --skip-bad N";
@@ -203,16 +202,15 @@ pub(super) fn bad_input(name: &str, error: &InputError) -> CliError {
     }
 }
 
-/// How much of an input is read to see what it is, in bytes.
+/// Bytes read to detect an input's format.
 const BEGIN_BYTES_MAX: usize = 4096;
 
-/// An input that is no lines of JSON: what it is, and a command that makes some of it.
+/// An input that is not lines of JSON: its format, and a command that converts it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}, not one JSON document a line")]
 struct Foreign(&'static str, &'static str);
 
-/// An input whose first bytes are checked: anything but lines of JSON is refused. A byte order mark of UTF-8 is
-/// skipped.
+/// An input whose first bytes are checked: anything but lines of JSON is refused. Skips a UTF-8 byte order mark.
 struct Lines {
     input: Box<dyn Read + Send>,
     is_known: bool,
@@ -241,7 +239,7 @@ impl Read for Lines {
 }
 
 impl Lines {
-    /// Reads until it is certain what the input is: a document that comes alone is not held back.
+    /// Reads until the format is certain: a single document is not held back.
     fn begin(&mut self) -> io::Result<Vec<u8>> {
         let mut begin = vec![0; BEGIN_BYTES_MAX];
         let mut length = 0;
@@ -264,7 +262,7 @@ impl Lines {
 
 const UTF_8: &[u8] = b"\xef\xbb\xbf";
 
-/// Tells what an input is by its first bytes, unless it may be lines of JSON.
+/// Detects the format of an input from its first bytes, unless it may be lines of JSON.
 fn foreign(begin: &[u8]) -> Option<Foreign> {
     let text = begin
         .strip_prefix(UTF_8)
@@ -289,11 +287,11 @@ fn foreign(begin: &[u8]) -> Option<Foreign> {
     })
 }
 
-/// The room of a pipe to or from the program, in bytes: with the usual 64 KiB both sides wait for
-/// each other most of the time.
+/// Capacity of a pipe to or from the program, in bytes: with the usual 64 KiB both sides wait for each other most of
+/// the time.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Makes a pipe hold more. What is no pipe, or may not grow, stays as it is.
+/// Enlarges a pipe. Other files, and pipes that may not grow, are unchanged.
 pub(super) fn widen(pipe: impl AsFd) {
     // An optimisation: nothing depends on it.
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);

@@ -1,8 +1,8 @@
-//! The replicator's identity: part of the id under which checkpoints are found.
+//! The replicator's identity: part of the id that checkpoints are found by.
 //!
-//! SUMMARY   The id is kept in a file beside the store ([`uuid_file`]), so that the command needs no
-//!           service: a replication that either of them ran continues from its checkpoints with the other.
-//! PROMISES  The same user has the same id every time; a file that cannot be written is reported.
+//! SUMMARY   The id is kept in a file next to the store ([`uuid_file`]), so that the command needs no service:
+//!           replications run by either continue from the same checkpoints.
+//! PROMISES  A user always has the same id; a file that cannot be written is reported.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::replicator::identity::on_this_host;
 use replication::id::Identity;
 use store::{Store, StorePlace, uuid_file};
 
-/// How long the store may take to say its id.
+/// How long the store may take to return its id.
 const STORE_MAX: Duration = Duration::from_secs(2);
 
-/// Returns who this user is.
+/// Returns this user's identity.
 pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     let place = place(config);
     let file = uuid_file::beside(&place).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     on_this_host(uuid)
 }
 
-/// Beside the store, in the usual place where the store is in memory.
+/// Next to the store; in the default place if the store is in memory.
 fn place(config: &Config) -> StorePlace {
     let file = config.store.file().map(Path::to_owned);
     StorePlace::of(Some(
@@ -50,7 +50,7 @@ fn place(config: &Config) -> StorePlace {
     ))
 }
 
-/// The store's, or one of its own when there is no store, or a service has it.
+/// The store's id, or a new one if there is no store, or a service holds it.
 async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
         && let Ok(store) = Store::start(place, Arc::new(()), Arc::new(()), log)

@@ -102,10 +102,10 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Returns the body of the document that asks for the same.
+    /// Returns the body of an equivalent document.
     ///
     /// # Errors
-    /// What is to be JSON is none, with exit code 64.
+    /// An option that requires JSON has none, with exit code 64.
     pub(super) fn body(&self) -> Result<Value, CliError> {
         let surroundings = Surroundings::of_process();
         let password = |side: &str| {
@@ -129,7 +129,7 @@ impl Options {
         body["doc_ids"] = self.doc_ids()?.into();
         body["query_params"] = self.query_params()?;
         body["since_seq"] = self.since_seq.as_deref().map(json_or_text).into();
-        // What is not on the command line is not in the document.
+        // Options missing on the command line are missing in the document.
         let is_absent =
             |value: &Value| value.is_null() || *value == json!(false) || *value == json!([]);
         if let Value::Object(members) = &mut body {
@@ -164,7 +164,7 @@ impl Options {
     }
 }
 
-/// Reads ids that are separated by commas, or an array of them.
+/// Parses ids separated by commas, or an array of them.
 fn ids(text: &str) -> Result<Vec<String>, CliError> {
     if !text.starts_with('[') {
         return Ok(text.split(',').map(str::to_owned).collect());
@@ -175,7 +175,7 @@ fn ids(text: &str) -> Result<Vec<String>, CliError> {
     })
 }
 
-/// What is JSON, a number for example, is taken as JSON, everything else as text.
+/// JSON, such as a number, is taken as JSON, everything else as text.
 fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
@@ -195,7 +195,7 @@ fn endpoint(url: &str, headers: &[String], password: Option<String>) -> Result<V
     Ok(endpoint)
 }
 
-/// The name in a URL, with or without a password behind it.
+/// The user name in a URL, with or without a password.
 fn user_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -303,7 +303,7 @@ mod tests {
         let command = Line::command();
         let options = command.get_arguments();
         let options: BTreeSet<String> = options.map(|o| of_option(o.get_id().as_str())).collect();
-        // Nobody but the one who gives the command sees what it replicates.
+        // Only the user of the command sees what it replicates.
         let members = members().filter(|name| *name != "user_ctx");
         assert_eq!(options, members.map(str::to_owned).collect());
     }

@@ -1,4 +1,4 @@
-//! How a replication ended: a sum, and what a user does about a failure.
+//! How a replication ended: a summary, and the remedy for a failure.
 
 use super::refusals::Refusals;
 use crate::cli::exit::{CliError, Exit};
@@ -10,7 +10,7 @@ use replication::endpoint::Cause;
 pub(super) const GIVE_PASSWORD: &str = "give the name and password of a user who may do this, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
 pub(super) const CORRECT_FILTER: &str = "check that the source has the filter, its design document and its view, and that its parameters are given";
 
-/// What to correct where a request fails however often it is made.
+/// Returns what to correct if a request fails however often it is retried.
 pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
     match cause {
         Cause::RedirectedElsewhere { .. } => Some((
@@ -25,7 +25,7 @@ pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)>
     }
 }
 
-/// Turns the reason of a failure into one for people.
+/// Converts a crash to an error for the user.
 pub(super) fn explain(crash: &Crash) -> CliError {
     let (code, hint) = match crash {
         crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
@@ -33,7 +33,7 @@ pub(super) fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),
-        // The source says that it cannot make this feed, now or later.
+        // The source says that it can never make this feed.
         Crash::ChangesReqFailed(answered) if matches!(answered.code, Some(400..500)) => {
             (Exit::Data, CORRECT_FILTER)
         }
@@ -57,7 +57,7 @@ pub(super) fn explain(crash: &Crash) -> CliError {
     CliError::new(code, crash.to_string(), hint)
 }
 
-/// What is left to say at the end.
+/// Returns the final summary.
 pub(super) fn summary(
     end: &JobEnd,
     last: &JobProgress,

@@ -1,4 +1,4 @@
-//! The progress of a replication, on standard error when that is a terminal.
+//! Shows a replication's progress on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::cli::terminal::{clear_line, draw_line};
 use crate::messages::replication_job::JobProgress;
 use replication::counters::Stats;
 
-/// A line that is drawn anew with everything the job tells.
+/// A line redrawn with each report of the job.
 pub(super) struct Progress {
     is_seen: bool,
     start: Instant,
@@ -15,16 +15,15 @@ pub(super) struct Progress {
     left: Left,
 }
 
-/// How many changes are to come: the source is asked now and then, and what was read since is
-/// counted down.
+/// The number of pending changes: the source is polled occasionally, and changes read since are subtracted.
 #[derive(Default)]
 struct Left {
-    /// What the source said last, and how many revisions had been read then.
+    /// The source's last answer, and the number of revisions read by then.
     told: Option<(u64, u64)>,
 }
 
 impl Left {
-    /// Takes what is known now. Returns how many are left, if the source tells.
+    /// Updates the number. Returns the remaining changes, if the source reports them.
     fn after(&mut self, now: &JobProgress) -> Option<u64> {
         let pending = now.changes_pending?;
         let looked_at = now.stats.missing_checked;
@@ -47,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// The databases are open; what was counted before this run is known.
+    /// The databases are open, and the counts of earlier runs known.
     pub(super) fn begins(&mut self, now: &JobProgress) {
         self.start = Instant::now();
         self.began_with = now.stats;
@@ -61,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// Clears the line. Returns what was counted before this run.
+    /// Clears the line. Returns the counts of earlier runs.
     pub(super) fn end(self) -> Stats {
         clear_line();
         self.began_with
@@ -93,7 +92,7 @@ fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Durati
     line
 }
 
-/// A time for people.
+/// Formats a time.
 pub(super) fn duration(seconds: f64) -> String {
     let seconds = Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_secs();
     match seconds {

@@ -1,4 +1,4 @@
-//! Documents that the target refused: in a file, one a line.
+//! Writes documents refused by the target to a file, one a line.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,16 +7,16 @@ use std::path::Path;
 use crate::cli::exit::CliError;
 use replication::refused::RefusedDoc;
 
-/// Where they are written, if anywhere.
+/// The destination, if any.
 pub(super) struct Refusals {
     file: Option<(BufWriter<File>, String)>,
 }
 
 impl Refusals {
-    /// Makes the file, empty.
+    /// Creates the file, empty.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Creating it failed.
     pub(super) fn open(path: Option<&Path>) -> Result<Self, CliError> {
         let open = |path: &Path| {
             let shown = path.display().to_string();
@@ -27,19 +27,19 @@ impl Refusals {
         Ok(Self { file })
     }
 
-    /// Writes one.
+    /// Writes a document.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing failed.
     pub(super) fn note(&mut self, doc: &RefusedDoc) -> Result<(), CliError> {
         let line = serde_json::to_string(doc).expect("texts are JSON") + "\n";
         self.write(|file| file.write_all(line.as_bytes()))
     }
 
-    /// Writes what is not written yet.
+    /// Writes buffered documents.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing failed.
     pub(super) fn flush(&mut self) -> Result<(), CliError> {
         self.write(BufWriter::flush)
     }
@@ -54,7 +54,7 @@ impl Refusals {
         write(file).map_err(|error| CliError::io(shown, &error))
     }
 
-    /// Says where they are, or how they would be.
+    /// Returns where they are, or how to get them.
     pub(super) fn advice(&self) -> String {
         match &self.file {
             Some((_, shown)) => format!("what was refused, and why, is in {shown}\n"),

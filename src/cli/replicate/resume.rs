@@ -1,9 +1,9 @@
-//! The progress of a comparison, in a file: `--resume FILE`.
+//! Saves a comparison's progress in a file: `--resume FILE`.
 //!
-//! SUMMARY   The first line names what is compared, each further one is a [`Step`]. The file of a comparison that
-//!           was interrupted is read, reported again and continued; that of a complete one is removed.
-//! PROMISES  A file that is no such file, or of another comparison, is not touched. A last line that was not written
-//!           whole counts as not written: its step is done again.
+//! SUMMARY   The first line identifies the comparison, each further one is a [`Step`]. An interrupted comparison is
+//!           read from its file, reported again and continued; a complete one removes its file.
+//! PROMISES  Other files, and those of other comparisons, are not touched. An incomplete last line is ignored: its
+//!           step is repeated.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -15,10 +15,9 @@ use crate::cli::exit::{CliError, Exit};
 use replication::seq::Seq;
 use replication::verify::{Leaf, Step};
 
-/// The format of the file.
 const FORMAT: u32 = 1;
 
-/// What is compared.
+/// Identifies a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Compared {
     settee_verify: u32,
@@ -37,10 +36,10 @@ impl Compared {
     }
 }
 
-/// The file, if there is to be one.
+/// The file, if requested.
 pub(super) struct ResumeFile(Option<(File, PathBuf)>);
 
-/// Where to go on.
+/// Where to continue.
 #[derive(Debug, Default)]
 pub(super) struct Resumed {
     pub(super) since: Option<Seq>,
@@ -48,10 +47,10 @@ pub(super) struct Resumed {
 }
 
 impl ResumeFile {
-    /// Opens the file, or makes it. `tell` learns of each step that is in it.
+    /// Opens or creates the file. Passes its steps to `tell`.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is of something else.
+    /// The file cannot be read or written, or belongs to something else.
     pub(super) fn open(
         path: Option<&Path>,
         compared: &Compared,
@@ -96,10 +95,10 @@ impl ResumeFile {
         Ok((opened, resumed))
     }
 
-    /// Writes a line.
+    /// Appends a line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing failed.
     pub(super) fn note(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let Some((file, path)) = &mut self.0 else {
             return Ok(());
@@ -112,7 +111,7 @@ impl ResumeFile {
     /// The comparison is complete: removes the file.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Removing it failed.
     pub(super) fn finish(self) -> Result<(), CliError> {
         let Some((_, path)) = self.0 else {
             return Ok(());
@@ -121,7 +120,7 @@ impl ResumeFile {
     }
 }
 
-/// Requires that a file is of this comparison.
+/// Requires that a file belongs to this comparison.
 fn require(compared: &Compared, line: &[u8], path: &Path) -> Result<(), CliError> {
     match serde_json::from_slice::<Compared>(line) {
         Ok(known) if known == *compared => Ok(()),

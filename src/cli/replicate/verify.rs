@@ -1,7 +1,7 @@
 //! Compares both sides of a replication, and reports what the target lacks.
 //!
-//! SUMMARY   [`Run::compare`] opens both databases, has them compared by [`Verifier`], prints a line for each
-//!           difference as it is found, and a sum at the end.
+//! SUMMARY   [`Run::compare`] opens both databases, compares them with [`Verifier`], prints a line for each
+//!           difference when found, and a summary at the end.
 //! CALLED    By `settee replicate --verify` and `settee jobs verify`.
 
 use std::collections::BTreeMap;
@@ -32,16 +32,16 @@ use replication::verify::{Counts, Step, Verifier};
 pub(in crate::cli) struct Comparing {
     /// Whether the bytes of attachments are compared.
     pub(in crate::cli) deep: bool,
-    /// Where to note how far it is.
+    /// The file for saving the progress.
     pub(in crate::cli) resume: Option<PathBuf>,
     /// Whether to print JSON.
     pub(in crate::cli) json: bool,
-    /// The document of one of several replications: a line has the sum, and no difference.
+    /// The document, if it is one of several replications: its line has only the summary.
     pub(in crate::cli) one_of: Option<String>,
 }
 
 impl Run<'_> {
-    /// Compares and reports. Returns whether it came to the end; of one of several, whether the target lacks nothing.
+    /// Compares and reports. Returns whether it completed; for one of several, whether the target lacks nothing.
     ///
     /// # Errors
     /// The target lacks something (exit code 65), or a database does not answer.
@@ -118,7 +118,7 @@ impl Run<'_> {
     }
 }
 
-/// What is reported.
+/// The state of the report.
 struct Report<'a> {
     json: bool,
     one_of: Option<&'a str>,
@@ -129,9 +129,9 @@ struct Report<'a> {
     reader_is_gone: bool,
     is_seen: bool,
     start: Instant,
-    /// Revisions that were compared before `start`.
+    /// Revisions compared before `start`.
     began_with: u64,
-    /// How many changes the source had, if it told.
+    /// The number of the source's changes, if reported.
     expected: Option<u64>,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Counts and prints what a step found.
+    /// Counts and prints a step's findings.
     fn step(&mut self, step: &Step) -> Result<ControlFlow<()>, CliError> {
         self.counts += step.counts;
         if self.is_seen {
@@ -177,7 +177,7 @@ impl<'a> Report<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// How far it is.
+    /// The progress.
     fn line(&self) -> String {
         let compared = self.counts.revisions;
         let done = compared - self.began_with;
@@ -197,7 +197,7 @@ impl<'a> Report<'a> {
         line
     }
 
-    /// Prints the sum, and returns whether the target lacks nothing.
+    /// Prints the summary, and returns whether the target lacks nothing.
     fn end(mut self) -> Result<bool, CliError> {
         let total: u64 = self.differences.values().sum();
         let text = if self.json {

@@ -1,4 +1,4 @@
-//! `settee top --by-db`: what databases have cost, since counting began or since a value that was saved.
+//! `settee top --by-db`: the costs of databases, since counting began or since a saved value.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,10 +7,10 @@ use super::{CliError, Exit};
 use crate::cli::table::{Cell, Layout, columns, count, microseconds, number, text};
 use crate::messages::tenant_costs::{TenantCost, TenantCostsPage, TenantSort};
 
-/// Reads what `settee top --by-db --json` has printed.
+/// Reads the output of `settee top --by-db --json`.
 ///
 /// # Errors
-/// The file cannot be read, or has something else.
+/// The file is unreadable, or has other content.
 pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
     let text =
         std::fs::read_to_string(file).map_err(|error| CliError::io(file.display(), &error))?;
@@ -20,8 +20,8 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
     })
 }
 
-/// Returns what was added since a value was saved, without databases that cost nothing. Where counting began anew
-/// since then, that is all that is there.
+/// Returns the costs added since a value was saved, without databases that cost nothing. If counting has restarted
+/// since then, all costs count.
 pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCostsPage {
     let begun_anew = now.since != before.since;
     let before_of: HashMap<&Option<String>, &TenantCost> = if begun_anew {
@@ -49,7 +49,7 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
     }
 }
 
-/// Keeps the first rows in an order.
+/// Keeps the first rows of an order.
 pub(super) fn first(mut page: TenantCostsPage, sort: TenantSort, limit: usize) -> TenantCostsPage {
     page.tenants
         .sort_by_key(|row| std::cmp::Reverse(row.costs.sort_key(sort)));

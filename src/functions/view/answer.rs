@@ -1,8 +1,8 @@
-//! What a query server answers to `map_doc`: one list a function, each of `[key, value]` pairs.
+//! A query server's answer to `map_doc`: a list of `[key, value]` pairs for each function.
 //!
-//! SUMMARY   [`MapAnswer`] finds the rows of an answer in one pass; [`Mapped`] is what a sink gets of it.
-//! PROMISES  An answer of another shape, or for another number of functions, is an error that quotes it.
-//!           Keys and values stay the text they came as.
+//! SUMMARY   [`MapAnswer`] finds an answer's rows in one pass; [`Mapped`] passes them to a sink.
+//! PROMISES  An answer with another shape or number of functions is an error that quotes it. Keys and values keep
+//!           their text.
 
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ use crate::functions::decode::{excerpt, text};
 use crate::query_server::told::Told;
 use json::cursor::Cursor;
 
-/// An answer and where its rows are.
+/// An answer and the positions of its rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MapAnswer {
     text: Bytes,
     rows: Vec<RowPlace>,
-    /// What was reported before it.
+    /// The reports before it.
     pub(super) told: Option<Box<Told>>,
 }
 
-/// Where a row is in its answer.
+/// The position of a row in its answer.
 #[derive(Clone, Debug)]
 struct RowPlace {
     function: usize,
@@ -31,7 +31,7 @@ struct RowPlace {
     value: Range<usize>,
 }
 
-/// One document and what was emitted for it.
+/// One document and its emitted rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped<'a> {
     /// The document.
@@ -44,22 +44,21 @@ impl<'a> Mapped<'a> {
         Self { document, answer }
     }
 
-    /// Returns what was reported on the way, if a report is wanted and there was anything.
+    /// Returns the reports, if requested and not empty.
     pub(crate) fn told(&self) -> Option<&'a Told> {
         self.answer.told.as_deref()
     }
 
-    /// Returns the whole answer, as the query server wrote it: a JSON array with a list of
-    /// `[key, value]` pairs for each function.
+    /// Returns the query server's whole answer: a JSON array with a list of `[key, value]` pairs for each function.
     pub fn answer(&self) -> &'a Bytes {
         &self.answer.text
     }
 
-    /// Returns the rows, function by function, each in the order of emission.
+    /// Returns the rows, function by function, in the order of emission.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'a>> + use<'a> {
         let Self { document, answer } = *self;
         let id = document.id_text();
-        // Answers were checked to be UTF-8 when they came in.
+        // Answers are validated as UTF-8 on arrival.
         let text = std::str::from_utf8(&answer.text).unwrap_or_default();
         let part = |range: &Range<usize>| text.get(range.clone()).unwrap_or_default();
         answer.rows.iter().map(move |place| Row {
@@ -73,10 +72,10 @@ impl<'a> Mapped<'a> {
 }
 
 impl MapAnswer {
-    /// Reads an answer; it replaces the one before.
+    /// Parses an answer, replacing the previous one.
     ///
     /// # Errors
-    /// What came instead.
+    /// What arrived instead.
     pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
         self.text = answer;
@@ -96,7 +95,7 @@ impl MapAnswer {
         self.text.len() + self.told.as_ref().map_or(0, |told| told.bytes())
     }
 
-    /// Returns which functions emitted, once a row.
+    /// Returns the function of each row.
     pub(super) fn functions_with_rows(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|place| place.function)
     }
@@ -106,7 +105,7 @@ impl MapAnswer {
     }
 }
 
-/// Finds the rows of all functions. Returns the number of functions; `None` if the shape is another.
+/// Finds the rows of all functions. Returns the number of functions; `None` if the shape differs.
 fn find_rows(text: &[u8], rows: &mut Vec<RowPlace>) -> Option<usize> {
     let mut scan = Cursor::of(text);
     let mut functions = 0;

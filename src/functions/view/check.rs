@@ -1,9 +1,8 @@
-//! One line of input: whether it is a document, where its id is, and what of it is sent.
+//! Checks a line of input: whether it is a document, the position of its id, and what is sent of it.
 //!
-//! SUMMARY   [`check`] reads the whole line once; [`Members`] says what is sent of it.
-//! PROMISES  An accepted line is one JSON object, whose `_id` is usable if it has one. A member that is not sent is
-//!           checked like the others. Of several members of one name all are sent, in their order:
-//!           the last counts, as in JavaScript.
+//! SUMMARY   [`check`] reads the whole line once; [`Members`] selects what is sent.
+//! PROMISES  An accepted line is one JSON object; its `_id`, if any, is usable. Members that are not sent are checked
+//!           like the others. Members with the same name are all sent, in order: the last counts, as in JavaScript.
 
 use std::ops::Range;
 
@@ -12,34 +11,33 @@ use serde::de::IgnoredAny;
 use json::cursor::Cursor;
 use json::string::unescape;
 
-/// Which members of its documents a view is given.
+/// Which members of its documents a view gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Members {
     /// All of them.
     #[default]
     All,
-    /// `_id` and the members with these names, which are few. For functions that are known to read no
-    /// others: a process then has less to parse.
+    /// `_id` and the few members with these names. For functions known to read no others: the process has less to
+    /// parse.
     Named(Vec<String>),
 }
 
-/// A line that is a document.
+/// A line with a document.
 pub(super) struct Checked<'a> {
-    /// The document, without white space around it.
+    /// The document, without surrounding white space.
     pub(super) text: &'a str,
-    /// Its id, a JSON string: a part of the text, which is empty if it has none.
+    /// Its id, a JSON string: a slice of the text, empty if there is none.
     pub(super) id: &'a str,
 }
 
 impl Checked<'_> {
-    /// Returns where in the text the id begins.
+    /// Returns the position of the id in the text.
     pub(super) fn id_start(&self) -> usize {
         self.id.as_ptr() as usize - self.text.as_ptr() as usize
     }
 }
 
-/// Checks a line. `None`: it is empty. If not all members are sent, `kept` gets the places of those
-/// that are.
+/// Checks a line. `None`: it is empty. Unless all members are sent, `kept` gets the positions of those that are.
 ///
 /// # Errors
 /// What is wrong, and what to do.
@@ -65,9 +63,8 @@ pub(super) fn check<'a>(
     Ok(Some(Checked { text, id }))
 }
 
-/// Reads an object and returns its `_id`, if it has one; the outer `None`: it is not a well formed
-/// object. `kept` gets the places of members that are sent, each from the quotation mark of its name
-/// to the end of its value.
+/// Reads an object and returns its `_id`, if any; the outer `None`: not a well-formed object. `kept` gets the
+/// positions of members that are sent, each from the quotation mark of its name to the end of its value.
 fn look<'a>(
     text: &'a str,
     members: &Members,
@@ -90,7 +87,7 @@ fn look<'a>(
             && (is_id || names.iter().any(|wanted| *wanted == *name))
         {
             match kept.last_mut() {
-                // Only the comma is between them.
+                // Only a comma separates them.
                 Some(last) if last.end + 1 == member.start => last.end = member.end,
                 _ => kept.push(member),
             }
@@ -105,7 +102,7 @@ fn check_id(id: &str) -> Result<(), String> {
     match id {
         "\"\"" => Err("the document's '_id' is empty".into()),
         _ if is_plain || serde_json::from_str::<String>(id).is_ok() => Ok(()),
-        // Not a string, or with half a surrogate pair.
+        // Not a string, or an unpaired surrogate.
         _ => Err(format!("the document's '_id' is {id}; it must be a string")),
     }
 }
@@ -119,7 +116,7 @@ fn not_a_document(text: &str) -> String {
 }
 
 fn not_json(error: &serde_json::Error) -> String {
-    // The line in the error's own text is always the first.
+    // The line number in the parser's message is always 1.
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
     format!("not JSON: {what} at column {}", error.column())

@@ -1,9 +1,9 @@
 //! Documents as prompts for a query server.
 //!
-//! SUMMARY   [`Document`] is one that was checked; [`Documents`] makes them of the elements of an
-//!           array, [`super::reader`] of lines.
-//! PROMISES  Each document is checked to be one JSON object with a usable `_id`, and copied once. Members
-//!           that no function reads are not sent ([`Members`]).
+//! SUMMARY   [`Document`] is a checked one; [`Documents`] makes them from array elements, [`super::reader`] from
+//!           lines.
+//! PROMISES  Each document is verified to be one JSON object with a usable `_id`, and copied once. Members that no
+//!           function reads are not sent ([`Members`]).
 
 use std::io;
 use std::ops::Range;
@@ -14,33 +14,33 @@ use tokio::sync::mpsc;
 use super::check::{Checked, Members, check};
 use mango::Selector;
 
-/// How many documents are handed over at a time: waking another thread costs as much as a document.
+/// Maximum documents of a batch: waking another thread costs as much as one document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
 
-/// How many bytes of documents are handed over at a time, if it is more than one.
+/// Maximum bytes of a batch of more than one document.
 const BATCH_BYTES_MAX: usize = 128 * 1024;
 
-/// What comes before and after a document in its prompt.
+/// Prefix and suffix of a document's prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
 
-/// What becomes of a document without an `_id`.
+/// How a document without an `_id` is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MissingId {
-    /// It is none.
+    /// It is not a document.
     #[default]
     Refused,
-    /// It gets the number of its line.
+    /// It gets its line number as id.
     Numbered,
-    /// It stays as it is, with an empty id beside it.
+    /// It is unchanged, with an empty id.
     Left,
 }
 
-/// One document, ready to be mapped.
+/// One document, ready for mapping.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// Its line, or its place in an array, from 1.
     pub line: u64,
-    /// Its `_id`: a JSON string as it is in the document.
+    /// Its `_id`: the JSON string from the document.
     pub id: Bytes,
     /// The command that maps it.
     pub prompt: Bytes,
@@ -52,8 +52,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document as it came, without white space around it. If it was read with
-    /// [`Members::Named`], returns what is sent.
+    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only what is
+    /// sent.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -61,7 +61,7 @@ impl Document {
     }
 }
 
-/// Why the input cannot be read on. The fault is the input's, except for [`InputError::Read`].
+/// Why the input cannot be read further. The input's fault, except for [`InputError::Read`].
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The system could not read it.
@@ -77,11 +77,10 @@ pub enum InputError {
     },
 }
 
-/// Makes documents of JSON texts, for example the elements of an array, as many at a time as are wanted. They may
-/// contain line feeds.
+/// Makes documents from JSON texts, for example array elements, as many at a time as requested. They may contain line
+/// feeds.
 pub struct Documents<I> {
     texts: I,
-    /// How many were taken.
     taken: u64,
 }
 
@@ -94,10 +93,10 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         }
     }
 
-    /// Makes the documents of the next texts; none at the end.
+    /// Makes the next documents; none at the end.
     ///
     /// # Errors
-    /// [`InputError::Line`], for the first of them that is not a document.
+    /// [`InputError::Line`], for the first text that is not a document.
     pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
         let mut batch = Batch::default();
         while batch.has_room()
@@ -117,7 +116,7 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         Ok(batch.into_documents())
     }
 
-    /// Hands over a first batch and all others, as there is room for them.
+    /// Sends a first batch and all others, waiting for room.
     pub(crate) async fn send(
         mut self,
         first: Vec<Document>,
@@ -126,7 +125,7 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         let mut batch = Ok(first);
         while !batch.as_ref().is_ok_and(Vec::is_empty) {
             let is_last = batch.is_err();
-            // The receiver is gone when the work is over, which has its own error.
+            // The receiver is gone once the work ended, which reports its own error.
             if to.send(batch).await.is_err() || is_last {
                 return;
             }
@@ -135,13 +134,13 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
     }
 }
 
-/// Documents in one piece of memory.
+/// Documents in one buffer.
 #[derive(Default)]
 pub(super) struct Batch {
     prompts: Vec<u8>,
-    /// Line, and where in the piece the id and the prompt are.
+    /// Line, and positions of id and prompt in the buffer.
     places: Vec<(u64, Range<usize>, Range<usize>)>,
-    /// What is sent of the document that is added, when it is not all.
+    /// Parts of the current document that are sent, if not all.
     kept: Vec<Range<usize>>,
 }
 
@@ -157,17 +156,17 @@ impl Batch {
         self.places.is_empty()
     }
 
-    /// Returns how many bytes of prompts there are.
+    /// Returns the number of prompt bytes.
     pub(super) fn bytes(&self) -> usize {
         self.prompts.len()
     }
 
-    /// Returns whether a further document is handed over with these.
+    /// Returns whether the batch takes another document.
     pub(super) fn has_room(&self) -> bool {
         self.places.len() < BATCH_DOCUMENTS_MAX && self.prompts.len() < BATCH_BYTES_MAX
     }
 
-    /// Adds the document of a line, if there is one on it and it matches.
+    /// Adds a line's document, if the line has one that matches.
     ///
     /// # Errors
     /// What is wrong with the line, and what to do.
@@ -208,7 +207,7 @@ impl Batch {
         } else {
             self.copy_kept(&checked)
         };
-        // A prompt is one line. In JSON text a line feed can only be white space.
+        // A prompt is one line. In JSON text a line feed is always white space.
         if memchr::memchr(b'\n', &self.prompts[copied..]).is_some() {
             let copied = self.prompts[copied..].iter_mut();
             copied
@@ -222,7 +221,7 @@ impl Batch {
         Ok(true)
     }
 
-    /// Copies the members that are sent as an object of their own; returns where its id is.
+    /// Copies the members that are sent into an object; returns the position of its id.
     fn copy_kept(&mut self, checked: &Checked<'_>) -> usize {
         let id_before = checked.id_start();
         let mut id = 0;

@@ -1,10 +1,10 @@
-//! Reducing ordered rows with a function of the view's language, group by group.
+//! Reduces ordered rows with a function of the view's language, group by group.
 //!
-//! SUMMARY   Rows with equal keys, or with equal first elements of their keys, are one group, shown under
-//!           the key of its first row. A group is reduced in pieces, whose results are reduced again.
+//! SUMMARY   Rows with equal keys, or with equal first elements of their keys, form a group, shown with the key of
+//!           its first row. A group is reduced in pieces, whose results are rereduced.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
-//! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a size. A function whose
-//!           result depends on that is wrong there too.
+//! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a fixed size. A function whose result
+//!           depends on that is wrong in CouchDB, too.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -26,28 +26,28 @@ use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
 use json::collation::{Collation, KeyCache};
 
-/// How many bytes of keys and values are reduced at a time.
+/// Bytes of keys and values reduced at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How many prompts may be unanswered.
+/// Maximum unanswered prompts.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// With more pieces of rows than this, further processes are borrowed.
+/// Beyond this number of pieces, further processes are borrowed.
 const SPREAD_PIECES: usize = 4;
 
-/// How rows are reduced.
+/// How to reduce rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePlan<'a> {
     /// The source of the function.
     pub source: &'a str,
-    /// Which rows together.
+    /// The grouping of rows.
     pub grouping: Grouping,
-    /// How many processes work at a time, if available.
+    /// Maximum concurrent processes, if available.
     pub width: usize,
 }
 
-/// Reduces ordered rows. `write` gets each result as it is printed, a JSON object and a line feed,
-/// in the order of the keys; it returns false if nobody reads more.
+/// Reduces ordered rows. `write` gets each result in printed form, a JSON object and a line feed, in the order of the
+/// keys; it returns false once the reader has closed.
 ///
 /// Without rows there are no groups and no results, as in CouchDB.
 ///
@@ -67,7 +67,7 @@ pub async fn reduce(
     };
     let is_much = rows.bytes() > SPREAD_PIECES * PIECE_BYTES;
     let width = if is_much { plan.width } else { 1 };
-    // Others are borrowed while the first one works. If there are none, it works alone.
+    // Others are borrowed while the first one works. Without others, it works alone.
     let borrow = async {
         for _ in 1..width {
             let Ok(process) = processes.open(language, None).await else {
@@ -83,7 +83,7 @@ pub async fn reduce(
         never = borrow => match never {},
     };
     for process in function.processes.into_inner() {
-        // Every prompt is over, or given up.
+        // Every prompt has ended or was cancelled.
         if let Ok(process) = Rc::try_unwrap(process) {
             process.close(reduced.is_ok()).await;
         }
@@ -136,7 +136,7 @@ impl From<ProcessError> for ReduceFailure {
     }
 }
 
-/// Cuts ordered rows into groups.
+/// Splits ordered rows into groups.
 pub(super) struct Groups<'a> {
     rows: &'a Rows,
     grouping: Grouping,
@@ -165,9 +165,9 @@ impl Iterator for Groups<'_> {
     }
 }
 
-/// What the keys of a group have in common.
+/// The common part of a group's keys.
 struct Group<'a> {
-    /// The group's key in the last row that was looked at.
+    /// The group's key in the last compared row.
     text: Cow<'a, str>,
     sort_key: Vec<u8>,
 }
@@ -189,10 +189,10 @@ impl<'a> Groups<'a> {
         Group { text, sort_key }
     }
 
-    /// Returns whether the key of a row collates as equal to a group's.
+    /// Returns whether a row's key collates equal to a group's.
     fn belongs(&mut self, row: usize, group: &mut Group<'a>) -> bool {
         let text = self.grouping.key_of(self.rows.get(row).key);
-        // Most keys of a group are written in the same way.
+        // Most keys of a group have the same text.
         if text == group.text {
             return true;
         }
@@ -214,9 +214,9 @@ impl<'a> Groups<'a> {
 /// A reduce function in some processes.
 struct Function<'a> {
     source: &'a str,
-    /// Never empty; grows while the function is used.
+    /// Never empty; may grow during use.
     processes: RefCell<Vec<Rc<Process>>>,
-    /// Whose turn it is.
+    /// The next process.
     turn: Cell<usize>,
 }
 
@@ -242,7 +242,7 @@ impl Function<'_> {
             self.ask(prompt::line(&("reduce", [self.source], arguments, "")))
         });
         let mut values: Vec<Box<RawValue>> = pieces.buffered(IN_FLIGHT_MAX).try_collect().await?;
-        // A tree, as CouchDB's is: no prompt grows with the number of rows.
+        // A tree, like CouchDB's: no prompt grows with the number of rows.
         while values.len() > 1 {
             if let Some(overflow) = values.iter().find(|value| is_overflow(value.get())) {
                 return Ok(overflow.clone());
@@ -290,8 +290,8 @@ fn raw(text: &str) -> &RawValue {
     serde_json::from_str(text).expect("VW-3: a row is made of JSON texts")
 }
 
-/// Divides what has these sizes in bytes into parts of [`PIECE_BYTES`] and `least` elements at least.
-/// Returns how many elements each part has.
+/// Splits elements with these sizes in bytes into parts of at least [`PIECE_BYTES`] and `least` elements. Returns the
+/// number of elements in each part.
 fn part_lengths(sizes: impl Iterator<Item = usize>, least: usize) -> Vec<usize> {
     let mut lengths: Vec<usize> = Vec::new();
     let mut bytes = 0;

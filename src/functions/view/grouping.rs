@@ -1,23 +1,22 @@
-//! Which rows of a view are reduced together.
+//! The grouping of a view's rows for reduction.
 
 use std::borrow::Cow;
 
 use json::cursor::Elements;
 
-/// Which rows are one group.
+/// Which rows form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// All rows.
     None,
-    /// Rows of one key.
+    /// Rows with equal keys.
     Exact,
-    /// Rows whose keys are arrays with the same first elements, or the same key. Not 0, which is
-    /// [`Grouping::None`].
+    /// Rows whose keys are arrays with equal first elements, or equal keys. Not 0, which is [`Grouping::None`].
     Level(usize),
 }
 
 impl Grouping {
-    /// Returns the key under which the group of a row's key is shown.
+    /// Returns the shown key of a row's group.
     pub(super) fn key_of(self, key: &str) -> Cow<'_, str> {
         match self {
             Self::None => Cow::Borrowed("null"),
@@ -29,13 +28,13 @@ impl Grouping {
         }
     }
 
-    /// Returns the key of a group as errors name it.
+    /// Returns a group's key for errors.
     pub(super) fn named(self, key: &str) -> Option<String> {
         (self != Self::None).then(|| key.to_owned())
     }
 }
 
-/// Returns a group's result as it is printed.
+/// Returns a group's result in printed form.
 pub(super) fn line(key: &str, value: &str) -> Vec<u8> {
     format!("{{\"key\":{key},\"value\":{value}}}\n").into_bytes()
 }

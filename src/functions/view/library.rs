@@ -1,4 +1,4 @@
-//! The modules of a view, as `settee map` reads them from a directory.
+//! The modules of a view, read by `settee map` from a directory.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub enum Module {
 }
 
 impl Module {
-    /// Writes modules as `add_lib` takes them.
+    /// Writes modules in the form of `add_lib`.
     pub fn library(modules: &Library) -> Box<RawValue> {
         to_raw_value(modules).expect("VW-7: texts by name can be written")
     }

@@ -1,11 +1,10 @@
-//! Documents in, what is emitted out, through several processes at once.
+//! Maps documents through several processes at once.
 //!
-//! SUMMARY   One worker a process keeps many documents in flight; the workers share the input.
-//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are slow.
-//!           If a process dies or does not answer in time, its unanswered documents are tried once
-//!           more, one at a time in a fresh process: a query server may hold answers back while it
-//!           works on more, so only then is it clear which document is at fault. The error names that
-//!           document. Waits for the first process alone, and works with those available.
+//! SUMMARY   Each process has a worker that keeps many documents in flight; the workers share the input.
+//! PROMISES  Documents in flight are bounded in number and bytes, and few while answers are slow. If a process dies
+//!           or times out, its unanswered documents are retried once, one at a time in a fresh process: a query
+//!           server may hold answers back while it works on more, so only then is it clear which document is at
+//!           fault. The error names it. Waits only for the first process, and uses others as available.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -30,46 +29,46 @@ use crate::query_server::call::Call;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::prompt;
 
-/// How many documents one process may have unanswered at first, and at most. With documents of some
-/// hundred bytes the most is more than a pipe holds, so that the process never waits for input.
+/// The initial and the largest number of unanswered documents of one process. With documents of some hundred bytes
+/// the largest exceeds a pipe's capacity, so that the process never waits for input.
 const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 
 /// Faster answers raise the number of documents in flight; much slower ones lower it.
 ///
-/// With a slow function, documents that wait behind others must not run into their deadline.
+/// With a slow function, documents queued behind others must not exceed their deadline.
 const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
-/// How many bytes of documents one process may have unanswered, if it is more than one document.
+/// The most bytes of unanswered documents of one process, unless it has only one document.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
-/// Takes what is emitted, and says when more may come.
+/// Takes emitted rows, and says when it has room for more.
 pub trait MapSink {
-    /// Takes what was emitted for one document.
+    /// Takes the rows emitted for one document.
     fn mapped(&self, mapped: &Mapped<'_>);
 
-    /// Waits until there is room for more. Returns false if nobody wants more.
+    /// Waits until there is room. Returns false if no more are wanted.
     fn ready(&self) -> impl Future<Output = bool>;
 }
 
-/// What has been done so far.
+/// The progress so far.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Documents that were mapped.
     pub documents: Cell<u64>,
-    /// Rows that they emitted.
+    /// Rows emitted.
     pub rows: Cell<u64>,
-    /// Bytes of prompts sent for them.
+    /// Bytes of prompts sent.
     pub bytes: Cell<u64>,
 }
 
 /// How a view is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// How many processes work at a time, if available.
+    /// The number of parallel processes, if available.
     pub width: usize,
-    /// In which order documents are handed on.
+    /// The order in which results are passed on.
     pub order: Order,
-    /// How long one document may take; `None` is the process's own time.
+    /// The time limit of one document; `None`: that of the process.
     pub timeout: Option<Duration>,
     /// Where progress is counted.
     pub counts: &'a Counts,
@@ -78,8 +77,8 @@ pub struct Run<'a> {
 /// Maps documents until the input ends.
 ///
 /// # Errors
-/// The first error of any worker; it stops the others. What was mapped before it has been handed on,
-/// as far as the order allows.
+/// The first error of any worker; it stops the others. Earlier results have been passed on, as far as the order
+/// allows.
 pub async fn map(
     view: &View,
     processes: &Processes,
@@ -97,20 +96,20 @@ pub async fn map(
     if shared.lib().is_some() {
         processes.require(&view.language, Ability::AddLib).await?;
     }
-    // The first one finds out whether the functions compile, before the others start.
+    // The first process finds out whether the functions compile, before the others start.
     let first = shared.open().await?;
     let workers = (1..run.width.max(1)).map(|_| None).chain([Some(first)]);
     let shared_by_all = &shared;
     let workers = workers.map(|first| async move { Worker::new(shared_by_all).run(first).await });
     futures_util::future::try_join_all(workers).await?;
-    // Everything before the bad line is done by now.
+    // Everything before the invalid line is done by now.
     shared
         .supply
         .into_error()
         .map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What the workers have in common.
+/// Shared by the workers.
 struct Shared<'a, S> {
     view: &'a View,
     processes: &'a Processes,
@@ -120,7 +119,7 @@ struct Shared<'a, S> {
 }
 
 impl<S> Shared<'_, S> {
-    /// Borrows a process and gives it the view's functions.
+    /// Borrows a process and teaches it the view's functions.
     async fn open(&self) -> Result<Process, ViewError> {
         let timeout = self.run.timeout;
         let process = self.processes.open(&self.view.language, timeout).await?;
@@ -134,7 +133,7 @@ impl<S> Shared<'_, S> {
         Ok(process)
     }
 
-    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if none is
+    /// Like [`Self::open`], but returns `None` if the work is done before there is a process, or if none is
     /// available.
     async fn open_another(&self) -> Result<Option<Process>, ViewError> {
         let opened = tokio::select! {
@@ -157,7 +156,7 @@ impl<S> Shared<'_, S> {
         lib.filter(|lib| !is_empty_object(lib.get()))
     }
 
-    /// The call whose report says what becomes of its functions: sources that emit rows.
+    /// The call, if it wants a report and the functions are JavaScript.
     fn told_call(&self) -> Option<&Arc<Call>> {
         let is_javascript = self.view.language.eq_ignore_ascii_case(DEFAULT_LANGUAGE);
         let call = self.processes.call().filter(|call| call.reports);
@@ -203,17 +202,17 @@ struct Sent {
 /// One process and its documents.
 struct Worker<'a, S> {
     shared: &'a Shared<'a, S>,
-    /// Documents to send a second time, one at a time, oldest first.
+    /// Documents to retry, one at a time, oldest first.
     again: VecDeque<Numbered>,
-    /// Documents sent and not answered, oldest first.
+    /// Documents in flight, oldest first.
     sent: VecDeque<Sent>,
-    /// How many bytes of them.
+    /// Their bytes.
     sent_bytes: usize,
-    /// Whether the document in flight is sent for the second time.
+    /// Whether the document in flight is a retry.
     is_second_try: bool,
-    /// How many documents may be unanswered.
+    /// The most unanswered documents.
     window: usize,
-    /// The answer that is read.
+    /// The answer being read.
     mapped: MapAnswer,
 }
 
@@ -230,7 +229,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Works until the input ends, with one process after the other if need be.
+    /// Works until the input ends, replacing its process if necessary.
     async fn run(mut self, first: Option<Process>) -> Result<(), ViewError> {
         let mut next = first;
         loop {
@@ -265,7 +264,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Queues unanswered documents to be tried again, unless this was their second time.
+    /// Queues unanswered documents for a retry, unless they already were one.
     fn put_back(&mut self, error: ProcessError) -> Result<(), ViewError> {
         if self.is_second_try
             && let Some(sent) = self.sent.front()
@@ -280,8 +279,8 @@ impl<'a, S: MapSink> Worker<'a, S> {
         Ok(())
     }
 
-    /// Works with one process until the input ends. Returns the error if the process is gone, over one
-    /// of the unanswered documents.
+    /// Works with one process until the input ends. If the process is gone, returns the error, which one of the
+    /// unanswered documents caused.
     async fn turn(&mut self, process: &Process) -> Result<Option<ProcessError>, ViewError> {
         let mut prompts = PromptQueue::with(process, self.shared.run.timeout);
         let mut answers = Vec::new();
@@ -307,7 +306,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Sends documents without waiting, as many as may be unanswered.
+    /// Sends documents up to the window, without waiting.
     fn send(&mut self, prompts: &mut PromptQueue<'_>) {
         let since = Instant::now();
         loop {
@@ -328,8 +327,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Takes the answer to the oldest document, which came at `now`. Returns the error if the process is
-    /// gone.
+    /// Takes the answer to the oldest document, which arrived at `now`. Returns the error if the process is gone.
     fn take(&mut self, answer: Answer, now: Instant) -> Result<Option<ProcessError>, ViewError> {
         let head = self
             .sent
@@ -342,7 +340,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
                 ProcessErrorKind::Function(_) => {
                     return Err(failed(document, error.to_string(), Some(error)));
                 }
-                // What was handed on before may be wrong: nothing is tried again.
+                // Results already passed on may be wrong: nothing is retried.
                 ProcessErrorKind::Shifted => {
                     return Err(failed(document, error.to_string(), Some(error)));
                 }
@@ -390,7 +388,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         });
     }
 
-    /// Adjusts the window: slowly up, quickly down.
+    /// Adjusts the window: up slowly, down quickly.
     fn adapt(&mut self, answer_time: Duration) {
         if answer_time <= ANSWER_TIME_GOAL {
             self.window = (self.window + 1).min(*IN_FLIGHT.end());

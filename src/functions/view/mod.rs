@@ -1,14 +1,13 @@
 //! Running a view over documents: map in many processes at once, order, reduce.
 //!
-//! SUMMARY   [`map`] streams documents through processes and what is emitted out; [`Rows`] puts rows
-//!           into the order of a view; [`reduce`] turns ordered rows into reduced ones, [`Totals`] rows as
-//!           they come.
-//! CALLED    By `settee map`, by the client layer, and by programs that build views themselves. On
-//!           one thread: inside an actix system for a pool of one's own, inside any tokio runtime
-//!           for a service's. Dropping the future gives everything back.
+//! SUMMARY   [`map`] streams documents through processes and returns the emitted rows; [`Rows`] sorts rows into a
+//!           view's order; [`reduce`] reduces sorted rows, [`Totals`] unsorted ones.
+//! CALLED    By `settee map`, by the client layer, and by programs that build views. On one thread: inside an actix
+//!           system for an own pool, inside any tokio runtime for a service's. Dropping the future returns the
+//!           processes.
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2, reduce/4, rereduce/4;
 //!           couch_mrview_util for grouping.
-//! DIFFERS   Documents are pipelined. A document whose process died gets one more try in another.
+//! DIFFERS   Documents are pipelined. A document whose process died is retried once in another.
 
 mod answer;
 mod check;
@@ -46,20 +45,19 @@ pub(crate) use totals::{BuiltinReducer, Totals};
 
 use crate::messages::proc_manager::CallError;
 
-/// What is run over the documents.
+/// A view to run over documents.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The language of its functions.
     pub language: String,
-    /// Its map functions, as `add_fun` takes them: sources, which are strings, in most languages;
-    /// definitions, which are objects, in `query`. Each document is given to all of them.
+    /// Its map functions, as `add_fun` takes them: in most languages source strings; in `query` definitions, which
+    /// are objects. All of them get each document.
     pub funs: Vec<Box<RawValue>>,
-    /// Modules that the functions may require, as `add_lib` takes them. With `None`, or an empty
-    /// object, no `add_lib` is sent.
+    /// Modules that the functions may require, as `add_lib` takes them. Without any, no `add_lib` is sent.
     pub lib: Option<Box<RawValue>>,
 }
 
-/// A part of a view that is given to a process before any document.
+/// A part of a view that is sent to a process before any document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The modules.
@@ -78,21 +76,21 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// Why a view could not be run.
+/// Why a view failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// The documents. The input is at fault.
+    /// The documents; the input's fault.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// No process, or none that behaves as a query server.
+    /// No process, or none that behaves like a query server.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A map function, or the library, does not compile. Its author is at fault.
+    /// A map function, or the library, does not compile; its author's fault.
     #[error("{part} does not compile: {}", compile_error(error))]
     Compile {
-        /// Which.
+        /// The part.
         part: Part,
-        /// What the query server said of it, or how it ended over it.
+        /// The query server's error, or how it ended.
         error: Box<ProcessError>,
     },
     /// One document could not be mapped.
@@ -104,10 +102,10 @@ pub enum ViewError {
         id: String,
         /// What happened, and what to do.
         reason: String,
-        /// Why there was no answer; `None` if there was one, of a wrong shape.
+        /// Why there was no answer; `None` if the answer had a wrong shape.
         error: Option<Box<ProcessError>>,
     },
-    /// The reduce function, or what it was given. The view's author is at fault.
+    /// The reduce function, or its input; the view's author's fault.
     #[error("reduce{}: {reason}", of_key(key.as_deref()))]
     Reduce {
         /// The key of the group, as JSON text.
@@ -121,8 +119,8 @@ pub enum ViewError {
 }
 
 impl ViewError {
-    /// Returns the whole error, if it is about a process of a pool in this program: phase, name, the
-    /// child's exit and last words are in there.
+    /// Returns the whole error, if it is about a process of a pool in this program: with the phase, the name, and the
+    /// child's exit and last output.
     pub fn cause(&self) -> Option<&CallError> {
         let error = match self {
             Self::Process(error) => Some(error),

@@ -1,37 +1,36 @@
 //! Answers in the order of their documents.
 //!
-//! SUMMARY   [`Window`] holds an answer back until the answers of all earlier documents are handed on.
-//! PROMISES  What is held back is bounded: a document too far behind the oldest unanswered one is not
-//!           sent yet. The oldest one may always be sent, so nothing waits for ever.
+//! SUMMARY   [`Window`] holds an answer back until the answers of all earlier documents were passed on.
+//! PROMISES  Held answers are bounded: a document too far behind the oldest unanswered one is not sent yet. The
+//!           oldest one may always be sent, so nothing waits forever.
 
 use std::collections::VecDeque;
 
 use super::answer::MapAnswer;
 use super::documents::Document;
 
-/// How many documents may be sent or answered from the oldest unanswered one on.
+/// Maximum documents sent or answered, starting with the oldest unanswered one.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// How many bytes of answers may be held back before no further document is sent. Answers to
-/// documents already sent come in addition.
+/// Maximum bytes of held answers before no further document is sent. Answers to documents already sent come on top.
 const BYTES_MAX: usize = 16 << 20;
 
-/// In which order documents are handed on.
+/// The order in which documents are passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they are answered.
+    /// In the order of their answers.
     #[default]
     AsAnswered,
     /// In the order of the input.
     AsRead,
 }
 
-/// Answers that came before their turn.
+/// Answers that arrived before their turn.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// The number of the document whose answer is next, from 0.
+    /// The number of the document whose answer is passed on next, from 0.
     next: u64,
-    /// Answers from that document on, those that are there.
+    /// Answers from that document on, where available.
     held: VecDeque<Option<(Document, MapAnswer)>>,
     held_bytes: usize,
 }
@@ -43,7 +42,7 @@ impl Window {
         number == self.next || is_near
     }
 
-    /// Takes the answer of a document; `hand_on` gets all answers that are next now.
+    /// Takes a document's answer; `hand_on` gets all answers whose turn it is.
     pub(super) fn take(
         &mut self,
         number: u64,

@@ -1,7 +1,7 @@
-//! Where processes come from: a pool in this program, or a running service.
+//! The origin of processes: a pool in this program, or a running service.
 //!
-//! SUMMARY   [`Processes`] lends processes of either origin; [`Process`] is prompted.
-//! PROMISES  An error keeps the [`CallError`] that a pool gave, for callers that have to pass it on.
+//! SUMMARY   [`Processes`] lends processes of either origin; [`Process`] takes prompts.
+//! PROMISES  An error keeps the pool's [`CallError`], for callers that pass it on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use policy::pool::ReturnStatus as LeaseStatus;
 
 /// Lends processes.
 pub enum Processes {
-    /// Those of a pool in this program, for functions of a tenant.
+    /// From a pool in this program, for a tenant's functions.
     Pool(Rc<Caller>, TakeFrom, TenantName),
-    /// Those of a running service, for a call that collects what they tell, if there is one.
+    /// From a running service, for a call that collects their reports, if there is one.
     Service(Client, Option<Arc<Call>>),
 }
 
@@ -39,13 +39,13 @@ pub enum Process {
     Service(Box<ServiceProcess>),
 }
 
-/// A process that a running service has lent.
+/// A process lent by a running service.
 pub struct ServiceProcess {
     client: Client,
     borrowed: Borrowed,
-    /// The `reset` with which it begins and ends.
+    /// The `reset` sent at its begin and end.
     reset: Bytes,
-    /// The call that takes what the process tells.
+    /// The call that collects the process's reports.
     call: Option<Arc<Call>>,
 }
 
@@ -53,30 +53,30 @@ pub struct ServiceProcess {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct ProcessError {
-    /// What happened, for those who decide what to do.
+    /// What happened, for programs.
     pub kind: ProcessErrorKind,
-    /// What happened in words, and what to do.
+    /// What happened, and the remedy, in words.
     pub reason: String,
-    /// The whole error, of a process of a pool in this program.
+    /// The whole error, for a process of a pool in this program.
     pub cause: Option<Box<CallError>>,
 }
 
 /// Kinds of [`ProcessError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessErrorKind {
-    /// The query server said no, with an error of this name, and lives.
+    /// The query server answered an error with this name, and continues.
     Function(String),
     /// No answer came in time; the process was ended.
     Timeout,
-    /// The process ended, or did not keep to the protocol.
+    /// The process ended, or broke the protocol.
     Died,
-    /// It printed more than it was asked for, and was ended: its earlier answers may not be those of their prompts.
+    /// It printed too much, and was ended: its earlier answers may belong to other prompts.
     Shifted,
-    /// The service is gone, or never was there.
+    /// The service has ended, or was never there.
     Unavailable,
     /// No process was available.
     NoProcess {
-        /// Whether it may work later; otherwise the configuration is wrong.
+        /// Whether a retry may help; otherwise the configuration is wrong.
         retry: bool,
     },
 }
@@ -100,8 +100,8 @@ impl ProcessError {
 }
 
 impl Processes {
-    /// Requires that the query servers of a language have an ability. A service's abilities are not
-    /// known here, so they are not checked.
+    /// Requires that a language's query servers have an ability. Not checked for a service, whose abilities are
+    /// unknown here.
     ///
     /// # Errors
     /// [`ProcessErrorKind::NoProcess`].
@@ -127,7 +127,7 @@ impl Processes {
         }
     }
 
-    /// Borrows a process and resets it. `None` as timeout is the configured one.
+    /// Borrows a process and resets it. Without a timeout the configured one applies.
     ///
     /// # Errors
     /// [`ProcessErrorKind::NoProcess`], [`ProcessErrorKind::Unavailable`], or how the reset failed.
@@ -167,8 +167,8 @@ impl Processes {
 }
 
 impl Process {
-    /// Sends a command and waits for its answer. Several may be on their way at a time. `None` as
-    /// timeout is the process's own.
+    /// Sends a command and waits for its answer. Several may be in flight. Without a timeout the process's own
+    /// applies.
     ///
     /// # Errors
     /// See [`ProcessError`].
@@ -207,10 +207,10 @@ impl Process {
         Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
-    /// Resets it at the end of its work, which shows that it printed no more than it was asked for.
+    /// Resets it at the end of its work, which verifies that it printed no extra lines.
     ///
     /// # Errors
-    /// See [`ProcessError`]; an answer too many is [`ProcessErrorKind::Shifted`].
+    /// See [`ProcessError`]; an extra answer is [`ProcessErrorKind::Shifted`].
     pub(super) async fn fence(&self) -> Result<(), ProcessError> {
         match self {
             Self::Pool(lease) => Ok(lease.fence().await?),
@@ -225,7 +225,7 @@ impl Process {
         }
     }
 
-    /// Gives the process back; one that is not `usable` is stopped.
+    /// Returns the process; one that is not `usable` is stopped.
     pub async fn close(self, usable: bool) {
         match self {
             Self::Pool(lease) => {
@@ -242,7 +242,7 @@ impl Process {
                 } else {
                     ReturnStatus::Fail
                 };
-                // A service that is gone has it back already.
+                // A service that has ended already has it back.
                 let (client, proc) = (&process.client, &process.borrowed.proc);
                 drop(client.ret_proc(proc, status).await);
             }
@@ -251,8 +251,8 @@ impl Process {
 }
 
 impl ServiceProcess {
-    /// Sends a command and waits for its answer. Also returns what was reported before it; the call itself gets it
-    /// if there is no answer to hand on.
+    /// Sends a command and waits for its answer. Also returns the reports before it; if there is no answer to return,
+    /// the call itself gets them.
     pub(super) async fn prompt(
         &self,
         line: Bytes,
@@ -281,7 +281,7 @@ impl ServiceProcess {
     }
 }
 
-/// What a service has told, if anything.
+/// Returns a service's report, if not empty.
 fn told(report: Report) -> Option<Box<Told>> {
     let mut told = Told::default();
     (told.logs_dropped, told.errors_dropped) = (report.logs_dropped, report.errors_dropped);

@@ -1,9 +1,8 @@
-//! Many commands on their way to one process, and their answers.
+//! Many commands in flight to one process, and their answers.
 //!
-//! SUMMARY   [`PromptQueue::send`] collects commands, [`PromptQueue::receive`] sends them together and
-//!           returns answers, several at a time, in the order of the commands.
-//! PROMISES  If the process ends early, the first command that it did not answer has the error that tells
-//!           how it ended.
+//! SUMMARY   [`PromptQueue::send`] collects commands, [`PromptQueue::receive`] sends them together and returns
+//!           answers, several at a time, in order.
+//! PROMISES  If the process ends early, the first unanswered command gets the error with the cause.
 
 use std::time::Duration;
 
@@ -18,10 +17,10 @@ use crate::messages::proc_manager::Lease;
 use crate::messages::process::PromptError;
 use crate::query_server::told::Told;
 
-/// What a process answers; an error is rare, and far larger.
+/// A process's answer; errors are rare, and far larger.
 pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
 
-/// An answer, and what was reported before it.
+/// An answer, and the reports before it.
 pub(super) struct Answered {
     pub(super) answer: Answer,
     pub(super) told: Option<Box<Told>>,
@@ -41,11 +40,11 @@ impl From<(Result<Bytes, ProcessError>, Option<Box<Told>>)> for Answered {
     }
 }
 
-/// Commands on their way to one process.
+/// Commands in flight to one process.
 pub(super) enum PromptQueue<'a> {
-    /// One of a pool in this program.
+    /// A pool's process in this program.
     Pool(PoolPrompts<'a>),
-    /// One of a service.
+    /// A service's process.
     Service {
         process: &'a ServiceProcess,
         timeout: Option<Duration>,
@@ -84,7 +83,7 @@ impl<'a> PromptQueue<'a> {
         }
     }
 
-    /// Waits for answers and takes all that have come; none if every command is answered.
+    /// Waits for answers and takes all that have arrived; none if every command is answered.
     pub(super) async fn receive(&mut self, into: &mut Vec<Answered>) {
         match self {
             Self::Pool(pool) => pool.receive(into).await,
@@ -98,7 +97,7 @@ impl<'a> PromptQueue<'a> {
     }
 }
 
-/// Commands on their way to a process of a pool in this program.
+/// Commands in flight to a pool's process in this program.
 pub(super) struct PoolPrompts<'a> {
     lease: &'a Lease,
     timeout: Option<Duration>,
@@ -132,7 +131,7 @@ impl<'a> PoolPrompts<'a> {
         }
         let sender = match self.sender.upgrade() {
             Some(sender) => sender,
-            // The process is gone; `receive` tells how.
+            // The process has ended; `receive` returns the cause.
             None if self.unanswered > 0 => return,
             None => {
                 let (sender, receiver) = mpsc::unbounded_channel();
@@ -167,7 +166,7 @@ impl<'a> PoolPrompts<'a> {
     }
 }
 
-/// Takes what was reported before an answer. The call itself gets it if there is no answer to hand on.
+/// Takes the reports before an answer. If there is no answer to return, the call itself gets them.
 fn told_before(answer: &Answer, lease: &Lease) -> Option<Box<Told>> {
     let loan = lease.loan.as_ref().filter(|loan| loan.call.reports)?;
     let told = loan.take();

@@ -1,10 +1,10 @@
 //! Documents from newline-delimited JSON, one a line.
 //!
-//! SUMMARY   [`DocumentCutter`] cuts text, in pieces of any size, into batches of [`Document`]s;
-//!           [`DocumentReader`] does it for an input that is read, and [`read_in_thread`] in a thread
-//!           of its own, so that a slow input does not stop the pool.
-//! PROMISES  Memory is bounded: by the size of a batch, the number of waiting batches, and the length of
-//!           a line. Lines of white space and documents that do not match are skipped.
+//! SUMMARY   [`DocumentCutter`] cuts text chunks of any size into batches of [`Document`]s; [`DocumentReader`] does
+//!           so for a reader, and [`read_in_thread`] in a separate thread, so that slow input does not block the
+//!           pool.
+//! PROMISES  Memory is bounded by the size of a batch, the number of waiting batches, and the length of a line. Blank
+//!           lines and documents that do not match are skipped.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,32 +18,32 @@ use child::line_buffer::{LineBuffer, LineTooLong};
 use child::pipe::read_chunk;
 use mango::Selector;
 
-/// How many batches wait for a process.
+/// Maximum batches waiting for a process.
 pub const BATCHES_AHEAD: usize = 16;
 
 /// Documents on their way to processes; an error is the last. Make the channel with room for
 /// [`BATCHES_AHEAD`].
 pub type Batches = mpsc::Receiver<Result<Vec<Document>, InputError>>;
 
-/// How many bad lines are kept to be shown.
+/// Bad lines kept for display.
 const BAD_LINES_SHOWN: usize = 3;
 
-/// Lines that are no documents and are skipped, up to a number.
+/// Skipped lines that are not documents, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct BadLines {
     max: u64,
-    /// How many there were, and the first.
+    /// Their number, and the first ones.
     seen: Mutex<(u64, Vec<String>)>,
 }
 
 impl BadLines {
-    /// Allows so many.
+    /// Allows this many.
     pub fn at_most(max: u64) -> Arc<Self> {
         let seen = Mutex::default();
         Arc::new(Self { max, seen })
     }
 
-    /// Counts one, unless that is one too many.
+    /// Counts one; `false` beyond the maximum.
     fn skip(&self, line: u64, problem: &str) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, first) = &mut *seen;
@@ -55,7 +55,7 @@ impl BadLines {
         is_skipped
     }
 
-    /// Tells how many were skipped, and the first; `None`: there were none.
+    /// Reports the number of skipped lines and the first ones; `None`: there were none.
     pub fn summary(&self) -> Option<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, first) = &*seen;
@@ -64,20 +64,20 @@ impl BadLines {
     }
 }
 
-/// Cuts text into documents, wherever it comes from.
+/// Cuts text into documents.
 pub(crate) struct DocumentCutter {
     missing_id: MissingId,
     bad_lines: Option<Arc<BadLines>>,
     members: Members,
-    /// Which documents are kept; `None` keeps all.
+    /// Selects the documents to keep; `None` keeps all.
     selector: Option<Selector>,
     lines: LineBuffer,
-    /// How many lines were cut.
+    /// Lines cut so far.
     line: u64,
     ended: bool,
-    /// How many bytes the last batch had: the next will need about as many.
+    /// Size of the last batch in bytes, an estimate for the next.
     batch_bytes: usize,
-    /// What is wrong with the line after the last batch.
+    /// The problem of the line after the last batch.
     failed: Option<InputError>,
 }
 
@@ -97,14 +97,14 @@ impl DocumentCutter {
         }
     }
 
-    /// Says what becomes of documents without an id; otherwise they are refused.
+    /// Sets how documents without an id are handled; by default they are refused.
     #[must_use]
     pub fn missing_id(mut self, missing_id: MissingId) -> Self {
         self.missing_id = missing_id;
         self
     }
 
-    /// Skips lines that are no documents. After one that is too long, lines can no longer be told apart.
+    /// Skips lines that are not documents. After an overlong line, line boundaries are unknown.
     #[must_use]
     pub fn skipping(mut self, bad_lines: Option<Arc<BadLines>>) -> Self {
         self.bad_lines = bad_lines;
@@ -118,31 +118,31 @@ impl DocumentCutter {
         self
     }
 
-    /// Skips documents that do not match. If matching fails, the error names the line.
+    /// Skips documents that do not match. An error in matching names the line.
     #[must_use]
     pub fn matching(mut self, selector: Option<Selector>) -> Self {
         self.selector = selector;
         self
     }
 
-    /// Counts lines that came before the text.
+    /// Sets the number of lines before the text.
     #[must_use]
     pub(crate) fn after_lines(mut self, lines: u64) -> Self {
         self.line = lines;
         self
     }
 
-    /// Adds what came. Take all batches before adding more.
+    /// Appends text. Take all batches before appending more.
     pub fn add(&mut self, text: Bytes) {
         self.lines.add(text);
     }
 
-    /// Ends the text: the last line needs no line feed.
+    /// Ends the text: the last line may lack a line feed.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Takes the documents of some complete lines; none if more has to be added first.
+    /// Takes the documents of some complete lines; none until more is appended.
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
@@ -169,7 +169,7 @@ impl DocumentCutter {
         }
     }
 
-    /// Adds the document of the next line to the batch, if it has one. Returns false if there is no line.
+    /// Adds the next line's document to the batch, if it has one. Returns false if there is no line.
     fn take_line(&mut self, batch: &mut Batch) -> Result<bool, String> {
         let line = self.lines.next_line();
         self.line += 1;
@@ -188,7 +188,7 @@ impl DocumentCutter {
         }
     }
 
-    /// Takes the last line, which has no line feed.
+    /// Takes the last line, which lacks a line feed.
     fn take_last(&mut self) -> Option<Bytes> {
         let rest = self.ended.then(|| self.lines.take_rest());
         rest.filter(|rest| !rest.is_empty())
@@ -207,7 +207,7 @@ impl<R: Read> DocumentReader<R> {
         Self { input, cutter }
     }
 
-    /// Reads some documents; none at the end of the input. Returns what it has before it waits for more.
+    /// Reads some documents; none at the end of the input. Returns available documents before it waits for more.
     ///
     /// # Errors
     /// See [`InputError`]. The documents before the bad line have been returned by then.
@@ -227,7 +227,7 @@ impl<R: Read> DocumentReader<R> {
     }
 }
 
-/// Reads documents in a thread of its own until the end or an error, or until nobody wants more.
+/// Reads documents in a separate thread until the end, an error, or the receiver is dropped.
 ///
 /// # Errors
 /// The system has no room for another thread.
@@ -256,7 +256,7 @@ pub(crate) fn read_in_thread(
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time: every line is cut at every place.
+    /// Yields one byte at a time: every line is cut at every place.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -305,7 +305,7 @@ mod tests {
         );
     }
 
-    /// What a function gets that reads `a` and `b`.
+    /// The document as sent to a function that reads `a` and `b`.
     fn kept(line: &str) -> String {
         let names = ["a", "b"].map(str::to_owned).into();
         let cutter = DocumentCutter::new(1000).keeping(Members::Named(names));
@@ -332,12 +332,12 @@ mod tests {
                 r#"{"b" : "}","_id" : "x"}"#,
             ),
             (r#"{"c":"d","_id":"x"}"#, r#"{"_id":"x"}"#),
-            // The last counts.
+            // The last member counts.
             (
                 r#"{"a":1,"_id":"y","c":0,"a":2,"c":1,"_id":"x"}"#,
                 r#"{"a":1,"_id":"y","a":2,"_id":"x"}"#,
             ),
-            // Names with escapes are names as well.
+            // Escaped names match, too.
             (
                 r#"{"_i\u0064":"x","\u0061":1,"c":2}"#,
                 r#"{"_i\u0064":"x","\u0061":1}"#,

@@ -1,7 +1,7 @@
-//! The rows of a view: kept as the text they are printed as, and put into CouchDB's order.
+//! The rows of a view, kept as their printed text and sorted in CouchDB's order.
 //!
-//! SUMMARY   [`Rows`] takes rows as they come; [`Rows::sort`] orders them by key, then document id,
-//!           then the order in which they were emitted.
+//! SUMMARY   [`Rows`] takes rows in any order; [`Rows::sort`] orders them by key, then document id, then order of
+//!           emission.
 //! PROMISES  A row costs its text and about thirty bytes, and while sorting its sort key.
 //! SOURCE    couch_ejson_compare: less_json_ids/2.
 
@@ -14,7 +14,7 @@ use crate::query_server::reduce::ReduceRow;
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
 
-/// How much text is kept in one piece, in bytes. Pieces are never copied when more are added.
+/// Bytes of text in one piece. Appending never copies pieces.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The text around a row's parts.
@@ -29,14 +29,14 @@ pub struct Row<'a> {
     pub function: usize,
     /// The document's id.
     pub id: &'a str,
-    /// What it emitted as key.
+    /// The emitted key.
     pub key: &'a str,
-    /// What it emitted as value.
+    /// The emitted value.
     pub value: &'a str,
 }
 
 impl Row<'_> {
-    /// Appends the row as it is printed: one JSON object and a line feed.
+    /// Appends the row in printed form: one JSON object and a line feed.
     pub fn write(&self, text: &mut Vec<u8>) {
         let parts = [self.id, self.key, self.value];
         for (frame, part) in FRAME.iter().zip(parts) {
@@ -46,7 +46,7 @@ impl Row<'_> {
         text.extend_from_slice(FRAME[3]);
     }
 
-    /// Returns the row as reducers see it.
+    /// Returns the row in the form for reducers.
     pub(super) fn texts(&self) -> ReduceRow<'_> {
         let Self { id, key, value, .. } = self;
         ReduceRow { id, key, value }
@@ -58,7 +58,7 @@ impl Row<'_> {
     }
 }
 
-/// Where a row's text is.
+/// The position of a row's text.
 #[derive(Clone, Copy, Debug)]
 struct StoredRow {
     line: u64,
@@ -76,11 +76,11 @@ pub struct Rows {
     places: Vec<StoredRow>,
 }
 
-/// A row's parts could not be counted in 32 bits.
+/// The lengths of a row's parts fit in 32 bits.
 const PART_FITS: &str = "VW-2: an answer is shorter than 4 GiB";
 
 impl Rows {
-    /// Takes a row.
+    /// Adds a row.
     pub fn push(&mut self, row: &Row<'_>) {
         let needed = row.written_bytes();
         let is_full = |piece: &Vec<u8>| piece.len() + needed > piece.capacity();
@@ -102,22 +102,22 @@ impl Rows {
         row.write(piece);
     }
 
-    /// Returns how many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Returns how many bytes they take as they are printed.
+    /// Returns the number of printed bytes.
     pub fn bytes(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum()
     }
 
-    /// Returns a row as it is printed.
+    /// Returns a row's printed text.
     pub fn text(&self, index: usize) -> &[u8] {
         let place = &self.places[index];
         let frames: usize = FRAME.iter().map(|frame| frame.len()).sum();
@@ -134,7 +134,7 @@ impl Rows {
         &self.pieces[place.piece as usize][range]
     }
 
-    /// Returns where the id, the key and the value are in the row's piece.
+    /// Returns the positions of id, key and value in the row's piece.
     fn ranges(&self, place: &StoredRow) -> [Range<usize>; 3] {
         let mut start = place.start as usize;
         let mut lengths = [place.id, place.key, place.value].into_iter();
@@ -153,8 +153,7 @@ impl Rows {
         ReduceRow { id, key, value }
     }
 
-    /// Puts the rows into the order of a view: by key and id, then in the order of the input, then
-    /// in that of emission.
+    /// Sorts the rows into a view's order: by key and id, then by input order, then by order of emission.
     pub fn sort(&mut self) {
         let collation = Collation::new();
         let mut cache = KeyCache::default();

@@ -1,9 +1,9 @@
-//! The documents that wait for a process, shared by all workers of a view.
+//! Documents that wait for a process, shared by all workers of a view.
 //!
-//! SUMMARY   [`Supply`] takes batches from the input when a worker needs documents, and gives documents
-//!           out one by one, numbered in the order of the input.
-//! PROMISES  Waiting workers are woken when there is a document, when one may be sent, and at the end of
-//!           the input. An error of the input is reported after everything before it is done.
+//! SUMMARY   [`Supply`] takes batches from the input when a worker needs documents, and hands documents out one by
+//!           one, numbered in input order.
+//! PROMISES  Waiting workers are woken when there is a document, when one may be sent, and at the end of the input.
+//!           An error of the input is reported after everything before it is done.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,11 +20,11 @@ pub(super) type Numbered = (u64, Document);
 
 pub(super) struct Supply {
     input: Mutex<Batches>,
-    /// Documents that no worker has taken, oldest first.
+    /// Documents not taken by a worker, oldest first.
     waiting: RefCell<VecDeque<Document>>,
-    /// The number of the first of them.
+    /// The number of the first.
     next: Cell<u64>,
-    /// Set when answers are to be handed on in the order of the input.
+    /// Set if answers must keep the order of the input.
     window: Option<RefCell<Window>>,
     ended: Cell<bool>,
     /// Why the input ended early, if it did.
@@ -46,7 +46,7 @@ impl Supply {
         }
     }
 
-    /// Waits until there is a document that may be sent. Returns false if there will be none.
+    /// Waits for a document that may be sent. Returns false if there will be none.
     ///
     /// Another worker may take it first.
     pub(super) async fn wait(&self) -> bool {
@@ -61,7 +61,7 @@ impl Supply {
                 return false;
             } else {
                 let mut input = self.input.lock().await;
-                // Another taker may have added some under the lock.
+                // Another worker may have added some under the lock.
                 if self.waiting.borrow().is_empty() && !self.ended.get() {
                     self.add(input.recv().await);
                 }
@@ -101,8 +101,8 @@ impl Supply {
         }
     }
 
-    /// Hands on a document and its answer, and those that waited for it, or holds them back until it is
-    /// their turn. Takes the answer only if it is held back.
+    /// Passes on a document and its answer, and those that waited for it, or holds them back until their turn. Takes
+    /// the answer only if it is held back.
     pub(super) fn hand_on(
         &self,
         (number, document): Numbered,

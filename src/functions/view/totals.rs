@@ -1,10 +1,10 @@
-//! Reduces rows as they come, with a built-in reducer.
+//! Reduces rows as they arrive, with a built-in reducer.
 //!
-//! SUMMARY   [`Totals`] takes rows in any order of their keys and has a total for each group; [`Totals::results`]
-//!           returns the results in the order of the keys.
-//! PROMISES  No row is kept: memory grows with the number of groups. Rows in the same order have the same
-//!           results, to the last digit of a sum of floats. A group is shown under the key of its first row
-//!           in a view.
+//! SUMMARY   [`Totals`] takes rows in any order and keeps a total for each group; [`Totals::results`] returns the
+//!           results in the order of the keys.
+//! PROMISES  No row is kept: memory grows with the number of groups. The same rows in the same order give the same
+//!           results, to the last digit of a sum of floats. A group is shown under the key of its first row in view
+//!           order.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: builtin_reduce/5.
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ use json::string::unescape_bytes;
 #[derive(Debug)]
 pub(crate) struct BuiltinReducer {
     pub(crate) builtin: Builtin,
-    /// When a sum is too long.
+    /// The limit of sums' length.
     pub(crate) limit: SumLimit,
     /// Logs sums that are too long.
     pub(crate) log: OverflowLog,
@@ -51,7 +51,7 @@ pub(crate) struct Totals<'a> {
     reducer: &'a BuiltinReducer,
     grouping: Grouping,
     groups: Vec<Group>,
-    /// Text of a key, in each form that came -> index of its group.
+    /// Text of a key, in each form seen -> index of its group.
     by_text: FxHashMap<Rc<str>, usize>,
     /// Sort key of a key -> index of its group.
     by_sort_key: BTreeMap<Box<[u8]>, usize>,
@@ -63,15 +63,15 @@ pub(crate) struct Totals<'a> {
 struct Group {
     /// The group's key, as its first row has it.
     key: Rc<str>,
-    /// The place of that row in a view.
+    /// The position of that row in a view.
     first: Option<Box<[u8]>>,
     total: Result<Box<dyn Fold>, InvalidValue>,
-    /// The size of all rows, if that may matter.
+    /// The size of all rows, if it may matter.
     rows_size: u64,
 }
 
 impl Group {
-    /// Whether the row at this place is the first so far.
+    /// Whether the row at this position is the first so far.
     fn begins_with(&self, place: &[u8]) -> bool {
         self.first.as_ref().is_none_or(|first| *place < **first)
     }
@@ -117,7 +117,7 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// Finds or creates the group of a key that comes in this form for the first time.
+    /// Finds or creates the group of a key whose text is new.
     fn group_of(&mut self, key: &str) -> usize {
         let text: Rc<str> = key.into();
         self.scratch.clear();
@@ -138,8 +138,8 @@ impl<'a> Totals<'a> {
         index
     }
 
-    /// Writes a row's place in its group to `scratch`: its whole key, if keys in the group may differ, and
-    /// its document's id.
+    /// Writes a row's position in its group to `scratch`: its whole key, if keys in the group may differ, and its
+    /// document's id.
     fn write_place(&mut self, row: &ReduceRow<'_>) {
         self.scratch.clear();
         if let Grouping::Level(_) = self.grouping {
@@ -152,11 +152,10 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// Returns the results as they are printed, in the order of the keys. Without rows there are none, as in
-    /// CouchDB.
+    /// Returns the results as printed, in the order of the keys. Without rows there are none, as in CouchDB.
     ///
     /// # Errors
-    /// [`ViewError::Reduce`], instead of the result of a group that has none.
+    /// [`ViewError::Reduce`] for each group that has no result.
     pub(crate) fn results(&self) -> impl Iterator<Item = Result<Vec<u8>, ViewError>> {
         let groups = self.by_sort_key.values().map(|index| &self.groups[*index]);
         groups.map(|group| {
@@ -200,7 +199,7 @@ mod tests {
     /// A row as JSON texts: key, id, value.
     type Texts = (String, String, String);
 
-    /// Few keys, some of which collate as equal.
+    /// A few keys, some of which collate as equal.
     fn key() -> BoxedStrategy<String> {
         let part = prop::sample::select(vec![
             "null",
@@ -219,7 +218,7 @@ mod tests {
         prop_oneof![part.prop_map(str::to_owned), list].boxed()
     }
 
-    /// Values of which many can be added, and some cannot.
+    /// Values: many can be added, some cannot.
     fn value() -> BoxedStrategy<String> {
         let float = any::<f64>().prop_map(|float| format!("{float:?}"));
         let decimal =
@@ -279,7 +278,7 @@ mod tests {
         })
     }
 
-    /// Reduces all rows of a group at once, and finds groups where rows of one group are adjacent.
+    /// Reduces all rows of a group at once, and finds groups of adjacent rows.
     fn collected(
         reducer: &BuiltinReducer,
         grouping: Grouping,
@@ -300,7 +299,7 @@ mod tests {
         let result = |group: std::ops::Range<usize>| {
             let mut members: Vec<_> = group.map(|row| rows.get(row)).collect();
             let key = grouping.key_of(members[0].key);
-            // Few rows are in memory in the order in which they came.
+            // The rows' order in memory is that of their arrival.
             members.sort_by_key(|row| row.id.as_ptr());
             let builtin = reducer.builtin;
             let value = builtin.reduce(members.into_iter(), &reducer.context());

@@ -1,4 +1,4 @@
-//! Problems that are losses: they last until somebody acknowledges them.
+//! Losses as problems, which last until acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use settee_client::Problem;
 use super::{Kind, critical_if, quoted};
 use crate::logging::Losses;
 
-/// Finds permanent losses, which are reported until somebody acknowledges them. `open` returns the unacknowledged part
-/// of a loss.
+/// Finds permanent losses, reported until acknowledged. `open` returns the unacknowledged part of a loss.
 pub(crate) fn of_losses(
     refused: BTreeMap<String, u64>,
     logs: &[(&'static str, Arc<Losses>)],
@@ -36,7 +35,7 @@ fn of_refused(replication: &str, count: u64) -> Problem {
     Kind::DocumentsRefused.found(replication, count, cause, remedy)
 }
 
-/// A gap in the audit is worse than one in a log.
+/// A gap in the audit is worse than one in another log.
 fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
     let key = if log == "log" { "file" } else { log };
     let why = match &failure {

@@ -1,4 +1,4 @@
-//! Tests of what counts as a trouble, and of the words for it.
+//! Tests of which conditions are problems, and of their texts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::health::losses::{self, OpenLosses};
 use crate::logging::Losses;
 use crate::query_server::status::{SandboxStatus, Totals};
 
-/// Checks that the command line takes each command of a remedy, as a shell reads it.
+/// Checks that the command line parses each command of a remedy, as a shell reads it.
 fn check_commands(Problem { kind, remedy, .. }: &Problem) {
     for command in remedy.split('`').skip(1).step_by(2) {
         let script = format!("for word in {command}; do printf '%s\\0' \"$word\"; done");
@@ -99,7 +99,7 @@ fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
     };
     assert!(found(vec![dead("a"), mango.clone()]), "it starts none");
     assert!(!found(vec![mango]));
-    // Nobody has needed one that is not started yet.
+    // A pool that was never needed has not started.
     assert!(!found(vec![dead("a"), pool("b")]));
     let mut works = dead("b");
     works.free = 1;
@@ -301,10 +301,10 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     totals.died += 1;
     totals.timed_out += 1;
     counted.unwritten += 3;
-    // The reads are fast, as those of a cache.
+    // The reads are fast, like those of a cache.
     counted.requests = [("read", (200, 900)), ("write", (9, 2407))].into();
     let found = look(4, &totals, &counted);
-    // Calls that are given up before they have waited long are missed as well.
+    // Calls abandoned before a long wait count, too.
     let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
     let slow = warning(Kind::StoreSlow, "store", 1);
@@ -317,7 +317,7 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     assert_eq!(look(70, &totals, &counted), []);
 }
 
-/// Looks at what targets have refused and logs have lost since the start, and shows it.
+/// Checks refused documents and lost log records since the start.
 fn look_at_losses(
     board: &HealthBoard,
     logs: &[(&'static str, Arc<Losses>)],
@@ -504,7 +504,7 @@ fn daemons_of_other_versions_or_with_other_settings_of_the_same_version_are_told
         report("e:1", "2.0", &[("couchdb", "1"), ("tenants.*", "1")]),
         // Another version may have other keys.
         report("f:1", "1.9", &[("couchdb", "7")]),
-        // This one tells no settings.
+        // A report without settings.
         report("g:1", "2.0", &[]),
     ];
     let found = of_differences(&own, &others);

@@ -15,7 +15,7 @@ use crate::replicator::document::shown;
 use crate::replicator::members::DocMembers;
 use store::Document;
 
-/// Documents that are read at a time.
+/// Documents read at a time.
 const BATCH: usize = 256;
 
 /// `GET` and `POST /_replicator/_all_docs`.
@@ -52,7 +52,7 @@ async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
     Ok(answer::ok(&answer))
 }
 
-/// Rows are in the order of the keys; the row of a missing document has an error.
+/// Rows are in the order of the keys; a missing document's row has an error.
 async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
     let ids = keys
         .iter()
@@ -126,8 +126,7 @@ pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     })
 }
 
-/// Ids are texts: in CouchDB's order of keys null, booleans and numbers come before them, lists and
-/// objects after.
+/// Ids are texts: in CouchDB's order of keys null, booleans and numbers precede them, lists and objects follow.
 fn bound(key: Option<&Value>) -> Bound<String> {
     match key {
         None => Bound::Unbounded,

@@ -1,8 +1,8 @@
 //! `_changes` of the replicator database: normal, long-poll, continuous and eventsource feeds.
 //!
-//! SUMMARY   A feed reads the store in pieces and writes them as they come; while there is nothing new
-//!           it waits for the store's next update.
-//! PROMISES  A feed ends when the service is told to stop, and with the client.
+//! SUMMARY   A feed reads the store in batches and writes them as it reads; when there is nothing new it waits for
+//!           the store's next update.
+//! PROMISES  A feed ends when the service is stopped, and with the client.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
 
 mod rows;
@@ -29,13 +29,13 @@ use rows::row;
 pub(super) use rows::seq;
 use store::{Changes, Store, StoreError};
 
-/// How long a feed waits for news, unless told.
+/// The default wait of a feed for news.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest times that may be asked for.
+/// The longest times that a request may set.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Documents that are read at a time.
+/// Documents read at a time.
 const BATCH: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, EnumString)]
@@ -47,7 +47,7 @@ enum Kind {
     EventSource,
 }
 
-/// How a feed goes on.
+/// How a feed continues.
 enum Phase {
     Head,
     Rows,
@@ -95,7 +95,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
     let store = call.database().store().clone();
-    // Of no document.
+    // Without documents.
     let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
@@ -121,7 +121,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
 }
 
 fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
-    // A browser that was cut off says where.
+    // A browser that was disconnected sends its position.
     let last = text(&call.request, HeaderName::from_static("last-event-id"));
     let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
@@ -132,7 +132,8 @@ fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     let number: u64 = number
         .parse()
         .map_err(|_| Refusal::bad_request("Malformed sequence supplied in 'since' parameter."))?;
-    // Others' numbers mean nothing here, nor do those of updates that a failover of the database lost: everything is news.
+    // Numbers of other stores are meaningless here, and so are those of updates that a failover of the database lost:
+    // everything is news.
     let is_ours = (mark.is_empty() || mark == now.mark) && number <= now.update_seq;
     Ok(if is_ours { number } else { 0 })
 }
@@ -183,12 +184,12 @@ impl Pieces for Feed {
 }
 
 impl Feed {
-    /// Reads a batch, and decides how to go on. Returns its rows, if there are any.
+    /// Reads a batch, and decides how to continue. Returns its rows, if there are any.
     async fn rows(&mut self) -> Result<Option<Bytes>, StoreError> {
         self.updates.mark_unchanged();
         let changes = self.store.changes(self.since, BATCH).await?;
         if changes.mark != self.mark {
-            // The numbers are others now: the client reconnects, and gets everything.
+            // Numbering has changed: the client reconnects, and gets everything.
             self.phase = Phase::End;
             return Ok(None);
         }
@@ -230,7 +231,7 @@ impl Feed {
         Ok((!text.is_empty()).then(|| text.into()))
     }
 
-    /// Waits for news. Returns a sign of life, if one is due before.
+    /// Waits for news. Returns a heartbeat, if one is due before.
     async fn wait(&mut self) -> Option<Bytes> {
         let beat = async {
             match self.heartbeat {
@@ -244,7 +245,7 @@ impl Feed {
                 self.phase = if changed.is_ok() { Phase::Rows } else { Phase::End };
                 None
             }
-            // A client that gets signs of life has no use for an end.
+            // A client that gets heartbeats does not need a timeout.
             () = tokio::time::sleep_until(self.until), if !is_patient => {
                 self.phase = Phase::End;
                 None
@@ -265,7 +266,7 @@ impl Feed {
         let last = seq(self.since, &self.mark);
         let text = match self.kind {
             Kind::Continuous => json!({"last_seq": last, "pending": pending}).to_string(),
-            // The client comes again by itself, and says where it was.
+            // The client reconnects on its own, and sends its position.
             Kind::EventSource => return Ok(Bytes::from_static(b"\n")),
             Kind::Normal | Kind::Longpoll => {
                 format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}")
@@ -275,14 +276,14 @@ impl Feed {
     }
 }
 
-/// The last updates first, once.
+/// The latest updates first, once.
 async fn descending(call: &Call, params: &Params) -> Answer {
     let store = call.database().store();
     let mark = store.changes(0, 0).await?.mark;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
     let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    // All are of one moment: with a filter nobody knows how many have to be read.
+    // All are of one moment: with a filter it is unknown how many must be read.
     let read = match filter {
         Filter::All => limit,
         _ => usize::MAX,

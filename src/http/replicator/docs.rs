@@ -1,4 +1,4 @@
-//! Documents of the replicator database: read, written, deleted, one by one and many at a time.
+//! Documents of the replicator database: read, written, deleted, individually and in bulk.
 //!
 //! SOURCE    chttpd_db: db_doc_req/3, db_req/2 for `_bulk_docs`.
 //! LIMITS    Attachments are refused by name.
@@ -43,7 +43,7 @@ pub(super) async fn get(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&whole), &etag))
 }
 
-/// Lets the revision pass that is asked for: the last one, which a reader has to name if it is a deletion.
+/// Accepts only the latest revision; reading a deletion requires naming it.
 fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Refusal> {
     match call.params.get("rev").map(str::parse::<Revision>) {
         Some(Err(_)) => Err(invalid_rev().into()),
@@ -61,7 +61,7 @@ pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
     write(call, id, incoming).await
 }
 
-/// Refuses a document with attachments, which comes in parts.
+/// Refuses a multipart document with attachments.
 ///
 /// # Errors
 /// It is one.
@@ -95,7 +95,7 @@ pub(super) async fn delete(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&success(&written)), &etag))
 }
 
-/// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write as well.
+/// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write, too.
 pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;
@@ -130,7 +130,7 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
     Ok(written)
 }
 
-/// The revision is in the body, the query or a header; those that are there must agree.
+/// The revision is in the body, the query or a header; all that are given must agree.
 fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =

@@ -1,9 +1,9 @@
 //! `/_replicator`: the replicator database over HTTP.
 //!
-//! SUMMARY   What answers each route of the database; the database itself is [`crate::replicator::Database`].
+//! SUMMARY   The handler of each route; the database itself is [`crate::replicator::Database`].
 //! SOURCE    chttpd_db.
-//! DIFFERS   It cannot be deleted, has no views and no attachments, and one revision of each document: it is
-//!           neither the source nor the target of a replication.
+//! DIFFERS   It cannot be deleted, has no views and no attachments, and one revision of each document: it cannot be
+//!           the source or target of a replication.
 
 mod all_docs;
 mod changes;
@@ -36,7 +36,7 @@ pub(super) use all_docs::{all_docs, page as page_of};
 pub(super) use changes::changes;
 use store::StoreError;
 
-/// A request to the database, with what every answer needs.
+/// A request to the database, with everything needed to answer it.
 pub(super) struct Call {
     request: HttpRequest,
     shared: Data<HttpContext>,
@@ -71,12 +71,12 @@ impl Call {
         self.shared.replications.database()
     }
 
-    /// Returns the order that the request is.
+    /// Returns the request's order, if it is one.
     fn order(&self) -> Option<Rc<PendingOrder>> {
         self.request.extensions().get().cloned()
     }
 
-    /// Returns the parameters of the query, and with `POST` those of the body.
+    /// Returns the query's parameters, and with `POST` those of the body.
     async fn all_params(&self, payload: Payload) -> Result<Params, Refusal> {
         let params = self.params.clone();
         match *self.request.method() {
@@ -85,11 +85,11 @@ impl Call {
         }
     }
 
-    /// Returns the id of the document that the path names, if the visitor may do anything to it.
+    /// Returns the id of the path's document, if the visitor has any right to it.
     async fn document(&self) -> Result<String, Refusal> {
         let id = segments(self.request.path())?.split_off(1).join("/");
         check_id(self, &id)?;
-        // It cannot be there; a writer learns why.
+        // It cannot exist; a writer gets the reason.
         let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
         if cannot_be && self.request.method() != Method::PUT {
             return Err(missing());
@@ -99,7 +99,7 @@ impl Call {
     }
 }
 
-/// Refuses an id that takes an administrator, unless the sender is one: those of design documents and checkpoints.
+/// Refuses an id reserved for administrators, unless the sender is one: those of design documents and checkpoints.
 fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
     if id.starts_with('_') {
         call.visitor.needs(Right::Administer)
@@ -139,17 +139,17 @@ pub(super) async fn bulk_docs(_: IsJson, call: Call, payload: Payload) -> Answer
     docs::bulk(&call, &raw).await
 }
 
-/// What takes more than one revision of a document.
+/// Refuses requests that need more than one revision of a document.
 pub(super) async fn revisions() -> Answer {
     Err(one_revision())
 }
 
-/// What is below a document, where nothing is.
+/// Answers paths below a document, where there is nothing.
 pub(super) async fn no_such_path() -> Answer {
     Err(missing())
 }
 
-/// Refuses what takes more than one revision of a document.
+/// The refusal of requests that need more than one revision of a document.
 fn one_revision() -> Refusal {
     Refusal::new(
         StatusCode::NOT_IMPLEMENTED,
@@ -159,7 +159,7 @@ fn one_revision() -> Refusal {
     )
 }
 
-/// Refuses copies with the revisions of another database.
+/// Refuses copies that have another database's revisions.
 fn refuse_copies(call: &Call, body: &Value) -> Result<(), Refusal> {
     let are_copies =
         body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
@@ -189,7 +189,7 @@ async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns who reads or writes.
+/// Returns the reader or writer.
 pub(super) fn person(visitor: &Visitor) -> Person {
     Person {
         name: visitor.name.clone(),
@@ -216,7 +216,7 @@ pub(super) async fn post(_: IsJson, call: Call, payload: Payload) -> Answer {
     docs::write(&call, &id, incoming).await
 }
 
-/// Who may do what, as in a CouchDB where nobody has changed it.
+/// The permissions of a CouchDB with default settings.
 fn own_security() -> Value {
     let admins = json!({"roles": ["_admin"]});
     json!({"members": admins, "admins": admins})
@@ -227,7 +227,7 @@ pub(super) async fn security() -> Answer {
     Ok(answer::ok(&own_security()))
 }
 
-/// `PUT /_replicator/_security`: it cannot be changed here, which would have no effect.
+/// `PUT /_replicator/_security`: refused, because it would have no effect.
 pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
     let wanted: Value = json_body(&call, payload).await?;
     if wanted == own_security() {
@@ -261,7 +261,7 @@ pub(super) async fn info(call: Call) -> Answer {
     })))
 }
 
-/// Reads a body that is JSON.
+/// Reads a JSON body.
 async fn json_body<T: DeserializeOwned + Send + 'static>(
     call: &Call,
     payload: Payload,
@@ -270,8 +270,8 @@ async fn json_body<T: DeserializeOwned + Send + 'static>(
     body.json().await
 }
 
-/// Reads a JSON body with documents, and returns its text and its value. Refuses what has no value: a number
-/// beyond all bounds, a very deep nesting.
+/// Reads a JSON body with documents, and returns its text and its value. Refuses JSON without a value: an
+/// out-of-range number, or very deep nesting.
 async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value), Refusal> {
     let body = body::read(&call.request, payload, &call.shared).await?;
     let both = |text: &str| Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
@@ -282,7 +282,7 @@ async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value
     body.parse(2 * size_of::<Value>(), parse).await
 }
 
-/// Makes an id for a document that comes without one.
+/// Generates an id for a document without one.
 fn new_id() -> String {
     HEXLOWER.encode(&random::<16>())
 }

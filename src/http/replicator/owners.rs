@@ -1,7 +1,7 @@
-//! Who owns a document or a job: what users with the role `replicator` may do.
+//! Owners of documents and jobs: what users with the role `replicator` may do.
 //!
-//! SUMMARY   A user who is not an administrator reads, writes and controls only what is their own.
-//! PROMISES  No other such user reads a document, or changes any revision of it.
+//! SUMMARY   A user who is not an administrator reads, writes and controls only documents and jobs of their own.
+//! PROMISES  No other such user reads a document, or changes a revision of it.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
 //! DIFFERS   In CouchDB everybody who may read the database sees every document, without credentials.
 

@@ -1,7 +1,7 @@
 //! `query`: Mango, inside this program.
 //!
-//! SUMMARY   The language of index definitions and of selectors that validate documents. Always
-//!           there: no configuration switches it off or puts a command in its place.
+//! SUMMARY   The language of index definitions and of selectors that validate documents. Always present: no
+//!           configuration disables or replaces it.
 //! SOURCE    CouchDB's mango_native_proc.
 
 mod server;
@@ -14,8 +14,8 @@ use crate::query_server::abilities::Ability;
 
 pub use server::QueryServer;
 
-/// Returns the language. It has every ability but libraries: an index definition has nothing to require.
-/// Selectors and index definitions only look at the document.
+/// Returns the language. It has every ability except libraries, which an index definition cannot require. Selectors
+/// and index definitions only read the document.
 pub fn query() -> impl Language {
     let present: Vec<Ability> = Ability::VARIANTS
         .iter()

@@ -1,14 +1,12 @@
 //! The query server of `query`: commands in, answers out.
 //!
-//! SUMMARY   Keeps index definitions until the next `reset`, and the selectors that validate
-//!           documents of design documents until it ends.
-//! PROMISES  Every command gets an answer, and none ends the server: commands that end CouchDB's are
-//!           errors here.
+//! SUMMARY   Keeps index definitions until the next `reset`, and validators of design documents until it ends.
+//! PROMISES  Every command gets an answer, and none ends the server: those that end CouchDB's are errors here.
 //! SOURCE    CouchDB's mango_native_proc.
-//! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and
-//!           keeps its column, without rows: CouchDB leaves the column out, so that the rows of later
-//!           functions move to its place. A text definition has no rows in a view; it ends CouchDB's
-//!           server. Anything but a command is answered `invalid_call`.
+//! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and keeps its
+//!           column, without rows: CouchDB drops the column, which shifts the rows of later functions. A text
+//!           definition has no rows in a view; it ends CouchDB's server. A line that is no command is answered
+//!           `invalid_call`.
 
 use std::collections::HashMap;
 
@@ -22,16 +20,16 @@ use crate::otp::clock::Clock;
 use json::cursor::Elements;
 use mango::{Index, MatchError, Selector, last_members};
 
-/// The most that definitions and validators may have together, in bytes of their texts.
+/// Maximum bytes of all definitions and validators.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// What a definition or a validator takes beside its text, in bytes.
+/// Overhead of a definition or a validator, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// The most that an answer about a document may have beyond twice the document's length, in bytes.
+/// Maximum length of an answer about a document, in bytes, beyond twice the document's length.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How many elements a command has at most: what follows is not read.
+/// Maximum elements of a command that are read.
 const ELEMENTS_MAX: usize = 5;
 
 /// An error answer.
@@ -61,7 +59,7 @@ impl From<MatchError> for Refusal {
     }
 }
 
-/// What a design document says about documents.
+/// A design document's validator.
 struct Validator {
     selector: Option<Selector>,
     /// The length of its text and its id.
@@ -70,28 +68,28 @@ struct Validator {
 
 /// A Mango query server.
 pub struct QueryServer {
-    /// In the order they came; `None` is an invalid definition.
+    /// In order of arrival; `None` for an invalid definition.
     indexes: Vec<Option<Index>>,
     /// Design document's id -> its validator.
     validators: HashMap<String, Validator>,
-    /// What the indexes and the validators have, in bytes of their texts.
+    /// Bytes of the indexes' and validators' texts.
     index_bytes: usize,
     validator_bytes: usize,
     log: Logger,
     clock: Clock,
-    /// Of warnings about definitions: a view is built again and again.
+    /// Limits warnings about definitions, since views are rebuilt often.
     refused: RepeatLimiter,
-    /// Whether the last `reset` asks for reports of errors.
+    /// Whether the last `reset` requests error reports.
     reports: bool,
-    /// Log lines that come before the next answer.
+    /// Log lines to precede the next answer.
     told: String,
 }
 
-/// Asks an index for its part of a document.
+/// Computes an index's part for a document.
 type Ask = fn(&Index, &str) -> Result<String, MatchError>;
 
 impl QueryServer {
-    /// Makes a server that knows nothing yet.
+    /// Makes a server without definitions.
     pub fn new(log: Logger, clock: Clock) -> Self {
         Self {
             indexes: Vec::new(),
@@ -137,7 +135,7 @@ impl QueryServer {
         }
     }
 
-    /// Checks that there is room for so much more.
+    /// Checks that there is room for this many more bytes.
     fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
         if self.index_bytes + self.validator_bytes + bytes <= HELD_BYTES_MAX {
             return Ok(());
@@ -167,7 +165,7 @@ impl QueryServer {
         Ok(())
     }
 
-    /// Logs an error of the definition that comes next, if reports are wanted.
+    /// Logs an error of the next definition, if reports are requested.
     fn report(&mut self, name: &str, message: String) {
         if self.reports {
             let function = self.indexes.len();
@@ -177,7 +175,7 @@ impl QueryServer {
         }
     }
 
-    /// What each index has of a document.
+    /// Returns each index's part for a document.
     fn ask(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
         if !document.starts_with('{') {
             return Err(Refusal::new(
@@ -204,7 +202,7 @@ impl QueryServer {
         Ok(answer)
     }
 
-    /// The same for text indexes, whose first is taken from the answer: there has to be one.
+    /// The same for text indexes; the answer is the first one's, and there must be one.
     fn search(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
         let answer = self.ask(document, ask)?;
         Ok(if self.indexes.is_empty() {
@@ -296,7 +294,7 @@ impl NativeServer for QueryServer {
     }
 }
 
-/// Returns whether the configuration of a `reset` asks for reports of errors.
+/// Returns whether a `reset` configuration requests error reports.
 fn asks_for_reports(config: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Config {
@@ -305,7 +303,7 @@ fn asks_for_reports(config: &str) -> bool {
     serde_json::from_str(config).is_ok_and(|config: Config| config.report)
 }
 
-/// One `null` for each function: a Mango index counts by other means.
+/// One `null` for each function: Mango indexes do not reduce.
 fn reduce(sources: &str) -> Result<String, Refusal> {
     let mut answer = String::from("[true,[");
     let mut elements = Elements::of(sources);
@@ -322,7 +320,7 @@ fn reduce(sources: &str) -> Result<String, Refusal> {
     Ok(answer)
 }
 
-/// The first elements of a list; none if it is not one.
+/// The first elements of a list; `None` if it is not one.
 fn first_elements(list: &str) -> Option<Vec<&str>> {
     let mut elements = Elements::of(list);
     let first = elements.by_ref().take(ELEMENTS_MAX).collect();

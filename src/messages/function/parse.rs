@@ -1,6 +1,6 @@
 //! Function calls from JSON objects.
 //!
-//! PROMISES  Every mistake is reported by its name.
+//! PROMISES  Every mistake is reported by name.
 
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -18,15 +18,15 @@ use crate::query_server::language::LanguageName;
 use json::JsonList;
 
 impl FunctionCall {
-    /// Takes the arguments of the call `name` out of a JSON object.
+    /// Reads the arguments of the call `name` from a JSON object.
     ///
     /// # Errors
-    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    /// `bad_request` with the first mistake; the caller's fault.
     pub fn parse(name: FunctionName, json: &str) -> Result<Self, ErrorReply> {
         Self::of(name, &Arguments::parse(json)?)
     }
 
-    /// Makes the call `name` of its arguments.
+    /// Makes the call `name` from its arguments.
     pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(match name {
             FunctionName::DdocPrompt => Self::DdocPrompt(DdocPrompt::of(arguments)?),
@@ -66,11 +66,11 @@ impl FunctionCall {
 }
 
 impl MapStart {
-    /// Takes map functions and what is wanted of the call out of a JSON object. Without `lang`, `pool` and `group` they
-    /// are JavaScript, as those of a design document without `language`.
+    /// Reads map functions and call options from a JSON object. Without `lang`, `pool` and `group` they are
+    /// JavaScript, like a design document without `language`.
     ///
     /// # Errors
-    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    /// `bad_request` with the first mistake; the caller's fault.
     pub fn parse(json: &str) -> Result<(Self, CallOptions), ErrorReply> {
         let arguments = Arguments::parse(json)?;
         let language = match arguments.get("lang") {
@@ -136,7 +136,6 @@ impl ValidateDocs {
 }
 
 impl<'a> Edit<'a> {
-    /// Takes it out of a JSON object.
     pub(crate) fn parse(json: &'a str) -> Option<Self> {
         let json = Some(json).filter(|json| json.starts_with('{'))?;
         let edit: Self = serde_json::from_str(json).ok()?;
@@ -145,7 +144,7 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// Somebody who has not said who it is.
+/// The anonymous user.
 fn nobody(db: &str) -> Json {
     let context = serde_json::json!({"db": db, "name": null, "roles": []});
     to_raw_value(&context).expect("JSON: texts are always JSON")
@@ -166,10 +165,10 @@ impl Render {
 }
 
 impl ListStart {
-    /// Takes the beginning of a list, and what is wanted of the call, out of a JSON object.
+    /// Reads the beginning of a list, and the call options, from a JSON object.
     ///
     /// # Errors
-    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    /// `bad_request` with the first mistake; the caller's fault.
     pub fn parse(json: &str, ddocs: &KnownDdocs) -> Result<(Self, CallOptions), ErrorReply> {
         let arguments = Arguments::parse(json)?.with(Some(ddocs));
         let start = Self::of(&arguments)?;
@@ -193,10 +192,10 @@ impl ListRow {
         arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
     }
 
-    /// Takes a row out of a JSON object. A member that is `null` is there; others are ignored.
+    /// Reads a row from a JSON object. A `null` member counts as present; unknown members are ignored.
     ///
     /// # Errors
-    /// `bad_request`: it is no object; the caller's fault.
+    /// `bad_request`: not an object; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
         let object = Some(json).filter(|json| json.trim_start().starts_with('{'));
         let row = object.and_then(|json| serde_json::from_str(json).ok());

@@ -1,7 +1,7 @@
-//! The rows of a `reduce`, in two pieces of memory.
+//! The rows of a `reduce`, in two allocations.
 //!
-//! SUMMARY   [`ReduceRows`] is the array of the query server's prompt, in which the parts of each row are found
-//!           without parsing it again; [`ReduceRowsBuilder`] makes it.
+//! SUMMARY   [`ReduceRows`] is the array of the query server's prompt, with the position of each row's parts, so that
+//!           it is not parsed again; [`ReduceRowsBuilder`] makes it.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use super::Json;
 use crate::query_server::reduce::ReduceRow;
 
-/// Rows that are to be reduced. Serialized as `[[[KEY, ID], VALUE], ..]`.
+/// Rows to reduce. Serialized as `[[[KEY, ID], VALUE], ..]`.
 #[derive(Clone, Debug)]
 pub struct ReduceRows {
     /// Without white space between the parts of rows.
     array: Json,
-    /// Where key, id and value of each row end in it.
+    /// The ends of key, id and value of each row.
     ends: Vec<[usize; 3]>,
 }
 
@@ -27,7 +27,7 @@ impl ReduceRows {
         }
     }
 
-    /// Returns the rows in their order.
+    /// Returns the rows in order.
     pub fn iter(&self) -> impl Iterator<Item = ReduceRow<'_>> + Clone {
         let array = self.array.get();
         let mut start = "[[[".len();
@@ -49,7 +49,7 @@ impl Serialize for ReduceRows {
     }
 }
 
-/// Rows that are put together.
+/// Collects rows.
 pub(super) struct ReduceRowsBuilder {
     array: String,
     ends: Vec<[usize; 3]>,
@@ -68,7 +68,7 @@ impl ReduceRowsBuilder {
         self.ends.push(ends);
     }
 
-    /// Returns the rows that were added.
+    /// Returns the added rows.
     pub(super) fn finish(mut self) -> ReduceRows {
         self.array.push(']');
         ReduceRows {

@@ -1,4 +1,4 @@
-//! A function call with what its caller wants beside its value.
+//! A function call with its options.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::RunTime;
 
-/// What the caller of a function wants beside its value.
+/// Options of a function call.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
-    /// Whether it wants to know what was logged, what went wrong where, and what it cost.
+    /// Whether to report logs, errors with positions, and the cost.
     pub report: bool,
-    /// Which time counts as its run.
+    /// Which time counts as its run time.
     pub(crate) run_time: RunTime,
-    /// How it calls the request, if it names it.
+    /// The client's request id, if given.
     pub(crate) request_id: Option<RequestId>,
-    /// How long its arguments are, in bytes of JSON.
+    /// The length of its arguments, in bytes of JSON.
     pub(crate) argument_bytes: usize,
-    /// The database that its arguments name.
+    /// The database in its arguments.
     pub(crate) db: Option<Arc<str>>,
 }
 
 impl CallOptions {
-    /// Takes them out of the arguments of a call, which has taken what it knows.
+    /// Takes the options from a call's remaining arguments.
     pub(super) fn last_of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let named = |name: &RawValue| {
             let name: Option<String> = serde_json::from_str(name.get()).ok();
@@ -51,15 +51,15 @@ impl CallOptions {
 pub struct FunctionRequest {
     /// The call.
     pub call: FunctionCall,
-    /// What is wanted beside its value.
+    /// Its options.
     pub options: CallOptions,
 }
 
 impl FunctionRequest {
-    /// Takes the arguments of the call `name` out of a JSON object.
+    /// Parses the arguments of the call `name` from a JSON object.
     ///
     /// # Errors
-    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    /// `bad_request` with the first mistake; the caller's fault.
     pub(crate) fn parse(
         name: FunctionName,
         json: &str,
@@ -77,7 +77,6 @@ impl FunctionRequest {
 }
 
 impl FunctionCall {
-    /// Returns what it is about.
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::MapDocs(call) => call.start.at.subject("map_docs"),

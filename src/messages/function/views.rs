@@ -1,4 +1,4 @@
-//! The arguments of calls that run functions of views and indexes.
+//! The arguments of calls of view and index functions.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl Rereduce {
         let values = if are_rows == all {
             columns(arguments, count)?
         } else if count == 1 && are_rows == 0 {
-            // None of them can be meant as a row, so all of them are values.
+            // None of them can be a row, so all are values.
             vec![arguments.list("values", "an array", |_| true)?]
         } else {
             let what = format!(
@@ -98,7 +98,7 @@ impl Finalize {
         if values.len() != funs.len() {
             return Err(wrong("values", what));
         }
-        // It takes no process. Clients make all calls of a view with the same options.
+        // It needs no process. Clients use the same options for all calls of a view.
         arguments.ignore(&["lang", "pool", "group", "timeout_ms"]);
         Ok(Self {
             funs,
@@ -153,7 +153,8 @@ fn function(fun: &RawValue) -> Option<Json> {
     fun.get().starts_with(['"', '{']).then(|| fun.to_owned())
 }
 
-/// Key, id and value of a row in one of its two forms. `[KEY, VALUE]` is none: a key may be an array of two itself.
+/// Key, id and value of a row in one of its two forms. `[KEY, VALUE]` is not one: a key may itself be an array of
+/// two.
 fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
     if row.get().starts_with('[') {
         let ((key, id), value) = serde_json::from_str(row.get()).ok()?;
@@ -164,14 +165,14 @@ fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
     Some((members.get("key")?, id, members.get("value")?))
 }
 
-/// A row of results, if it can be one.
+/// A row of results, if it is valid as one.
 fn result_row(row: &RawValue, count: usize) -> Option<Vec<&RawValue>> {
     let row = Some(row).filter(|row| row.get().starts_with('['))?;
     let row: Vec<&RawValue> = serde_json::from_str(row.get()).ok()?;
     (row.len() == count).then_some(row)
 }
 
-/// The results of each of `count` functions, of rows with one of each.
+/// The results of each of `count` functions, from rows with one result of each.
 fn columns(arguments: &Arguments<'_>, count: usize) -> Parsed<Vec<JsonList>> {
     let mut columns = Vec::new();
     columns.resize_with(count, JsonListBuilder::default);
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn results_to_reduce_again_are_rows_or_for_one_function_plain_values() {
         let two = ["_sum", "_count"];
-        // Those of each function together.
+        // Grouped by function.
         assert_eq!(
             values(&two, &json!([[1, 2], [3, 4]])),
             Ok(json!([[1, 3], [2, 4]]))

@@ -1,4 +1,4 @@
-//! Why there is no process: whose fault it is, and whether to try again.
+//! Why there is no process: whose fault it is, and whether to retry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ pub enum CallError {
     /// There was no process for it.
     #[error(transparent)]
     GetProc(#[from] GetProcError),
-    /// No process that it got could be reset.
+    /// None of its processes could be reset.
     #[error("the query server could not be reset: {0}")]
     Reset(PromptError),
-    /// The process gave no answer.
+    /// The process did not answer.
     #[error(transparent)]
     Prompt(#[from] PromptError),
 }
@@ -27,16 +27,16 @@ pub enum GetProcError {
     /// No such language is configured. The client's fault.
     #[error("no query server is configured for the language '{0}'")]
     UnknownQueryLanguage(String),
-    /// The time was up. Worth a retry.
+    /// The timeout expired. Worth a retry.
     #[error("{}", timeout_text(*phase, *waited, raise, *retry_in))]
     Timeout {
         /// What it waited for.
         phase: Phase,
-        /// How long.
+        /// How long it waited.
         waited: Duration,
-        /// The limit that is in the way of more processes, as an operator finds it.
+        /// The limit that prevents more processes, in the operator's terms.
         raise: Arc<str>,
-        /// How long its database has no process, where that has used up its share of processor time.
+        /// How long its database gets no process because it has used up its share of processor time.
         retry_in: Option<Duration>,
     },
     /// A process could not be started.
@@ -44,9 +44,9 @@ pub enum GetProcError {
     SpawnFailed {
         /// The language.
         language: String,
-        /// What the operating system or the language said, and what to do.
+        /// The error of the operating system or the language, and the remedy.
         reason: String,
-        /// The host's for lack of resources, the query server's for a command that is wrong.
+        /// The host's for lack of resources, the query server's for a wrong command.
         fault: Fault,
     },
     /// A process could not be taught the design document.
@@ -56,28 +56,28 @@ pub enum GetProcError {
         language: String,
         /// The design document's id.
         ddoc: String,
-        /// What it said, or how it ended.
+        /// The process's error, or how it ended.
         reason: String,
-        /// How its process failed over it; none when it answered something else than `true`.
+        /// How its process failed; `None` if it answered something other than `true`.
         error: Option<Box<PromptError>>,
     },
-    /// The language's query servers cannot do it. Nothing was asked of one.
+    /// The language's query servers do not support it. No process was prompted.
     #[error("the query server for '{language}' {ability}: {how}")]
     Unable {
         /// The language.
         language: String,
-        /// What it would take.
+        /// The required ability.
         ability: Ability,
-        /// How it is known.
+        /// How that is known.
         how: Arc<str>,
     },
     /// There is no such pool, or none that may serve the request. The client's fault.
     #[error("{0}")]
     NoSuchPool(String),
-    /// Who asks may not use the pool. The client's fault.
+    /// The caller may not use the pool. The client's fault.
     #[error("{0}")]
     NotForCaller(String),
-    /// As many wait for the pool as may (`queue_max`). Worth a retry.
+    /// The pool's queue is full (`queue_max`). Worth a retry.
     #[error(
         "the pool '{pool}' is busy: its queue is full (queue_max); try again, raise \
          queue_max or max, or hold processes for a shorter time"
@@ -86,15 +86,15 @@ pub enum GetProcError {
         /// The pool.
         pool: Arc<str>,
     },
-    /// The database has as many calls that wait as it may have. Worth a retry.
+    /// The database has reached its maximum of waiting calls. Worth a retry.
     #[error(
         "the database '{tenant}' has as many waiting calls as it may have ({rule}); try again when some have ended, or \
          raise {rule}"
     )]
     TenantBusy {
-        /// The database, by what counts of its name (`db_tag`).
+        /// The database, as the part of its name that counts (`db_tag`).
         tenant: Arc<str>,
-        /// Where the bound is set, as an operator finds it.
+        /// Where the bound is set, in the operator's terms.
         rule: Arc<str>,
     },
     /// The pool was removed, or is being removed, while the request waited.
@@ -103,7 +103,7 @@ pub enum GetProcError {
         /// The pool.
         pool: Arc<str>,
     },
-    /// Starts have failed, and none is tried for a while. Worth a retry then.
+    /// Starts have failed, and are paused for a while. Worth a retry after that.
     #[error(
         "the pool '{pool}' starts no process for another {} s, because the last start failed: \
          {reason}",
@@ -112,12 +112,12 @@ pub enum GetProcError {
     Throttled {
         /// The pool.
         pool: Arc<str>,
-        /// What went wrong: the command, how it ended, its last words.
+        /// The cause: the command, how it ended, its last output.
         reason: Arc<str>,
-        /// The time to the next try.
+        /// The time until the next start.
         retry_in: Duration,
     },
-    /// The daemon is drained. Worth a retry at another daemon, or when it takes work again.
+    /// The daemon is drained. Worth a retry at another daemon, or once it is undrained.
     #[error("this daemon is drained: it takes no calls until an operator ends that")]
     Draining,
     /// The service is shutting down, or its manager is being restarted.
@@ -125,7 +125,7 @@ pub enum GetProcError {
     ShuttingDown,
 }
 
-/// What says how long a client waits for a process.
+/// The keys that determine how long a client waits for a process.
 const WAIT_KEYS: &str = "(the limit is timeout_ms of the call, or [couchdb] os_process_timeout)";
 
 fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Duration>) -> String {
@@ -147,21 +147,21 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Du
     }
 }
 
-/// How programs see an error.
+/// An error for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorClass {
-    /// The name on the wire, CouchDB's where CouchDB has one.
+    /// The name on the wire: CouchDB's, if it has one.
     pub name: &'static str,
-    /// What was going on.
+    /// The phase of the call.
     pub phase: &'static str,
-    /// Whose doing it is.
+    /// Who is at fault.
     pub fault: Fault,
-    /// Whether asking again later may help.
+    /// Whether a retry may help.
     pub retry: bool,
 }
 
 impl GetProcError {
-    /// Returns the pool that gives no process, where one pool does not.
+    /// Returns the pool that lends no process, if it is about a single pool.
     pub(crate) fn pool(&self) -> Option<&Arc<str>> {
         match self {
             Self::PoolBusy { pool } | Self::PoolRemoved { pool } | Self::Throttled { pool, .. } => {
@@ -171,7 +171,7 @@ impl GetProcError {
         }
     }
 
-    /// Returns how programs see it.
+    /// Returns it in the form for programs.
     pub fn class(&self) -> ErrorClass {
         use Fault::{Client, Host, QueryServer, Settee};
         let (name, phase, fault, retry) = match self {
@@ -182,7 +182,7 @@ impl GetProcError {
                 Phase::Teach => ("timeout", "teach", QueryServer, true),
             },
             Self::SpawnFailed { fault, .. } => ("os_process_error", "open", *fault, *fault == Host),
-            // The design document has a mistake, in a selector for example.
+            // The design document has a mistake, for example in a selector.
             Self::TeachFailed {
                 error: Some(error), ..
             } if matches!(**error, PromptError::Function { fatal: false, .. }) => {
@@ -194,7 +194,7 @@ impl GetProcError {
                     Some(PromptError::Timeout { .. }) => "timeout",
                     _ => "os_process_error",
                 };
-                // A process that died over a lesson says nothing about the next one.
+                // A process that died during a lesson does not predict the next one.
                 let retry = error.is_some_and(PromptError::retryable);
                 let is_ordered = error.is_some_and(|error| error.fault() == Host);
                 let fault = if is_ordered { Host } else { QueryServer };
@@ -226,7 +226,7 @@ impl GetProcError {
         }
     }
 
-    /// Returns whether asking again later may help.
+    /// Returns whether a later retry may help.
     pub fn retryable(&self) -> bool {
         self.class().retry
     }

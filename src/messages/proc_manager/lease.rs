@@ -1,4 +1,4 @@
-//! A lent process, and how it is returned.
+//! A lent process, and its return.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::proc_shared::ProcFlag;
 use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 
-/// What all leases of a pool have in common.
+/// The common part of all leases of a pool.
 #[derive(Debug)]
 pub struct Lender {
-    /// The pool; of a group, the one that served.
+    /// The pool; for a group, the one that served.
     pub pool: Arc<str>,
     /// The language, in the spelling of the registry.
     pub language: LanguageName,
     /// The argument for the client's first prompt, `reset`: a JSON object.
     pub config: Arc<str>,
-    /// The lines of the `reset` before a function is called for a client that does not read the
-    /// protocol itself: without and with a report.
+    /// The `reset` lines before a function is called for a client that does not use the protocol itself: without and
+    /// with a report.
     pub(crate) resets: [Bytes; 2],
-    /// How many processes of the pool one holder may have; zero is any number.
+    /// Maximum processes of the pool per holder; zero: no limit.
     pub(crate) held_max: u32,
     /// Takes returned processes.
     pub(crate) manager: Recipient<RetProc>,
@@ -32,11 +32,11 @@ pub struct Lender {
 
 /// A process lent to one client.
 ///
-/// Dropping a lease returns the process as if its client had died: it is reset before its next use, or
-/// stopped if it is busy. Prefer [`Lease::ret_proc`].
+/// Dropping a lease returns the process as if its client had died: it is reset before its next use, or stopped if it
+/// is busy. Prefer [`Lease::ret_proc`].
 ///
-/// Keep it small: it is moved several times on its way to the client, in messages that should fit the sizes
-/// that an allocator serves fastest.
+/// Keep it small: it is moved several times on its way to the client, in messages that should fit an allocator's
+/// fastest sizes.
 #[derive(Debug)]
 pub struct Lease {
     /// The process.
@@ -45,11 +45,11 @@ pub struct Lease {
     pub token: Token,
     /// How to prompt it.
     pub process: Arc<ProcessRef>,
-    /// The client it is lent to.
+    /// The borrower.
     pub client: ClientId,
-    /// What it shares with the pool's other leases.
+    /// The part shared with the pool's other leases.
     pub lender: Arc<Lender>,
-    /// Whether the process is still to be returned.
+    /// Whether the process has not been returned yet.
     pub(crate) is_out: bool,
     /// The call that it serves.
     pub(crate) loan: Option<Arc<Loan>>,
@@ -58,11 +58,11 @@ pub struct Lease {
 impl Lease {
     /// Returns the process (`ret_proc`); `false` if the client no longer held it.
     ///
-    /// A process whose latest answer was an error line is reset first: a query server may end after it
-    /// reported an error, and only another answer shows that it lives.
+    /// A process whose latest answer was an error line is reset first: a query server may end after an error, and
+    /// only another answer proves that it still runs.
     ///
     /// # Errors
-    /// None: `false` also if the manager is gone, and all its processes with it.
+    /// None: `false` also if the manager has ended, with all its processes.
     pub async fn ret_proc(self, status: ReturnStatus) -> bool {
         let Some((manager, ret_proc)) = self.end(status).await else {
             return false;
@@ -70,14 +70,14 @@ impl Lease {
         manager.send(ret_proc).await.unwrap_or(false)
     }
 
-    /// As [`Self::ret_proc`], without waiting for the manager, which handles later messages after the return.
+    /// As [`Self::ret_proc`], without waiting for the manager, which handles the return before later messages.
     pub(crate) async fn give_back(self, status: ReturnStatus) {
         if let Some((manager, ret_proc)) = self.end(status).await {
             manager.tell(ret_proc);
         }
     }
 
-    /// Ends the loan. Returns the message that returns the process, and to whom; `None` if that was done.
+    /// Ends the loan. Returns the message that returns the process, with its recipient; `None` if already returned.
     async fn end(mut self, status: ReturnStatus) -> Option<(Recipient<RetProc>, RetProc)> {
         if !self.is_out {
             return None;
@@ -103,8 +103,8 @@ impl Lease {
         self.lender.manager.tell(ret_proc);
     }
 
-    /// Drops the lease without a message, like a client whose connection is cut: the manager takes the process back
-    /// when it learns that the client ended.
+    /// Drops the lease without a message, like a client with a cut connection: the manager takes the process back
+    /// when it is notified of the client's end.
     pub fn abandon(mut self) {
         self.is_out = false;
     }
@@ -134,7 +134,7 @@ impl Drop for Lease {
     }
 }
 
-/// Returns a process. `false`: the client does not hold it under this token, nothing changed.
+/// Returns a process. `false`: the client does not hold it with this token, and nothing changed.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RetProc {
@@ -149,7 +149,7 @@ pub struct RetProc {
 }
 
 impl RetProc {
-    /// Returns the condition of the process, by its state and how it was returned.
+    /// Returns the process's condition, from its state and the kind of return.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
         if self.status == ReturnStatus::Lost {
             process.shared.condition_on_loss(self.token)

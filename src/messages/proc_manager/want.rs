@@ -1,4 +1,4 @@
-//! What a client asks for: a language or a design document, from which pools, for which kind of work.
+//! A client's requirements for a process: a language or a design document, the pools, the kind of work.
 
 use std::sync::Arc;
 
@@ -8,51 +8,51 @@ use crate::query_server::language::LanguageName;
 use policy::pool::db_tag::DbTag;
 use policy::pool::{Affinity, Lane, Tenant};
 
-/// What a client wants a process for.
+/// A client's requirements for a process.
 #[derive(Clone, Debug)]
 pub struct Want {
-    /// What the process is to speak or know.
+    /// What the process must speak or know.
     pub what: What,
     /// The pools that may serve it.
     pub from: TakeFrom,
-    /// What kind of work it is for.
+    /// The kind of work.
     pub lane: Lane,
-    /// Whose functions it is to run, where no design document says it.
+    /// The owner of the functions to run, unless a design document determines it.
     pub tenant: TenantName,
 }
 
-/// Whose functions a process is to run. Where processes are not shared (`reuse = "database"`), one that
-/// ran them runs nobody else's.
+/// The owner of the functions that a process runs. If processes are not shared (`reuse = "database"`), a process that
+/// ran them runs no other tenant's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TenantName {
     /// The client's own.
     #[default]
     Client,
-    /// A database's, as the client names it; what of it counts is a setting (`db_tag`).
+    /// A database's, by the client's name for it; which part counts is a setting (`db_tag`).
     Database(Arc<str>),
     /// A user's.
     User(Arc<str>),
 }
 
-/// None is the client itself.
+/// `None` is the client itself.
 impl From<Option<Arc<str>>> for TenantName {
     fn from(db: Option<Arc<str>>) -> Self {
         db.map_or(Self::Client, Self::Database)
     }
 }
 
-/// What a process is to speak or know.
+/// What a process must speak or know.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// Whatever the pool speaks, or the group.
+    /// Any language of the pool or group.
     Any,
     /// Any process of a language (`get_proc(Lang)`).
     Language(LanguageName),
     /// A process that knows a design document (`get_proc(DDoc, DbKey, DDocKey)`).
     Ddoc {
-        /// The database, as the client names it; what of it counts is a setting (`db_tag`).
+        /// The database, by the client's name for it; which part counts is a setting (`db_tag`).
         db: Arc<str>,
-        /// The design document; its language is its own.
+        /// The design document, which determines the language.
         ddoc: Arc<Ddoc>,
     },
 }
@@ -63,11 +63,11 @@ pub enum TakeFrom {
     /// The language's own.
     #[default]
     Own,
-    /// The one of this name.
+    /// The pool of this name.
     Pool(Arc<str>),
-    /// Any of this group.
+    /// Any pool of this group.
     Group(Arc<str>),
-    /// Any of the language, its own among them.
+    /// Any pool of the language, including its own.
     Any,
 }
 
@@ -92,7 +92,7 @@ impl Want {
         }
     }
 
-    /// Wants whatever a pool or a group has.
+    /// Wants any process of a pool or a group.
     pub fn any_from(from: TakeFrom) -> Self {
         Self {
             what: What::Any,
@@ -102,21 +102,21 @@ impl Want {
         }
     }
 
-    /// Wants it from these pools.
+    /// Sets the pools.
     #[must_use]
     pub fn from(mut self, from: TakeFrom) -> Self {
         self.from = from;
         self
     }
 
-    /// Wants it for functions of this tenant. Those of a design document are their database's.
+    /// Sets the tenant of the functions. Those of a design document are its database's.
     #[must_use]
     pub fn of(mut self, tenant: impl Into<TenantName>) -> Self {
         self.tenant = tenant.into();
         self
     }
 
-    /// Returns what the pool learns of it.
+    /// Returns the requirements that the pool's core knows.
     pub(crate) fn affinity(&self, db_tag: DbTag) -> Option<Affinity> {
         let (tenant, ddoc) = match (&self.what, &self.tenant) {
             (What::Ddoc { db, ddoc }, _) => (db_tag.tenant(db), Some(ddoc.key.clone())),
@@ -127,7 +127,7 @@ impl Want {
         Some(Affinity { tenant, ddoc })
     }
 
-    /// Returns the language that it takes; `None`: that of its pool.
+    /// Returns the required language; `None`: that of its pool.
     pub(crate) fn spoken(&self) -> Option<&LanguageName> {
         match &self.what {
             What::Any => None,
@@ -136,12 +136,12 @@ impl Want {
         }
     }
 
-    /// Returns what the language's query servers must be able to do for it.
+    /// Returns the ability that the language's query servers must have.
     pub(crate) fn needs(&self) -> Option<Ability> {
         matches!(self.what, What::Ddoc { .. }).then_some(Ability::Ddoc)
     }
 
-    /// Returns the design document's id, empty without one.
+    /// Returns the design document's id, or an empty text.
     pub(crate) fn ddoc_id(&self) -> String {
         match &self.what {
             What::Any | What::Language(_) => String::new(),

@@ -1,4 +1,4 @@
-//! Tests of the supervisor: restarts, intensity, order of shutdown, children that come too late.
+//! Tests of the supervisor: restarts, intensity, order of shutdown, late children.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use test_support::{PATIENCE, Probe, within};
 /// What happened, in order.
 type Diary = Rc<RefCell<Vec<String>>>;
 
-/// A child that does what it is told, and writes its beginning and its end into the diary.
+/// A scripted child that records its start and end in the diary.
 struct Ward {
     id: &'static str,
     diary: Diary,
@@ -61,7 +61,7 @@ impl Handler<End> for Ward {
     }
 }
 
-/// Supervised wards, their current addresses and what they wrote.
+/// Supervised wards, their current addresses and their records.
 struct Family {
     supervisor: Addr<Supervisor>,
     wards: Rc<RefCell<Vec<Addr<Ward>>>>,
@@ -131,7 +131,7 @@ fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pid, 
 }
 
 impl Family {
-    /// Waits until the diary has that many lines, and returns it.
+    /// Waits until the diary has this many lines, and returns it.
     async fn diary(&self, lines: usize) -> Vec<String> {
         let what = format!("{lines} lines in the diary");
         test_support::eventually(&what, async || self.diary.borrow().len() >= lines).await;

@@ -1,8 +1,8 @@
-//! Published data: by how much HyperLogLog overestimates, for 2^11 registers.
+//! Published data: the bias of HyperLogLog's estimates, for 2^11 registers.
 //!
-//! SOURCE    The empirical tables that belong to S. Heule, M. Nunkesser, A. Hall, "HyperLogLog in
-//!           Practice: Algorithmic Engineering of a State of The Art Cardinality Estimation
-//!           Algorithm" (2013), appendix, precision 11, as the authors published them.
+//! SOURCE    The empirical tables of S. Heule, M. Nunkesser, A. Hall, "HyperLogLog in Practice: Algorithmic
+//!           Engineering of a State of The Art Cardinality Estimation Algorithm" (2013), appendix, precision 11, as
+//!           published by the authors.
 
 /// Mean raw estimates, in ascending order.
 #[rustfmt::skip]
@@ -35,7 +35,7 @@ pub(super) const RAW_ESTIMATES: [f64; 201] = [
     10229.9176,
 ];
 
-/// How much larger than the truth the raw estimate at the same place was.
+/// By how much the raw estimate at the same index was too large.
 #[rustfmt::skip]
 pub(super) const BIASES: [f64; 201] = [
     1476.0, 1449.6014, 1423.5802, 1397.7942, 1372.3042, 1347.2062, 1321.8402, 1297.2292,

@@ -18,11 +18,11 @@ use crate::query_server::told::Level;
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SumLimit {
-    /// What happens to such a sum.
+    /// The treatment of such a sum.
     pub mode: ReduceLimit,
-    /// Size up to which a sum is never too long, in bytes of Erlang's external term format.
+    /// Sums up to this size are never too long, in bytes of Erlang's external term format.
     pub threshold: u64,
-    /// A longer one is too long when its size times this exceeds the input's.
+    /// A longer sum is too long if its size times this exceeds the input's.
     pub ratio: f64,
 }
 
@@ -53,7 +53,7 @@ pub struct ReduceContext<'a> {
     pub name: &'a str,
     /// Logs sums that are too long.
     pub log: Option<&'a OverflowLog>,
-    /// The call that it is part of.
+    /// The call that it belongs to.
     pub call: Option<&'a Arc<Call>>,
 }
 
@@ -67,8 +67,8 @@ impl ReduceContext<'_> {
         call: None,
     };
 
-    /// Replaces a sum that is too long by an error, or only logs it. `input` returns the size of what was
-    /// added; it is called only if needed.
+    /// Replaces an overlong sum with an error, or only logs it. `input` returns the size of the summands; it is
+    /// called only if needed.
     pub(super) fn check(&self, sum: Box<RawValue>, input: impl FnOnce() -> u64) -> Box<RawValue> {
         let limit = self.limit;
         if limit.mode == ReduceLimit::False {

@@ -1,4 +1,4 @@
-//! `_count`: how many rows there are.
+//! `_count`: the number of rows.
 //!
 //! SOURCE    couch_query_servers: builtin_count.
 

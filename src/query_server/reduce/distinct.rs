@@ -1,14 +1,13 @@
-//! `_approx_count_distinct`: about how many different keys there are.
+//! `_approx_count_distinct`: the approximate number of distinct keys.
 //!
-//! SUMMARY   HyperLogLog++ with 2^11 registers over the SHA-1 of each key's external term. An
-//!           intermediate result has the registers; [`finalize`] leaves the rounded estimate.
-//! PROMISES  The estimates are CouchDB's, to the unit. Keys are distinguished as Erlang's terms are: 1
-//!           and 1.0 are two.
-//! SOURCE    couch_query_servers: approx_count_distinct; S. Heule, M. Nunkesser, A. Hall,
-//!           "HyperLogLog in Practice" (2013), with its tables of bias.
-//! DIFFERS   The intermediate result is JSON, `{"precision":11,"registers":TEXT}`: a character of
-//!           base64's alphabet for each register, `~` and two characters (12 bits) for a run of
-//!           registers that are 0. At most 2.1 KB, 34 bytes without a key.
+//! SUMMARY   HyperLogLog++ with 2^11 registers over the SHA-1 of each key's external term. An intermediate result has
+//!           the registers; [`finalize`] computes the rounded estimate.
+//! PROMISES  The estimates equal CouchDB's. Keys are distinguished like Erlang terms: 1 and 1.0 are two.
+//! SOURCE    couch_query_servers: approx_count_distinct; S. Heule, M. Nunkesser, A. Hall, "HyperLogLog in Practice"
+//!           (2013), with its bias tables.
+//! DIFFERS   The intermediate result is JSON, `{"precision":11,"registers":TEXT}`: a base64 character for each
+//!           register, and `~` with two characters (12 bits) for a run of zero registers. At most 2.1 KB; 34 bytes
+//!           without keys.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,47 +23,47 @@ pub(super) const APPROX_COUNT_DISTINCT: Reducer = Reducer {
     ..Reducer::new("_approx_count_distinct", |_| Box::new(Sketch::new()))
 };
 
-/// How many bits of a hash choose its register.
+/// Bits of a hash that select its register.
 const PRECISION: u32 = 11;
 
-/// How many registers there are.
+/// The number of registers.
 const REGISTERS: usize = 1 << PRECISION;
 
-/// How many bits of a hash count, those of the register included.
+/// Significant bits of a hash, including those of the register.
 const HASH_BITS: u32 = 64;
 
-/// Up to this estimate, empty registers tell more than the others.
+/// Up to this estimate, the number of empty registers is more accurate.
 const LINEAR_COUNTING_MAX: f64 = 1800.0;
 
-/// How many of the nearest raw estimates a bias is the mean of.
+/// The number of nearest raw estimates averaged for the bias.
 const NEIGHBOURS: usize = 6;
 
-/// Characters for the values of registers: a register has less than 64.
+/// Characters for register values, which are below 64.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Begins a run of registers that are 0.
+/// Starts a run of zero registers.
 const RUN: u8 = b'~';
 
-/// More registers than this are kept with all the others.
+/// Maximum registers stored sparsely.
 const FEW_MAX: usize = 32;
 
-/// The shortest run that is written as one.
+/// Minimum length of an encoded run.
 const RUN_MIN: usize = 4;
 
-/// The largest value of a register: no bit of the rest of a hash is set.
+/// The largest register value: no bit in the rest of the hash is set.
 const VALUE_MAX: u8 = (HASH_BITS - PRECISION + 1) as u8;
 
-/// How the registers are written.
+/// The encoded registers.
 #[derive(Deserialize)]
 struct Written<'a> {
     precision: u32,
     registers: &'a str,
 }
 
-/// For each register the longest run of zero bits that was seen, plus one; 0 without any.
+/// For each register the longest run of zero bits, plus one; 0 if unset.
 #[derive(Debug)]
 enum Sketch {
-    /// Registers that are not 0, by their numbers.
+    /// Nonzero registers with their numbers.
     Few(Vec<(u16, u8)>),
     All(Box<[u8; REGISTERS]>),
 }
@@ -105,7 +104,7 @@ impl Sketch {
         }
     }
 
-    /// Estimates how many different keys were added.
+    /// Estimates the number of distinct keys.
     fn cardinality(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "2048")]
         let count = REGISTERS as f64;
@@ -146,7 +145,7 @@ impl Fold for Sketch {
             .take(size_of::<u64>())
             .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
         let index = u16::try_from(bits >> (HASH_BITS - PRECISION)).unwrap_or_default();
-        // The bit behind the last one ends a run that nothing else ends.
+        // A bit after the last one ends a run that reaches the end.
         let rest = bits << PRECISION | 1 << (PRECISION - 1);
         let value = u8::try_from(rest.leading_zeros() + 1).unwrap_or(VALUE_MAX);
         self.raise(index, value);
@@ -211,7 +210,7 @@ fn value_of(character: u8) -> Option<u8> {
     u8::try_from(place).ok()
 }
 
-/// Returns by how much a raw estimate is too large: the mean of what the nearest ones were.
+/// Returns the bias of a raw estimate: the mean bias of its nearest neighbours.
 fn bias(estimate: f64) -> f64 {
     let distance = |place: usize| (RAW_ESTIMATES[place] - estimate).abs();
     let mut places: Vec<usize> = (0..RAW_ESTIMATES.len()).collect();
@@ -223,10 +222,10 @@ fn bias(estimate: f64) -> f64 {
     mean
 }
 
-/// Turns an intermediate result into the rounded estimate.
+/// Converts an intermediate result to the rounded estimate.
 ///
 /// # Errors
-/// A value that is none.
+/// The value is not an intermediate result.
 fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
     let mut sketch = Sketch::new();
     sketch.take_result(result.get(), &mut Vec::new())?;

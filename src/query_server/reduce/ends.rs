@@ -1,10 +1,9 @@
 //! `_first` and `_last`: the value of the first or last row.
 //!
-//! SUMMARY   An intermediate result is the row as it is written in prompts, `[[Key, Id], Value]`, or
-//!           `[]` where there was none, so that pieces can be compared; [`finalize`] leaves the
-//!           value.
-//! PROMISES  Rows are compared by key and document id, whatever order they come in. Of rows with
-//!           the same key and id, the value decides.
+//! SUMMARY   An intermediate result is the row as written in prompts, `[[Key, Id], Value]`, or `[]` if there was
+//!           none, so that pieces can be compared; [`finalize`] returns the value.
+//! PROMISES  Rows are compared by key and document id, in whatever order they arrive. Among rows with the same key
+//!           and id, the value decides.
 //! SOURCE    couch_query_servers: builtin first and last of 2025.
 
 use std::borrow::Cow;
@@ -30,16 +29,16 @@ pub(super) const FIRST: Reducer = Reducer {
     ..Reducer::new("_first", |_| BestRow::begin(Ordering::Less))
 };
 
-/// `_last`: the one with the largest key.
+/// `_last`: the row with the largest key.
 pub(super) const LAST: Reducer = Reducer {
     finalize,
     ..Reducer::new("_last", |_| BestRow::begin(Ordering::Greater))
 };
 
-/// Leaves the value of a result.
+/// Returns the value of a result.
 ///
 /// # Errors
-/// A value that is no result of [`BestRow`].
+/// The value is not a result of [`BestRow`].
 fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
     let value = row_of(result.get())?.map_or(NOTHING, |row| row.value);
     Ok(raw(value.to_owned()))
@@ -48,7 +47,7 @@ fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
 /// The row at one end of the rows so far.
 #[derive(Debug)]
 struct BestRow {
-    /// How a row compares to the best so far if it is better.
+    /// The order of a better row relative to the best so far.
     wanted: Ordering,
     row: Option<Box<OwnedRow>>,
 }
@@ -109,7 +108,7 @@ fn text_of(id: &str) -> Cow<'_, str> {
     }
 }
 
-/// By collation, then by text, so that any two values have an order.
+/// By collation, then by text, so that any two values are ordered.
 fn by_value(one: &str, two: &str) -> Ordering {
     let key = |value| {
         let mut key = Vec::new();

@@ -1,14 +1,14 @@
-//! Built-in reducers: the reduce functions whose source is a name that begins with `_`.
+//! Built-in reducers: reduce functions whose source is a name starting with `_`.
 //!
 //! SUMMARY   [`Builtin::reduce`] computes over rows, [`Builtin::rereduce`] over earlier results, and
-//!           [`Builtin::finalize`] turns either into what a client of the view gets.
-//! PROMISES  Reducing rows in pieces and the pieces' results again gives what reducing them at once
-//!           gives, except for the rounding of floats. Values are JSON text throughout: integers of
-//!           any size are exact, and what is only passed on is not changed.
-//! SOURCE    couch_query_servers: builtin_reduce/5, finalize/2, and the check of names when a
-//!           design document is saved.
-//! DIFFERS   A name must match exactly; the reference takes anything that begins with `_sum` for
-//!           `_sum`. Inputs that crash the reference are an error that names the value.
+//!           [`Builtin::finalize`] converts either to the view's result for clients.
+//! PROMISES  Reducing rows in pieces and rereducing the results equals reducing them at once, except for the rounding
+//!           of floats. Values are JSON text throughout: integers of any size are exact, and values passed through
+//!           are not changed.
+//! SOURCE    couch_query_servers: builtin_reduce/5, finalize/2, and the check of names when a design document is
+//!           saved.
+//! DIFFERS   A name must match exactly; the reference takes any name starting with `_sum` for `_sum`. Inputs that
+//!           crash the reference are an error that names the value.
 
 mod bias;
 mod context;
@@ -29,16 +29,16 @@ pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
 pub(crate) use sum::error_of;
 
-/// How many characters of a value an error quotes.
+/// Characters of a value quoted in an error.
 const QUOTED_MAX: usize = 200;
 
-/// How many values `_top_N` and `_bottom_N` may keep.
+/// Allowed N of `_top_N` and `_bottom_N`.
 const RANKS: std::ops::RangeInclusive<i64> = 1..=100;
 
-/// A row as reducers see it: JSON texts.
+/// A row for reducers: JSON texts.
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceRow<'a> {
-    /// The id of the document that emitted it: a JSON string.
+    /// The emitting document's id: a JSON string.
     pub id: &'a str,
     /// Its key.
     pub key: &'a str,
@@ -53,15 +53,15 @@ impl ReduceRow<'_> {
     }
 }
 
-/// What values come to so far. It is as large as its result, however many rows it took.
+/// The accumulated result of values. As large as its result, however many rows it took.
 pub(crate) trait Fold: Debug {
-    /// Takes a row. `scratch` is room to work in, which is the caller's so that totals are small.
+    /// Adds a row. `scratch` is the caller's work space, which keeps totals small.
     ///
     /// # Errors
     /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
     fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue>;
 
-    /// Takes an earlier result, as [`Self::take`] takes a row.
+    /// Adds an earlier result, as [`Self::take`] adds a row.
     ///
     /// # Errors
     /// [`InvalidValue`]: as [`Self::take`], and for anything but a result of this reducer.
@@ -71,21 +71,21 @@ pub(crate) trait Fold: Debug {
     fn finish(&self) -> Box<RawValue>;
 }
 
-/// What there is to know of a reducer.
+/// The definition of a reducer.
 #[derive(Debug)]
 struct Reducer {
-    /// Its name. An `N` at the end stands for one of [`RANKS`].
+    /// Its name. A final `N` stands for one of [`RANKS`].
     name: &'static str,
-    /// Begins without rows, with the number of its name.
+    /// Begins without rows, with the number in its name.
     begin: fn(u8) -> Box<dyn Fold>,
-    /// Turns an intermediate result into what a client of the view gets.
+    /// Converts an intermediate result to the view's result for clients.
     finalize: fn(&RawValue) -> Result<Box<RawValue>, InvalidValue>,
-    /// Whether `reduce_limit` holds for its results.
+    /// Whether `reduce_limit` applies to its results.
     is_limited: bool,
 }
 
 impl Reducer {
-    /// Describes one whose results are finalized as they are.
+    /// Defines one whose intermediate results are final.
     const fn new(name: &'static str, begin: fn(u8) -> Box<dyn Fold>) -> Self {
         Self {
             name,
@@ -96,7 +96,7 @@ impl Reducer {
     }
 }
 
-/// All reducers: one more is its file and its name here.
+/// All reducers: to add one, add its file and its name here.
 static REDUCERS: [Reducer; 8] = [
     sum::SUM,
     count::COUNT,
@@ -108,29 +108,29 @@ static REDUCERS: [Reducer; 8] = [
     ends::LAST,
 ];
 
-/// A built-in reducer, with the number of its name.
+/// A built-in reducer, with the number in its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     reducer: &'static Reducer,
     number: u8,
 }
 
-/// A reducer got values that it cannot reduce. The fault is the map function's, or the caller's that
-/// sent something else as results. Not worth a retry.
+/// Values that a reducer cannot reduce. The fault of the map function, or of a caller that sent wrong results. Not
+/// worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidValue(pub String);
 
-/// There is no built-in reducer of this name. The fault is the design document's.
+/// There is no built-in reducer with this name. The design document's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownReducer {
-    /// None that begins like it.
+    /// No reducer has a name like this.
     #[error("`{0}` is not a supported reduce function.")]
     Name(String),
-    /// `_top_N` or `_bottom_N` with an N out of bounds.
+    /// `_top_N` or `_bottom_N` with N out of bounds.
     #[error("rank value must be between {} and {}", RANKS.start(), RANKS.end())]
     RankOutOfBounds,
-    /// `_top_N` or `_bottom_N` where N is no integer.
+    /// `_top_N` or `_bottom_N` with N not an integer.
     #[error("invalid rank reducer")]
     InvalidRank,
 }
@@ -166,7 +166,7 @@ impl Builtin {
         (self.reducer.begin)(self.number)
     }
 
-    /// Returns whether `reduce_limit` holds for its results.
+    /// Returns whether `reduce_limit` applies to its results.
     pub(crate) const fn is_limited(self) -> bool {
         self.reducer.is_limited
     }
@@ -209,8 +209,8 @@ impl Builtin {
         Ok(self.checked(total.finish(), context, input))
     }
 
-    /// Checks that a result is not too long. `input` returns the sum of the sizes of what was reduced; it
-    /// is called only if that matters.
+    /// Checks that a result is not too long. `input` returns the total size of the reduced values; it is called only
+    /// if needed.
     pub(crate) fn checked(
         self,
         result: Box<RawValue>,
@@ -224,7 +224,7 @@ impl Builtin {
         }
     }
 
-    /// Turns an intermediate result into what a client of the view gets.
+    /// Converts an intermediate result to the view's result for clients.
     ///
     /// # Errors
     /// [`InvalidValue`] for anything but a result of this reducer.
@@ -245,12 +245,12 @@ fn rank(count: &str) -> Result<u8, UnknownReducer> {
         .ok_or(UnknownReducer::RankOutOfBounds)
 }
 
-/// Makes a value of JSON text that was put together here.
+/// Makes a value from JSON text built here.
 fn raw(json: String) -> Box<RawValue> {
     RawValue::from_string(json).expect("RD-1: results are put together from JSON texts")
 }
 
-/// Returns a value, or the beginning of a long one, for an error.
+/// Returns a value, shortened if long, for an error.
 fn quoted(json: &str) -> String {
     match json.char_indices().nth(QUOTED_MAX) {
         Some((end, _)) => format!("{}..", &json[..end]),

@@ -1,9 +1,9 @@
 //! Numbers as Erlang has them: integers of any size are exact, floats are doubles.
 //!
-//! SUMMARY   [`Number::parse`] reads JSON text; sums and squares of integers are integers.
-//! PROMISES  No result is infinite: what no float can hold is `None`, where Erlang fails. What was
-//!           computed can be read again.
-//! LIMITS    An integer of more than [`BITS_MAX`] bits is none.
+//! SUMMARY   [`Number::parse`] parses JSON text; sums and squares of integers are integers.
+//! PROMISES  No result is infinite: a result beyond the range of floats is `None`, where Erlang fails. Every result
+//!           can be parsed again.
+//! LIMITS    An integer of more than [`BITS_MAX`] bits is not a number.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ use json::erlang::DIGITS_MAX;
 use json::number::write_key;
 use num_bigint::BigInt;
 
-/// How many bits an integer may have: no more than fit those digits.
+/// The most bits of an integer: no more than the digits' limit allows.
 const BITS_MAX: u64 = 13_606;
 
-/// How many digits always fit 64 bits.
+/// How many digits always fit in 64 bits.
 const SHORT_DIGITS: usize = 18;
 
-/// Integers up to here are exact as floats.
+/// Integers up to this one are exact as floats.
 const EXACT_AS_FLOAT: u128 = 1 << 53;
 
 /// A number.
 #[derive(Clone, Debug)]
 pub(super) enum Number {
     Integer(i128),
-    /// Beyond 128 bits.
+    /// More than 128 bits.
     Huge(Box<BigInt>),
     Float(f64),
 }
 
 impl Number {
-    /// Reads a JSON text; `None` when it is no number, or none that can be held.
+    /// Parses a JSON text; `None` if it is not a number, or too large.
     #[inline]
     pub(super) fn parse(json: &str) -> Option<Self> {
         let bytes = json.as_bytes();
@@ -56,13 +56,13 @@ impl Number {
         Some(Self::Integer(integer.into()))
     }
 
-    /// Reads an array of nothing but numbers; `None` for anything else.
+    /// Parses an array of numbers; `None` for anything else.
     pub(super) fn parse_array(json: &str) -> Option<Vec<Self>> {
         let inside = json.strip_prefix('[')?.strip_suffix(']')?.trim_ascii();
         if inside.is_empty() {
             return Some(Vec::new());
         }
-        // A comma inside an element leaves parts that are no numbers.
+        // A comma inside an element leaves parts that are not numbers.
         let elements = inside.split(',');
         elements
             .map(|element| Self::parse(element.trim_ascii()))
@@ -125,7 +125,7 @@ impl Number {
         }
     }
 
-    /// Apart, so that the quick paths of [`Self::add`] are small enough to be inlined.
+    /// Separate, so that the fast paths of [`Self::add`] are small enough to inline.
     #[inline(never)]
     fn add_any(&self, other: &Self) -> Option<Self> {
         match (self.as_big(), other.as_big()) {
@@ -146,7 +146,7 @@ impl Number {
         }
     }
 
-    /// Compares by exact value, whatever the kinds.
+    /// Compares by exact value, regardless of kind.
     #[inline]
     pub(super) fn is_less(&self, other: &Self) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "checked to be exact")]

@@ -1,10 +1,9 @@
-//! `_top_N` and `_bottom_N`: the N largest or smallest different values.
+//! `_top_N` and `_bottom_N`: the N largest or smallest distinct values.
 //!
-//! SUMMARY   A result is the list of these values, the largest (or the smallest) first; earlier
-//!           results are merged.
+//! SUMMARY   A result is the list of these values, best first; earlier results are merged.
 //! SOURCE    couch_query_servers: builtin ranks of 2025.
-//! DIFFERS   Of values that collate equal, 1 and 1.0 for example, the one with the smaller text
-//!           stays, however the rows were cut into pieces.
+//! DIFFERS   Of values that collate equal, such as 1 and 1.0, the one with the smaller text is kept, however the rows
+//!           were split.
 
 use serde_json::value::RawValue;
 
@@ -19,7 +18,7 @@ pub(super) const TOP: Reducer = Reducer::new("_top_N", |count| Best::begin(Rank:
 pub(super) const BOTTOM: Reducer =
     Reducer::new("_bottom_N", |count| Best::begin(Rank::Bottom, count));
 
-/// Which values are wanted.
+/// The wanted end.
 #[derive(Clone, Copy, Debug)]
 enum Rank {
     /// The largest.
@@ -33,12 +32,12 @@ enum Rank {
 struct Best {
     rank: Rank,
     count: usize,
-    /// Sort keys and values, the best first. They are few: a list takes little memory.
+    /// Sort keys and values, best first. They are few: a list takes little memory.
     values: Vec<(Box<[u8]>, Box<str>)>,
 }
 
 impl Best {
-    /// Begins without values; `count` are kept.
+    /// Begins without values; keeps `count`.
     fn begin(rank: Rank, count: u8) -> Box<dyn Fold> {
         Box::new(Self {
             rank,
@@ -47,7 +46,7 @@ impl Best {
         })
     }
 
-    /// Takes a value; `key` is room for its sort key.
+    /// Adds a value; `key` is work space for its sort key.
     fn take_value(&mut self, value: &str, key: &mut Vec<u8>) {
         key.clear();
         COLLATION.write_key(value, key);
@@ -55,7 +54,7 @@ impl Best {
             Rank::Top => (**key).cmp(known),
             Rank::Bottom => (**known).cmp(key),
         };
-        // Most values are worse than all that are kept.
+        // Most values are worse than all kept ones.
         let is_full = self.values.len() == self.count;
         if is_full && self.values.last().is_some_and(|last| order(last).is_lt()) {
             return;

@@ -1,9 +1,9 @@
-//! `_stats`: sum, count, minimum, maximum and sum of squares of numbers, or of each element of
-//! arrays, which may be nested.
+//! `_stats`: sum, count, minimum, maximum and sum of squares of numbers, or of each element of arrays, which may be
+//! nested.
 //!
 //! SOURCE    couch_query_servers: builtin_stats/2.
-//! DIFFERS   What crashes the reference is an error: arrays of unequal length, numbers among
-//!           arrays, sums that no float can hold. Errors quote values as JSON, not as Erlang terms.
+//! DIFFERS   Input that crashes the reference is an error: arrays of unequal length, numbers among arrays, sums
+//!           beyond the range of floats. Errors quote values as JSON, not as Erlang terms.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,10 +12,9 @@ use super::number::Number;
 use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::cursor::Elements;
 
-/// `_stats`.
 pub(super) const STATS: Reducer = Reducer::new("_stats", |_| Box::<StatsTotal>::default());
 
-/// How deep arrays may be nested.
+/// Maximum nesting depth of arrays.
 const DEPTH_MAX: usize = 128;
 
 /// The result without any value.
@@ -31,7 +30,7 @@ struct Stats {
     sumsqr: Number,
 }
 
-/// An object that is a result already.
+/// An object that is an earlier result.
 #[derive(Deserialize)]
 struct Fields<'a> {
     #[serde(borrow)]
@@ -54,7 +53,7 @@ impl Stats {
         })
     }
 
-    /// Reads a result of an earlier reduction, or of the user's own making.
+    /// Reads an earlier reduction's result, or an equivalent object.
     fn of_object(value: &str) -> Result<Self, InvalidValue> {
         let fields: Fields<'_> = serde_json::from_str(value).map_err(|_| {
             InvalidValue(format!(
@@ -85,12 +84,12 @@ impl Stats {
         })
     }
 
-    /// Adds other statistics; `None` when no float can hold the result.
+    /// Merges other statistics; `None` beyond the range of floats.
     fn merge(&mut self, other: Self) -> Option<()> {
         self.sum = self.sum.add(&other.sum)?;
         self.count = self.count.add(&other.count)?;
         self.sumsqr = self.sumsqr.add(&other.sumsqr)?;
-        // Of equal ones the later, which may be the float: as Erlang chooses.
+        // Of equal values the later one, which may be the float: as Erlang chooses.
         if !self.min.is_less(&other.min) {
             self.min = other.min;
         }
@@ -100,7 +99,7 @@ impl Stats {
         Some(())
     }
 
-    /// Adds a number; `None` when no float can hold the result. Twice as quick as a merge.
+    /// Adds a number; `None` beyond the range of floats. Twice as fast as a merge.
     fn take_number(&mut self, number: Number) -> Option<()> {
         self.sumsqr = self.sumsqr.add(&number.square()?)?;
         self.sum = self.sum.add(&number)?;
@@ -114,7 +113,7 @@ impl Stats {
         Some(())
     }
 
-    /// Adds a value, which is a number or an object.
+    /// Adds a value, a number or an object.
     fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
         if let Some(number) = Number::parse(value) {
             return self.take_number(number).ok_or_else(|| too_large(value));
@@ -206,7 +205,7 @@ impl Total {
             });
             return done.ok_or_else(|| too_large(value));
         }
-        // The first value was not nested too deeply, and this one is checked no deeper.
+        // The first value's depth was checked, and this one is checked no deeper.
         match elements(value, 0)? {
             Some(elements) if elements.len() == many.len() => many
                 .iter_mut()
@@ -237,7 +236,7 @@ impl Total {
     }
 }
 
-/// Returns the elements of an array; `None` of what is none.
+/// Returns an array's elements; `None` if it is not an array.
 fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue> {
     if !value.starts_with('[') {
         return Ok(None);
@@ -249,7 +248,7 @@ fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue
     Ok(Some(Elements::of(value).collect()))
 }
 
-/// The statistics of the values so far, which are numbers, arrays or earlier results; of none at first.
+/// The statistics of the values so far: numbers, arrays or earlier results.
 #[derive(Debug, Default)]
 struct StatsTotal(Option<Total>);
 

@@ -1,9 +1,9 @@
 //! `_sum`: numbers, arrays of numbers element by element, objects member by member.
 //!
 //! SOURCE    couch_query_servers: builtin_sum_rows/2, sum_values/2.
-//! DIFFERS   Mixtures that crash the reference give its error object, and so do sums that no float
-//!           can hold: their `caused_by` is the value.
-//! LIMITS    Objects are merged [`DEPTH_MAX`] levels deep.
+//! DIFFERS   Mixtures that crash the reference yield its error object, and so do sums beyond the range of floats,
+//!           with the value as `caused_by`.
+//! LIMITS    Objects are merged at most [`DEPTH_MAX`] levels deep.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,23 +17,22 @@ use super::{Fold, InvalidValue, ReduceRow, Reducer, raw};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// `_sum`.
 pub(super) const SUM: Reducer = Reducer {
     is_limited: true,
     ..Reducer::new("_sum", |_| Box::new(SumTotal::new()))
 };
 
-/// The start is the reference's; clients look for it.
+/// Clients match the beginning, which is the reference's.
 const BAD_VALUE: &str = "The _sum function requires that map values be numbers, arrays of numbers, \
                          or objects of these, all of one kind and small enough to be added";
 
-/// The name of the error in a sum that went wrong.
+/// The name of the error of a failed sum.
 const ERROR_NAME: &str = "builtin_reduce_error";
 
-/// The member of an object that makes it an error.
+/// The member that marks an object as an error.
 const ERROR: &str = "error";
 
-/// How deep objects are merged in each other.
+/// Maximum depth of merged objects.
 const DEPTH_MAX: usize = 128;
 
 /// Makes the value that represents a failed sum.
@@ -45,7 +44,7 @@ pub(super) fn error_object(reason: &str, cause: Option<&str>) -> Box<RawValue> {
     ))
 }
 
-/// Returns name and reason of the error that a result is, if it is one of [`error_object`].
+/// Returns name and reason of a result that is an [`error_object`].
 pub(crate) fn error_of(result: &RawValue) -> Option<(String, String)> {
     #[derive(serde::Deserialize)]
     struct Members {
@@ -58,8 +57,8 @@ pub(crate) fn error_of(result: &RawValue) -> Option<(String, String)> {
     Some((error, reason))
 }
 
-/// The sum of values so far. A value that cannot be added ends it and becomes its result's `caused_by`; of
-/// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
+/// The sum so far. A value that cannot be added ends the sum and becomes `caused_by` of the result; with arrays, the
+/// sum so far from the first such element on, as in CouchDB.
 #[derive(Debug)]
 pub(super) struct SumTotal(Result<Sum, Box<RawValue>>);
 
@@ -112,12 +111,12 @@ impl Fold for SumTotal {
     }
 }
 
-/// The result of adding in place, as most values can be: numbers, and arrays of nothing else.
+/// Result of adding in place, which works for most values: numbers, and arrays of numbers.
 enum Added {
     Done,
-    /// No float can hold the sum.
+    /// The sum exceeds the range of floats.
     TooLarge,
-    /// Nothing was added: the values are of other kinds.
+    /// Nothing was added: in-place addition does not support these values.
     NotYet,
 }
 
@@ -159,11 +158,11 @@ fn add_numbers(sums: &mut Vec<Sum>, value: &str) -> Added {
 
 /// Why a value was not added.
 enum Failure<'a> {
-    /// It cannot be.
+    /// The value cannot be added.
     Cause(&'a str),
-    /// An element of an array cannot be: the sum so far from there on.
+    /// An array's element cannot be added: the sum so far from there on.
     Rest(String),
-    /// It is the error of an earlier sum.
+    /// It is the error object of an earlier sum.
     Earlier(&'a str),
 }
 
@@ -177,16 +176,16 @@ impl Failure<'_> {
     }
 }
 
-/// One level of a value that can be added.
+/// One level of an addable value.
 enum Summand<'a> {
     Number(Number),
     Array(Vec<&'a str>),
-    /// Of members of one name the last.
+    /// The last member counts among those of one name.
     Object(BTreeMap<Cow<'a, str>, &'a str>),
 }
 
 impl<'a> Summand<'a> {
-    /// Reads a value; `None` when it is nothing that can be added.
+    /// Reads a value; `None` if it cannot be added.
     fn read(value: &'a str) -> Option<Self> {
         match value.as_bytes().first()? {
             b'[' => Some(Self::Array(Elements::of(value).collect())),
@@ -205,7 +204,7 @@ enum Sum {
     Number(Number),
     Array(Vec<Sum>),
     Object(BTreeMap<String, Sum>),
-    /// What nothing was added to yet: as it came, whatever it is.
+    /// A single value, unchanged and of any kind.
     Untouched(Box<str>),
 }
 
@@ -214,7 +213,7 @@ impl Sum {
         Self::Untouched(value.into())
     }
 
-    /// Reads one level of what nothing was added to yet; `None` when nothing can be.
+    /// Reads one level of an untouched value; `None` if it cannot be added.
     fn read(value: &str) -> Option<Self> {
         Some(match Summand::read(value)? {
             Summand::Number(number) => Self::Number(number),
@@ -299,7 +298,7 @@ fn write_array(elements: &[Sum], text: &mut String) {
     text.push_str(if elements.is_empty() { "[]" } else { "]" });
 }
 
-/// Element by element; the tail of the longer one stays as it is.
+/// Element by element; the tail of the longer array is kept.
 fn add_arrays<'a>(
     total: &mut Vec<Sum>,
     elements: &[&str],
@@ -320,7 +319,7 @@ fn add_arrays<'a>(
     Ok(())
 }
 
-/// Member by member; the names are in byte order afterwards.
+/// Member by member; the names end up in byte order.
 fn add_objects<'a>(
     total: &mut BTreeMap<String, Sum>,
     members: BTreeMap<Cow<'a, str>, &'a str>,
@@ -335,7 +334,7 @@ fn add_objects<'a>(
     Ok(())
 }
 
-/// An object with an error in it is no summand.
+/// An object with an error cannot be added.
 fn check_error<'a>(
     members: &BTreeMap<Cow<'_, str>, &str>,
     value: &'a str,

@@ -1,4 +1,4 @@
-//! Cases of the built-in reducers, as CouchDB answers them.
+//! Cases of the built-in reducers, with CouchDB's answers.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn rows_of(texts: &[Box<RawValue>]) -> Vec<ReduceRow<'_>> {
     texts.map(row).collect()
 }
 
-/// Reduces rows of one key and document with these values, and finalizes.
+/// Reduces rows of one key and document with these values, and finalizes the result.
 fn reduce(name: &str, values: &[&str], context: &ReduceContext<'_>) -> Result<String, String> {
     let texts = texts(&[&["\"d\""], values].concat());
     let reducer = Builtin::named(name).unwrap();
@@ -89,7 +89,7 @@ fn sum_adds_numbers_arrays_and_objects() {
         (&[r#"{"a":0}"#, r#"{"a":{"b":1}}"#], r#"{"a":{"b":1}}"#),
         (&[r#"{"\u0061":1}"#, r#"{"a":1,"a":2}"#], r#"{"a":3}"#),
     ] {
-        // As text: numbers must have the right kind, members the right order.
+        // As text: the kinds of numbers and the order of members matter.
         assert_eq!(sum(values), expected, "{values:?}");
     }
 }
@@ -238,7 +238,7 @@ fn stats_of_numbers_and_arrays() {
             &["[1,2]", "[3,4]"],
             r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},{"sum":6,"count":2,"min":2,"max":4,"sumsqr":20}]"#,
         ),
-        // Of equal numbers the later one is told.
+        // Of equal numbers the later one is named.
         (
             &["1", "1.0"],
             r#"{"sum":2.0,"count":2,"min":1.0,"max":1.0,"sumsqr":2.0}"#,
@@ -539,7 +539,7 @@ fn ranks_are_from_1_to_100() {
     }
 }
 
-/// Notes levels and messages of records.
+/// Collects levels and messages of records.
 #[derive(Clone, Default)]
 struct Records(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
 

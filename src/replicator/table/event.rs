@@ -10,50 +10,50 @@ use replication::spec::{DocRef, Replication};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Attempt(pub u64);
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A document was written, or is there at the start.
+    /// A document was written, or exists at the start.
     Changed {
         /// Its id.
         doc: String,
-        /// What it says now.
+        /// Its current request.
         wish: Wish,
     },
-    /// A version of a document was read that does not say the replication's state, after its
-    /// [`Event::Changed`]: what this service wrote of an error says so.
+    /// A version of a document without the replication's state was read, after its [`Event::Changed`]; what this
+    /// service writes about an error has that state.
     Written {
         /// Its id.
         doc: String,
     },
-    /// The id of a replication is known, or not yet.
+    /// The id of a replication was computed, or cannot be yet.
     Identified {
         /// The document.
         doc: String,
-        /// Which attempt.
+        /// Its attempt.
         attempt: Attempt,
         /// The id, or why there is none yet.
         result: Result<ReplicationId, NotYet>,
     },
-    /// The scheduler has, or has not, taken a job.
+    /// The scheduler has accepted or refused a job.
     Scheduled {
         /// The document.
         doc: String,
-        /// Which attempt.
+        /// Its attempt.
         attempt: Attempt,
         /// The job.
         job: ReplicationId,
-        /// Whether the id was free, or this document's already.
+        /// Whether the id was free, or already this document's.
         result: Result<(), Taken>,
     },
-    /// A time that was asked for has come.
+    /// A requested time has come.
     Due {
         /// The document.
         doc: String,
-        /// Which attempt asked.
+        /// The attempt that requested it.
         attempt: Attempt,
     },
-    /// A job has done its work.
+    /// A job has finished.
     Completed {
         /// The document.
         doc: String,
@@ -63,7 +63,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Returns the document that it happened to.
+    /// Returns the document of the event.
     pub fn doc(&self) -> &str {
         match self {
             Self::Changed { doc, .. }
@@ -79,9 +79,9 @@ impl Event {
 /// Why a document has no job for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotYet {
-    /// In words.
+    /// The full text.
     pub text: String,
-    /// In a few words, equal for equal causes.
+    /// A short text, equal for equal causes.
     pub short: Arc<str>,
 }
 
@@ -92,37 +92,37 @@ impl NotYet {
     }
 }
 
-/// What a document asks for.
+/// A document's request.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
     /// This replication.
     Run(Arc<Replication>),
     /// Nothing: it is deleted, has completed or has failed.
     Nothing,
-    /// Something that is no replication, or not one that may run.
+    /// An invalid replication, or one that may not run.
     Broken {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What it would be under another configuration; none for what never is a replication.
+        /// The replication that it would be under another configuration; `None` if it is never valid.
         replication: Option<Arc<Replication>>,
     },
 }
 
-/// Somebody else has a job of the same id.
+/// Another document or call has a job with the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// A call of `_replicate`.
     Transient,
     /// Another document.
     Document(DocRef),
-    /// Another document of this id, which no longer asks for it: its owner has not caught up yet.
+    /// Another document of this id, which does not request it any more: its owner has not caught up yet.
     Former(Arc<str>),
 }
 
-/// Something to do, in this order.
+/// Actions, executed in order.
 #[derive(Clone, Debug)]
 pub(crate) enum RowAction {
-    /// Compute the id of a replication, and tell [`Event::Identified`].
+    /// Compute the id of a replication, and report [`Event::Identified`].
     Identify {
         /// The document.
         doc: String,
@@ -131,7 +131,7 @@ pub(crate) enum RowAction {
         /// The replication.
         replication: Arc<Replication>,
     },
-    /// Hand a job to the scheduler, and tell [`Event::Scheduled`].
+    /// Pass a job to the scheduler, and report [`Event::Scheduled`].
     Schedule {
         /// The document.
         doc: String,
@@ -144,28 +144,28 @@ pub(crate) enum RowAction {
     },
     /// Remove a job, which may be gone already.
     RemoveJob {
-        /// Which.
+        /// The job.
         job: ReplicationId,
     },
-    /// Write into a document that it never will run.
+    /// Write into a document that it will never run.
     WriteFailed {
         /// The document.
         doc: String,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What it asked for; none where nobody could tell.
+        /// Its replication; `None` if unknown.
         replication: Option<Arc<Replication>>,
     },
-    /// Write into a document what went wrong for now.
+    /// Write a temporary error into a document.
     WriteError {
         /// The document.
         doc: String,
-        /// What.
+        /// The error.
         reason: String,
-        /// What it asked for.
+        /// Its replication.
         replication: Arc<Replication>,
     },
-    /// Tell [`Event::Due`] after a time between the two, drawn at random.
+    /// Report [`Event::Due`] after a random time between the two.
     Wake {
         /// The document.
         doc: String,

@@ -1,4 +1,4 @@
-//! Documents that other daemons of a fleet own, and reports about this daemon's own.
+//! Documents that other daemons of a fleet own, and which changes of this daemon's own are to be reported.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
 use store::fleet::StatusOf;
 
-/// What another daemon reported of a document.
+/// What another daemon reported about a document.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
     class: Class,
@@ -21,19 +21,19 @@ pub(super) struct Other {
 }
 
 impl Known {
-    /// Returns what another daemon told, where that counts: where this one knows nothing of the document.
+    /// Returns the other daemon's report, where it counts: this daemon knows nothing of the document.
     pub(super) fn other(&self) -> Option<&Other> {
         let is_left_to_others = self.stored == Some(0) && self.row.is_none();
         self.other.as_ref().filter(|_| is_left_to_others)
     }
 
-    /// The class of what another daemon told, where that counts.
+    /// The class that the other daemon reported, where it counts.
     pub(super) fn class_of_other(&self) -> Option<Class> {
         self.other().map(|other| other.class)
     }
 }
 
-/// What changed and was not told yet: each once, in the order in which it changed first.
+/// Changes not reported yet: each once, in order of the first change.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     queue: VecDeque<StatusOf>,
@@ -49,24 +49,24 @@ impl Changed {
 }
 
 impl DocTable {
-    /// Begins to note what changes, for other daemons.
+    /// Begins to record changes for other daemons.
     pub fn track(&mut self) {
         self.changed.get_or_insert_default();
     }
 
-    /// Notes that a transient job changed.
+    /// Records that a transient job changed.
     pub fn note_transient(&mut self, job: &JobId) {
         self.note_changed([StatusOf::Transient(Arc::clone(job))]);
     }
 
-    /// Notes what changed.
+    /// Records changes.
     pub fn note_changed(&mut self, what: impl IntoIterator<Item = StatusOf>) {
         if let Some(changed) = &mut self.changed {
             what.into_iter().for_each(|of| changed.add(of));
         }
     }
 
-    /// Notes all documents of which this daemon knows something as changed.
+    /// Records every document that this daemon knows as changed.
     pub fn note_all(&mut self) {
         let Some(changed) = &mut self.changed else {
             return;
@@ -75,7 +75,7 @@ impl DocTable {
         own.for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
     }
 
-    /// Takes what changed, at most `most`.
+    /// Takes at most `most` changes.
     pub fn take_changed(&mut self, most: usize) -> Vec<StatusOf> {
         let Some(changed) = &mut self.changed else {
             return Vec::new();
@@ -88,7 +88,7 @@ impl DocTable {
         taken
     }
 
-    /// Notes what another daemon reported of a document.
+    /// Records another daemon's report about a document.
     pub fn set_other(&mut self, id: &str, status: Arc<OtherStatus>) {
         let other = status.body.state.map(|state| Other {
             class: state.class(),
@@ -97,21 +97,21 @@ impl DocTable {
         self.change(id, |known| known.other = other);
     }
 
-    /// Returns what another daemon reported of a document, if this one knows nothing of it and it asks for a
+    /// Returns another daemon's report about a document, if this one knows nothing of it and it asks for a
     /// replication.
     pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
         let other = self.known.get(id)?.other()?;
         Some(Arc::clone(&other.status))
     }
 
-    /// Returns what other daemons reported of documents, as [`Self::other`] does.
+    /// Returns other daemons' reports about documents, as [`Self::other`] does.
     pub fn others(&self) -> Vec<Arc<OtherStatus>> {
         let others = self.known.values().filter_map(Known::other);
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets what was reported before a time of documents that are not there or ask for nothing: a status
-    /// may come before its document, but not so much.
+    /// Forgets reports from before a time about documents that are missing or ask for nothing: a status may arrive
+    /// before its document, but not this much earlier.
     pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {
             let other = known.other.as_ref();
@@ -128,7 +128,7 @@ impl DocTable {
         }
     }
 
-    /// Returns how many documents ask for a replication.
+    /// Counts the documents that ask for a replication.
     pub fn wanted(&self) -> usize {
         let over = [
             DocState::Completed.class(),
@@ -139,7 +139,7 @@ impl DocTable {
         self.names.count(wanted, Section::ALL)
     }
 
-    /// Returns how many documents are in a state.
+    /// Counts the documents in a state.
     pub fn count(&self, state: DocState) -> usize {
         self.names
             .count([state.class()].into_iter().collect(), Section::ALL)

@@ -1,10 +1,10 @@
-//! Which documents this daemon owns, and when nothing is left of one.
+//! Which documents this daemon owns, and when one can be released.
 //!
-//! SUMMARY   Of each document that is owned the table has its lease, which of its versions was seen last, and how much is
-//!           under way for it: orders to the scheduler, outcomes that are written.
-//! PROMISES  What belongs to an earlier claim of a document changes nothing of a later one. The lease of a claim that is
-//!           over says no.
-//! CALLED    By the ReplicatorDocuments actor, where the store is shared.
+//! SUMMARY   For each owned document the table has its lease, the latest version seen, and its pending work: orders
+//!           to the scheduler, outcomes being written.
+//! PROMISES  The work of an earlier claim of a document never affects a later one. The lease of a claim that is over
+//!           says no.
+//! CALLED    By the ReplicatorDocuments actor, if the store is shared.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use policy::ownership::{Claim, DocId};
 #[derive(Debug)]
 pub(super) struct OwnedDoc {
     lease: Arc<DocLease>,
-    /// The sequence number of the version that was seen last; none until one was.
+    /// The sequence number of the latest version seen, if any.
     seen: Option<u64>,
-    /// What has to end before the document can be given back.
+    /// How much work must end before the document can be released.
     under_way: usize,
     is_stopping: bool,
 }
 
-/// Whatever ends a claim, no further checkpoint or outcome of it is begun.
+/// However a claim ends, no further checkpoint or outcome of it begins.
 impl Drop for OwnedDoc {
     fn drop(&mut self) {
         self.lease.lose();
     }
 }
 
-/// Something that is under way for a document, of one claim.
+/// Pending work for a document, under one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimWork {
     pub doc: DocId,
@@ -37,7 +37,7 @@ pub(crate) struct ClaimWork {
 }
 
 impl OwnedDoc {
-    /// The document will be read again.
+    /// Makes the document be read again.
     pub(super) const fn forget_seen(&mut self) {
         self.seen = None;
     }
@@ -56,7 +56,7 @@ impl Known {
 }
 
 impl DocTable {
-    /// A document is owned from now on. Nothing of it has been seen.
+    /// A document is owned from now on. None of its versions has been seen.
     pub fn claimed(&mut self, doc: &str, lease: Arc<DocLease>) {
         let owned = OwnedDoc {
             lease,
@@ -67,7 +67,7 @@ impl DocTable {
         self.change(doc, |known| known.owned = Some(Box::new(owned)));
     }
 
-    /// A document is no longer owned. Returns whether it was, by this claim.
+    /// A document is not owned any more. Returns whether it was, under this claim.
     pub fn lost(&mut self, doc: &str, claim: Claim) -> bool {
         self.change(doc, |known| {
             let is_it = known.owned_by(claim).is_some();
@@ -75,15 +75,15 @@ impl DocTable {
         })
     }
 
-    /// A document is to be given back. Returns whether its job is to stop.
+    /// A document is to be released. Returns whether its job must stop.
     pub fn give_back(&mut self, doc: &str, claim: Claim) -> bool {
         let known = self.known.get_mut(doc);
         let owned = known.and_then(|known| known.owned_by(claim));
         owned.is_some_and(|owned| !std::mem::replace(&mut owned.is_stopping, true))
     }
 
-    /// A version of a document was read. Returns whether to act upon it: the document is owned, and no later
-    /// version was seen.
+    /// A version of a document was read. Returns whether to act upon it: the document is owned, and no later version
+    /// was seen.
     pub fn see(&mut self, doc: &str, seq: u64) -> bool {
         let known = self.known.get_mut(doc);
         let owned = known.and_then(|known| known.owned.as_deref_mut());
@@ -101,12 +101,12 @@ impl DocTable {
         owned.map(|owned| Arc::clone(&owned.lease))
     }
 
-    /// Whether a document is owned by a claim, stopping or not.
+    /// Whether a document is owned under this claim, stopping or not.
     pub fn has(&self, doc: &str, claim: Claim) -> bool {
         self.owned(doc).is_some_and(|owned| owned.claim() == claim)
     }
 
-    /// Begins something that has to end before a document is given back; none if it is not owned.
+    /// Begins work that must end before a document is released; `None` if it is not owned.
     pub fn begin(&mut self, doc: &str) -> Option<ClaimWork> {
         let (name, _) = self.known.get_key_value(doc)?;
         let name = Arc::clone(name);
@@ -116,7 +116,7 @@ impl DocTable {
         Some(ClaimWork { doc: name, claim })
     }
 
-    /// It has ended.
+    /// The work has ended.
     pub fn end(&mut self, work: &ClaimWork) {
         let known = self.known.get_mut(&work.doc);
         if let Some(owned) = known.and_then(|known| known.owned_by(work.claim)) {
@@ -124,8 +124,8 @@ impl DocTable {
         }
     }
 
-    /// Gives up a document of which nothing is left. Returns by which claim it was owned; none while something is.
-    /// A document that has no row asks for nothing, or has its outcome.
+    /// Releases a document without pending work. Returns the claim that it was owned under, or `None` if work is
+    /// pending. A document without a row asks for nothing, or has its outcome.
     pub fn settle(&mut self, doc: &str) -> Option<ClaimWork> {
         let (name, known) = self.known.get_key_value(doc)?;
         let owned = known.owned.as_ref()?;
@@ -138,7 +138,7 @@ impl DocTable {
         Some(ClaimWork { doc, claim })
     }
 
-    /// Returns all that are owned.
+    /// Returns all owned documents.
     pub fn all_owned(&self) -> Vec<ClaimWork> {
         let all = self.known.iter().filter_map(|(doc, known)| {
             Some(ClaimWork {

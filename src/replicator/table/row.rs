@@ -1,11 +1,10 @@
-//! A document that asks for a replication, on its way to a job.
+//! A document that requests a replication, on its way to a job.
 //!
-//! SUMMARY   [`Row`] is what is known of it. [`RowTurn`] gets what happened ([`Event`]) and answers what to do
-//!           ([`RowAction`]).
-//! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
-//!           change the replication leaves its job alone.
-//! SOURCE    couch_replicator_doc_processor and its worker; back-off and re-check times are theirs.
-//! DIFFERS   An id that takes no request to the source is computed at once, without a worker.
+//! SUMMARY   [`Row`] is its state. [`RowTurn`] takes an event ([`Event`]) and returns the actions ([`RowAction`]).
+//! PROMISES  An event of an attempt other than the row's latest has no effect. An edit that does not change the
+//!           replication does not affect its job.
+//! SOURCE    couch_replicator_doc_processor and its worker, including back-off and re-check times.
+//! DIFFERS   An id that needs no request to the source is computed at once, without a worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +17,21 @@ use replication::filter::Filter;
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
-/// The base of the wait after a temporary error.
+/// The base of the back-off after a temporary error.
 const BACKOFF_BASE: u64 = 64;
-/// It doubles this often.
+/// The most doublings.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
-/// The code of a filter is checked again after this time at the earliest.
+/// The earliest re-check of a filter's code.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
-/// So much longer at most.
+/// The largest random addition.
 const RECHECK_SPREAD_MAX: u64 = 86_400;
 
-/// How far a document is on its way to a job.
+/// The progress of a document to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowState {
     /// Its id is not known yet.
     Initializing,
-    /// Something went wrong for now.
+    /// It has a temporary error.
     Error,
     /// The scheduler has its job.
     Scheduled,
@@ -41,7 +40,7 @@ pub(crate) enum RowState {
 /// A document that asks for a replication.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// How far it is.
+    /// Its progress.
     pub state: RowState,
     /// The replication.
     pub replication: Arc<Replication>,
@@ -59,19 +58,19 @@ pub(crate) struct Row {
 }
 
 impl RowState {
-    /// Returns what it is in lists of documents.
+    /// Returns its state in lists of documents.
     pub(crate) const fn shown(self) -> DocState {
         match self {
             Self::Initializing => DocState::Initializing,
             Self::Error => DocState::Error,
-            // As long as the scheduler does not say more.
+            // Unless the scheduler reports more.
             Self::Scheduled => DocState::Pending,
         }
     }
 }
 
 impl Row {
-    /// Asks for the id of the replication.
+    /// Requests the id of the replication.
     fn identify(&self, doc: String) -> RowAction {
         RowAction::Identify {
             doc,
@@ -81,11 +80,11 @@ impl Row {
     }
 }
 
-/// What happens to a document: its row, and what all rows share.
+/// An event of a document: its row, and the state that all rows share.
 pub(super) struct RowTurn<'t> {
-    /// None while the document asks for nothing.
+    /// `None` while the document requests nothing.
     pub row: &'t mut Option<Box<Row>>,
-    /// How many attempts there were.
+    /// The number of attempts so far.
     pub attempts: &'t mut u64,
     /// How many documents have a row.
     pub rows: usize,
@@ -93,7 +92,7 @@ pub(super) struct RowTurn<'t> {
 }
 
 impl RowTurn<'_> {
-    /// Takes in what happened, and says what to do.
+    /// Handles an event, and returns the actions.
     pub fn handle(&mut self, event: Event) -> Vec<RowAction> {
         match event {
             Event::Changed { doc, wish } => self.changed(doc, wish),
@@ -129,7 +128,7 @@ impl RowTurn<'_> {
         row.is_some_and(|row| row.job.as_ref() == Some(job))
     }
 
-    /// Returns the row if this is its last attempt.
+    /// Returns the row if this is its latest attempt.
     fn current(&mut self, attempt: Attempt) -> Option<&mut Row> {
         let row = self.row.as_deref_mut();
         row.filter(|row| row.attempt == attempt)
@@ -187,7 +186,7 @@ impl RowTurn<'_> {
         actions
     }
 
-    /// A write to a document that cannot start yet asks for a try now.
+    /// A write to a document that cannot start yet requests a retry now.
     fn written(&mut self, doc: String) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {
@@ -240,7 +239,7 @@ impl RowTurn<'_> {
             (self.rows as u64 * 2 / 10).min(RECHECK_SPREAD_MAX),
         );
         let Some(row) = self.current(attempt) else {
-            // The order to remove a job may have come before the job.
+            // The order to remove a job may have preceded the job.
             return if result.is_ok() && !self.has_job(&job) {
                 vec![RowAction::RemoveJob { job }]
             } else {

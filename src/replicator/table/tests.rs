@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what lists show, and whatever may happen against a plain model.
+//! Tests of [`super`]: what lists show, and random events against a simple model.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -15,7 +15,7 @@ use policy::ownership::{Claim, Epoch, Request};
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
-/// Returns what a document asks for.
+/// Returns a document's replication.
 pub(super) fn replication(doc: &str, more: &serde_json::Value) -> Arc<Replication> {
     let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
     for (name, value) in more.as_object().unwrap() {
@@ -41,7 +41,7 @@ fn attempt(actions: &[RowAction]) -> Attempt {
 }
 
 impl DocTable {
-    /// Brings a document to a state, by way of those before it.
+    /// Takes a document to a state, through the preceding ones.
     pub(crate) fn set_row(&mut self, id: &str, state: Option<RowState>) {
         let (doc, now) = (id.to_owned(), WallTime::ZERO);
         let wish = |wish| {
@@ -246,7 +246,7 @@ fn a_page_is_what_all_docs_shows() {
     assert_eq!(ids(empty), (String::new(), 5));
 }
 
-/// What a plain model has of a document.
+/// The model's state of a document.
 #[derive(Clone, Debug, Default)]
 struct Plain {
     stored: Option<Class>,
@@ -269,7 +269,7 @@ impl Plain {
     }
 }
 
-/// The table of some documents, and the model beside it.
+/// The table of some documents, and the model.
 struct Pair {
     table: DocTable,
     plain: Vec<Plain>,
@@ -288,7 +288,7 @@ impl Pair {
         actions
     }
 
-    /// Does something that may happen to a document.
+    /// Applies a random event to a document.
     #[expect(clippy::too_many_lines, reason = "one arm for each event")]
     fn step(&mut self, random: &mut TestRandom) {
         let at = random.below(self.plain.len());
@@ -406,7 +406,7 @@ impl Pair {
         self.settle(at);
     }
 
-    /// A document is given up exactly when nothing of it is left.
+    /// A document is given up exactly if nothing of it is left.
     fn settle(&mut self, at: usize) {
         let plain = &mut self.plain[at];
         let is_under_way = |claim| plain.under_way.iter().any(|work| work.claim == claim);
@@ -421,7 +421,7 @@ impl Pair {
         }
     }
 
-    /// Lists, counts and ownership are what the model says.
+    /// Compares lists, counts and ownership with the model.
     fn check(&self) {
         let there: Vec<&Plain> = self
             .plain

@@ -1,15 +1,14 @@
-//! A control group of its own for each cell: memory, processes and processor time of all its processes
-//! together.
+//! A control group for each cell: limits memory, processes and processor time of all its processes together.
 //!
-//! SUMMARY   [`Cgroup::make`] makes it beside or below the launcher's own and writes the limits. The first
-//!           process of the cell enters it by itself.
-//! PROMISES  What cannot be limited is named. The groups are removed with the cell, and those of launchers
-//!           that were killed by the next one, at the end of the service and at its start. Services in several pid
-//!           namespaces may share a hierarchy: none touches a group of another one's.
-//! SOURCE    cgroups(7). Version 2 is used where the service was given a part of the hierarchy: the service
-//!           lives in a leaf of it, and cells beside that leaf. Version 1 where it can be written.
-//! LIMITS    A process that enters by its number makes the kernel wait for all others, for 15 ms. So with
-//!           version 1 a process enters by itself, and with version 2 it is started inside.
+//! SUMMARY   [`Cgroup::make`] makes it next to or below the launcher's own and writes the limits. The cell's first
+//!           process enters it itself.
+//! PROMISES  Limits that do not hold are reported. The groups are removed with the cell; the next launcher removes
+//!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
+//!           may share a hierarchy: none touches another's groups.
+//! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a
+//!           leaf, with cells next to it. Version 1 is used if writable.
+//! LIMITS    Moving a process by its number makes the kernel wait for all others, for 15 ms. So with version 1 a
+//!           process enters itself, and with version 2 it is started inside.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,33 +25,33 @@ use super::CellSpec;
 use super::layers::Layer;
 use super::report::MetLimit;
 
-/// Where the hierarchies are.
+/// The root of the hierarchies.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
-/// What the name of each group begins with; the inode of the launcher's pid namespace and its number follow.
+/// Prefix of each group's name; followed by the inode of the launcher's pid namespace and its number.
 const PREFIX: &str = "settee-cell-";
 
-/// The period of the limit of processor time, in microseconds.
+/// The period of the processor limit, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// What a cell gets of processors that others want too: a tenth of what the service beside it gets. Groups of version 1
-/// may be siblings of all processes of the machine, which would take too much from it.
+/// A cell's weight when processors are contended: a tenth of the service's. Groups of version 1 may be siblings of
+/// all the machine's processes, which would cost a cell too much.
 const WEIGHT_V2: u32 = 10;
 
-/// What limits of cells need.
+/// Controllers needed for the limits.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
 /// Poll interval while a control group empties.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// The process that reports to the launcher, which is in the group beside the command's own.
+/// The process that reports to the launcher, which is in the group besides the command's own.
 const OWN_PROCESSES: u64 = 1;
 
-/// Something that is limited.
+/// A limit.
 struct Limit {
     layer: Layer,
     controller: &'static str,
-    /// Files and what is written into them, for both versions. Only the first file must be there.
+    /// Files and their values, for both versions. Only the first file is required.
     v1: Vec<(&'static str, String)>,
     v2: Vec<(&'static str, String)>,
 }
@@ -102,16 +101,16 @@ fn limits(spec: &CellSpec) -> Vec<Limit> {
 #[derive(Default)]
 pub(super) struct Cgroup {
     folders: Vec<PathBuf>,
-    /// Version 1: a process that writes `0` into each is inside.
+    /// Version 1: a process that writes `0` into each enters.
     entrances: Vec<File>,
-    /// Version 2: a process is started inside.
+    /// Version 2: processes are started inside.
     pub(super) start_in: Option<File>,
     pub(super) held: Vec<Layer>,
     pub(super) missing: BTreeMap<Layer, String>,
 }
 
 impl Cgroup {
-    /// Makes the groups of the cell of this launcher. `own` is the text of `/proc/self/cgroup`.
+    /// Makes the groups of this launcher's cell. `own` is the text of `/proc/self/cgroup`.
     pub(super) fn make(root: &Path, own: &str, launcher: u32, spec: &CellSpec) -> Self {
         let mut made = Self::default();
         let limits = limits(spec);
@@ -167,7 +166,7 @@ impl Cgroup {
         }
     }
 
-    /// Puts the calling process into the groups that it was not started in.
+    /// Moves the calling process to the groups that it was not started in.
     ///
     /// # Errors
     /// The system refuses.
@@ -176,7 +175,7 @@ impl Cgroup {
         self.entrances.iter().try_for_each(enter)
     }
 
-    /// Returns which limits its processes have met.
+    /// Returns which limits its processes reached.
     pub(super) fn met(&self, spec: &CellSpec) -> Vec<MetLimit> {
         let counts = |files: &[(&str, &str)]| {
             let counted = self.folders.iter().flat_map(|folder| {
@@ -200,7 +199,7 @@ impl Cgroup {
         met
     }
 
-    /// Gives up version 2, where a process cannot be started inside.
+    /// Abandons version 2, where a process cannot be started inside.
     pub(super) fn give_up_start(&mut self, error: &io::Error) {
         self.start_in = None;
         let why = format!("no process can be started in a control group: {error}");
@@ -217,7 +216,7 @@ impl Cgroup {
         }
     }
 
-    /// Removes groups of launchers that are gone: who is killed cannot remove its own.
+    /// Removes the groups of launchers that have ended: a killed launcher cannot remove its own.
     pub(super) fn remove_abandoned(&self) {
         for base in self.folders.iter().filter_map(|folder| folder.parent()) {
             remove_abandoned_in(base);
@@ -225,7 +224,7 @@ impl Cgroup {
     }
 }
 
-/// Returns whether the limit of processor time has held back the cell of a launcher of this service, so far.
+/// Returns whether the processor limit has throttled the cell of a launcher of this service so far.
 pub(crate) fn has_held_back(launcher: u32) -> bool {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     has_held_back_below(Path::new(ROOT), &own, launcher)
@@ -241,8 +240,8 @@ fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
         > 0
 }
 
-/// Removes the groups of cells that are over, at the start of a service and at its end. Waits for those whose
-/// processes are on their way out for a number of `rounds`, of [`ROUND`] each.
+/// Removes the groups of ended cells, at a service's start and end. Waits for groups with ending processes, for
+/// `rounds` of [`ROUND`] each.
 pub fn remove_abandoned(rounds: u32) {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     remove_abandoned_below(Path::new(ROOT), &own, rounds);
@@ -262,7 +261,7 @@ fn remove_abandoned_below(root: &Path, own: &str, rounds: u32) {
     }
 }
 
-/// Returns how many are left because processes are in them.
+/// Returns the number of remaining groups with processes.
 fn remove_abandoned_in(base: &Path) -> usize {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let own = own_prefix();
@@ -275,7 +274,7 @@ fn remove_abandoned_in(base: &Path) -> usize {
     removed.filter(Result::is_err).count()
 }
 
-/// Returns how often something has happened, by a file of lines with a name and a number.
+/// Returns an event's count, from a file with lines of a name and a number.
 fn count_of(file: &Path, event: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -287,7 +286,7 @@ fn name_of(launcher: u32) -> String {
     format!("{}{launcher}", own_prefix())
 }
 
-/// What the names of all groups of this pid namespace begin with: elsewhere a number is another process's.
+/// The name prefix of all groups of this pid namespace: elsewhere a number means another process.
 fn own_prefix() -> String {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
     format!("{PREFIX}{namespace}-")
@@ -299,13 +298,13 @@ fn launcher_of(name: &str, own_prefix: &str) -> Option<Pid> {
 
 fn make_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir(folder) {
-        // Left by a launcher of the same number.
+        // Left by a launcher with the same number.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Writes the first value, and those of the others whose files are there.
+/// Writes the first value, and those of others with existing files.
 fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
     for (index, (file, value)) in limits.iter().enumerate() {
         match write(&folder.join(file), value) {
@@ -316,7 +315,7 @@ fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a hierarchy are there already and cannot be created.
+/// The files of a hierarchy already exist and cannot be created.
 fn write(file: &Path, value: &str) -> io::Result<()> {
     io::Write::write_all(
         &mut File::options().write(true).open(file)?,
@@ -352,9 +351,8 @@ fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
     base.map(Path::to_owned)
 }
 
-/// Finds the folder of version 2 in which groups with limits can be made: the one above the
-/// launcher's own, since a group with processes in it has no limited groups below it. Turns the
-/// controllers on that are not.
+/// Finds the folder of version 2 that allows groups with limits: the one above the launcher's own, since a group with
+/// processes cannot have limited subgroups. Enables missing controllers.
 fn delegated(root: &Path, own: &str) -> Option<PathBuf> {
     let base = folder_v2(root, own)?;
     let there = fs::read_to_string(base.join("cgroup.controllers")).ok()?;

@@ -1,10 +1,10 @@
 //! Which files a command may read, as Landlock rules.
 //!
-//! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the
-//!           folders of its own files, and what the configuration adds. [`ruleset`] turns that into rules.
-//! PROMISES  Only `/dev/null` can be written. Folders that the service hides are never readable, only single
-//!           files of the command in them. A folder that the command merely shares with others (`/`,
-//!           `/tmp`, `/etc`, a home) is not readable either, only the command's file in it.
+//! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the folders of
+//!           its own files, and configured paths. [`ruleset`] turns them into rules.
+//! PROMISES  Only `/dev/null` is writable. Folders that the service hides are never readable, only the command's own
+//!           files in them. The same holds for folders that the command shares with others (`/`, `/tmp`, `/etc`, a
+//!           home).
 //! LIMITS    Files that a script loads from elsewhere are unknown here: `read_paths` names them.
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use landlock::{
 
 use super::{CellSpec, Guarded};
 
-/// Programs and libraries of the system, and what libraries read.
+/// The system's programs and libraries, and files that libraries read.
 const SYSTEM: [&str; 11] = [
     "/usr",
     "/lib",
@@ -35,7 +35,7 @@ const SYSTEM: [&str; 11] = [
     "/etc/alternatives",
 ];
 
-/// What resolving a host's name reads.
+/// Files needed to resolve host names.
 const NAMES: [&str; 4] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -43,7 +43,7 @@ const NAMES: [&str; 4] = [
     "/etc/gai.conf",
 ];
 
-/// Devices that can be read; the first one can be written, too.
+/// Readable devices; the first is also writable.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/urandom", "/dev/random"];
 
 /// A device that can be mapped; its memory stays while any part is mapped.
@@ -52,22 +52,22 @@ const ZERO: &str = "/dev/zero";
 /// Folders with a subfolder for each of many users or programs.
 const SHARED: [&str; 6] = ["/home", "/var", "/var/lib", "/var/tmp", "/run", "/mnt"];
 
-/// What belongs to a program, beside its folder `bin`.
+/// Parts of a program next to its folder `bin`.
 const BESIDE_BIN: [&str; 4] = ["lib", "lib64", "share", "pyvenv.cfg"];
 
-/// How many interpreters are followed, each named in the first line of the one before.
+/// How many interpreters are followed, each named by the first line of the previous one.
 const INTERPRETERS_MAX: usize = 4;
 
-/// How many words of a shell's command are looked up as programs.
+/// How many words of a shell command are looked up as programs.
 const PROGRAM_WORDS_MAX: usize = 8;
 
-/// How much of a program is searched for its interpreter, as the kernel does, in bytes.
+/// How many bytes of a program are searched for its interpreter, as the kernel does.
 const FIRST_LINE_BYTES: u64 = 256;
 
-/// The version of Landlock that has everything used here.
+/// The version of Landlock that has every feature used here.
 pub(super) const NEWEST: ABI = ABI::V6;
 
-/// Finds what a command may read.
+/// Finds the files that a command may read.
 pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) -> Vec<PathBuf> {
     let mut found = Found {
         hidden: &spec.hidden_paths,
@@ -94,8 +94,8 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
     found.paths
 }
 
-/// Returns what a command may read around a file of its own: the file's folder, or only the file if the folder is
-/// shared with others.
+/// Returns the paths that a command may read around a file of its own: the file's folder, or only the file if the
+/// folder is shared with others.
 pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     let mut found = Found {
         hidden: &[],
@@ -105,7 +105,7 @@ pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     found.paths
 }
 
-/// Splits an argument into words that may be file names: it may be a command for a shell.
+/// Splits an argument into words that may be file names: it may be a shell command.
 fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
     let is_between = |byte: &u8| b" \t\n'\"=;&|()<>".contains(byte);
     let bytes = argument.as_bytes();
@@ -117,8 +117,8 @@ fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
     whole.into_iter().chain(parts)
 }
 
-/// Returns the programs outside the system's folders, which are readable anyway, that a shell command `exec ..`
-/// may name.
+/// Returns the programs that a shell command `exec ..` may name, outside the system's folders, which are readable
+/// anyway.
 fn programs(argument: &OsStr) -> Vec<PathBuf> {
     let bytes = argument.as_bytes();
     let names = bytes
@@ -182,7 +182,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds a program with what it needs to run.
+    /// Adds a program with everything it needs to run.
     fn add_program(&mut self, program: &Path, interpreters_max: usize) {
         self.add_file(program);
         let real = program.canonicalize();
@@ -225,7 +225,7 @@ impl Found<'_> {
     }
 }
 
-/// Returns the programs that the first line of a script names: the interpreter, and what `env` starts.
+/// Returns the programs that a script's first line names: the interpreter, and the program that `env` starts.
 pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
     let mut start = Vec::new();
     let read =
@@ -254,8 +254,8 @@ pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
     [first].into_iter().chain(started).collect()
 }
 
-/// Creates the rules: these files are readable and no others; no signals and no abstract sockets beyond the cell;
-/// and, if the cell has a network, no connections to the service's ports.
+/// Creates the rules: only these files are readable; no signals and abstract sockets beyond the cell; and, if the
+/// cell has a network, no connections to the service's ports.
 ///
 /// # Errors
 /// The system refuses a rule.
@@ -294,7 +294,7 @@ pub(super) fn ruleset(
     Ok(created)
 }
 
-/// Skips what cannot be opened: the command could not open it either.
+/// Skips files that cannot be opened: the command could not open them either.
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,

@@ -104,7 +104,7 @@ fn hidden_folders_are_not_readable_but_for_the_files_of_the_command() {
         paths.contains(&data.join("run.sh")) && !paths.contains(&data),
         "{paths:?}"
     );
-    // A folder with a hidden one in it is readable without that one.
+    // A folder that contains a hidden one is readable except for that.
     spec.read_paths = vec![root.join("app")];
     let paths = found(Path::new("/bin/sh"), &[], &spec);
     assert!(paths.contains(&root.join("app/x")), "{paths:?}");

@@ -1,12 +1,10 @@
-//! The first process of a cell: it takes every layer upon itself, starts the command, and leads the cell.
+//! The first process of a cell: it enters every layer, starts the command, and leads the cell.
 //!
-//! SUMMARY   [`run`] never returns. It dies with the launcher, and all processes of the cell die with it where
-//!           they have a pid namespace of their own. It collects ended processes, answers the calls that the
-//!           filter refuses, follows orders to [rest](super::rest), and tells the launcher how the command ends,
-//!           stops and goes on.
-//! PROMISES  Nothing of the command runs before every layer is on and requests to end no longer end the
-//!           launcher. With `strict`, a missing layer is the end. Of refused calls the first of each kind is
-//!           reported.
+//! SUMMARY   [`run`] never returns. It dies with the launcher, and so do all processes of the cell if they have their
+//!           own pid namespace. It reaps ended processes, answers the calls that the filter refuses, executes orders
+//!           to [suspend](super::rest), and tells the launcher when the command ends, stops and continues.
+//! PROMISES  The command does not run before every layer is entered and requests to end no longer end the launcher.
+//!           With `strict`, a missing layer is fatal. The first refused call of each kind is reported.
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
 
 use std::collections::HashSet;
@@ -38,16 +36,16 @@ use crate::parent_death::die_with_parent;
 /// The user inside a user namespace: nobody, by convention.
 pub(super) const NOBODY: u32 = 65534;
 
-/// What the first process tells the launcher, in four bytes.
+/// Messages of the first process to the launcher, four bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell rests. Sent to a launcher that watches its memory, as the next.
+    /// The cell is suspended. Like the next, sent to a launcher that watches its memory.
     Rests,
-    /// The cell goes on.
+    /// The cell is resumed.
     GoesOn,
-    /// How the command has changed, as `wait` tells it: never below 0.
+    /// The command's change, in the form of `wait`: never negative.
     Status(i32),
 }
 
@@ -77,21 +75,21 @@ impl Told {
 /// Poll interval of children that the system does not report, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
-/// The namespaces that the first process was started in; of the others, why not.
+/// The namespaces that the first process was started in; for the others, why not.
 #[derive(Clone, Debug)]
 pub(super) struct Namespaces {
     pub user: Result<(), String>,
     pub pid: Result<(), String>,
 }
 
-/// What the launcher has prepared.
+/// Prepared by the launcher.
 pub(super) struct Prepared {
     pub cgroup: Cgroup,
-    /// What the command may read.
+    /// The paths that the command may read.
     pub paths: Vec<PathBuf>,
     pub ruleset: Result<RulesetCreated, String>,
     pub filter: Result<BpfProgram, String>,
-    /// The launcher can look at what the cell has.
+    /// The launcher can inspect the cell's memory.
     pub can_watch_memory: bool,
     /// Descriptors are closed when the command is executed.
     pub descriptors: Result<(), String>,
@@ -103,12 +101,12 @@ impl Prepared {
     }
 }
 
-/// What connects it to the launcher.
+/// Connects it to the launcher.
 pub(super) struct Connection {
-    /// Becomes readable when the launcher has done its part, once more when it has received
-    /// [`Told::AboutToExecute`], and ends when it is gone.
+    /// Becomes readable when the launcher has done its part, again when it has received [`Told::AboutToExecute`], and
+    /// closes when it is gone.
     pub go: PipeReader,
-    /// Takes [`Told::AboutToExecute`], then the status of the command, as `wait` tells it, whenever it changes.
+    /// Receives [`Told::AboutToExecute`], then the status of the command, in the form of `wait`, at each change.
     pub status: PipeWriter,
 }
 
@@ -153,7 +151,7 @@ struct Init<'a> {
 fn drop_bounding_set() {
     for number in 0..=63 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // Where it may not, it has none to give.
+        // Without permission it has none to give.
         if thread::remove_capability_from_bounding_set(capability).is_err() {
             break;
         }
@@ -161,7 +159,7 @@ fn drop_bounding_set() {
 }
 
 impl Init<'_> {
-    /// Puts every layer on.
+    /// Enters every layer.
     fn enter(&mut self) -> Result<(), String> {
         if let Err(error) = self.prepared.cgroup.enter() {
             if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) {
@@ -170,7 +168,7 @@ impl Init<'_> {
             return Err(format!("cannot enter its control group: {error}"));
         }
         let mut go = [0];
-        // Its end is the launcher's.
+        // Ends with the launcher.
         self.connection
             .go
             .read_exact(&mut go)
@@ -179,7 +177,7 @@ impl Init<'_> {
             |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
         drop_bounding_set();
         self.take_user().map_err(failed("cannot change its user"))?;
-        // A change of the user forgets it, so only now.
+        // Changing the user resets this, so only now.
         die_with_parent().map_err(|error| format!("cannot die with its launcher: {error}"))?;
         if self.is_launcher_gone() {
             return Err("its launcher is gone".into());
@@ -207,7 +205,7 @@ impl Init<'_> {
         }
     }
 
-    /// Becomes nobody, or the configured user where there is no namespace.
+    /// Becomes nobody, or the configured user if there is no namespace.
     fn take_user(&mut self) -> rustix::io::Result<()> {
         let namespace = self.namespaces.user.clone();
         let (user, outside) = (&self.launch.user, self.launch.user.outside);
@@ -219,7 +217,7 @@ impl Init<'_> {
             );
             if user.may_change() {
                 let left = thread::set_thread_groups(&[]);
-                // In some containers nobody may; then numbers are missing too.
+                // In some containers nobody may; then the numbers are also missing.
                 user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
@@ -229,7 +227,7 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Whether the status has no reader left.
+    /// Whether the reader of the status is gone.
     fn is_launcher_gone(&self) -> bool {
         let mut status = [PollFd::new(&self.connection.status, PollFlags::empty())];
         let now = Timespec::default();
@@ -250,8 +248,8 @@ impl Init<'_> {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
 
-    /// Whether the limit of processes is of this cell alone: with a user of its own or in a user namespace, but
-    /// never root's.
+    /// Whether the limit of processes is for this cell only: with a user of its own or in a user namespace, but never
+    /// for root.
     fn counts_processes(&self) -> bool {
         let user = &self.launch.user;
         user.is_alone() || (self.namespaces.user.is_ok() && user.outside.uid != 0)
@@ -329,7 +327,7 @@ impl Init<'_> {
         let filtered = filter.and_then(|filter| {
             match os::filter_with_listener(&system_calls::with_listener(&filter)) {
                 Ok(listener) => self.listener = Some(listener),
-                // Older than Linux 5.0, or somebody outside listens already.
+                // Older than Linux 5.0, or another listener exists outside.
                 Err(_) => seccompiler::apply_filter(&filter)
                     .map_err(|error| format!("seccomp refuses: {error}"))?,
             }
@@ -341,7 +339,7 @@ impl Init<'_> {
         }
     }
 
-    /// Reports what is missing, and ends where everything is wanted.
+    /// Reports missing layers, and ends if all are required.
     fn settle(&self) -> Result<(), String> {
         if self.layers.missing.is_empty() || self.launch.only_report {
             return Ok(());
@@ -374,7 +372,7 @@ impl Init<'_> {
         std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
     }
 
-    /// Returns what the command needs and may not read, a sentence each.
+    /// Returns what the command needs and cannot read, one sentence each.
     fn unreadable(&self) -> Vec<String> {
         let launch = self.launch;
         let of_program = reach::closed_to_program(&launch.program);
@@ -414,9 +412,8 @@ impl Init<'_> {
         }
     }
 
-    /// Starts the command: in a process that can be asked to end already, and once the launcher lets such
-    /// requests pass by, so that none is lost. A command that cannot be executed ends with a status of its
-    /// own, and is reported.
+    /// Starts the command: in a process that can already be asked to end, and once the launcher ignores such requests,
+    /// so that none is lost. If the command cannot be executed, it ends with a special status and is reported.
     fn start_command(&self) -> Result<Pid, String> {
         let program = &self.launch.program;
         let text = |word: &OsStr| {
@@ -452,14 +449,14 @@ impl Init<'_> {
         Ok(command)
     }
 
-    /// Collects ended processes; passes changes of the command on, and ends with it.
+    /// Reaps ended processes; reports changes of the command, and ends with it.
     fn collect(&mut self, command: Pid) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         while let Ok(Some((pid, status))) = rustix::io::retry_on_intr(|| wait(options)) {
             if self.rest.explains(status) || pid != command {
                 continue;
             }
-            // The launcher sees an end of the pipe where this fails, and nobody where it is gone.
+            // If this fails, the launcher sees a closed pipe, or is gone.
             drop((&self.connection.status).write_all(&Told::Status(status.as_raw()).to_bytes()));
             if status.exited() || status.signaled() {
                 std::process::exit(0);
@@ -467,7 +464,7 @@ impl Init<'_> {
         }
     }
 
-    /// Waits until a child has changed its state, a call is to be refused, or there is an order, which is followed.
+    /// Waits until a child has changed its state, a call is to be refused, or there is an order, which is executed.
     fn wait_for_news(&mut self, changes: Option<&OwnedFd>) {
         let orders = self.rest.orders().map(AsFd::as_fd);
         let others = [changes, self.listener.as_ref()].map(|source| source.map(AsFd::as_fd));
@@ -475,7 +472,7 @@ impl Init<'_> {
         let mut polled: Vec<PollFd<'_>> = sources
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
-        // Without any source it looks again after a while.
+        // Without any source it polls.
         let while_blind = Timespec {
             tv_sec: 0,
             tv_nsec: BLIND_INTERVAL_NS,
@@ -483,7 +480,7 @@ impl Init<'_> {
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
         let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
         if let Some(changes) = changes {
-            // Which child it was is asked anyway.
+            // The children are checked in any case.
             let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(changes, &mut news);
         }
@@ -500,8 +497,8 @@ impl Init<'_> {
         }
     }
 
-    /// Refuses the call that the listener has heard of, if any. It is reported first: a report of the call that the
-    /// command works for has it then.
+    /// Refuses the call that the listener received, if any. It is reported first, so that it is in the report of the
+    /// current call.
     fn refuse(&self, reported: &mut HashSet<&'static str>) {
         let Some(listener) = &self.listener else {
             return;

@@ -1,16 +1,16 @@
-//! `settee cell`: makes a cell, has a command run in it, and ends as the command ended.
+//! `settee cell`: makes a cell, runs a command in it, and ends with the command's status.
 //!
-//! SUMMARY   Three processes. The launcher stays outside with the service's rights: it prepares the layers,
-//!           starts the first process of the cell ([`super::init`]), gives it its user, and waits. That one puts
-//!           the layers on and starts the command.
+//! SUMMARY   Three processes. The launcher stays outside with the service's rights: it prepares the layers, starts
+//!           the cell's first process ([`super::init`]), sets its user, and waits. The first process applies the
+//!           layers and starts the command.
 //! PROMISES  The cell ends with its command, with the launcher, and with the process that started the launcher. The
-//!           launcher ends when nothing of the cell is left, with the command's status or by its signal.
-//!           Requests to end that are sent to its process group are for the command; before that is executed,
-//!           they end the launcher and the cell. While the command is stopped, so is the launcher. Standard input
-//!           and output are the command's alone.
-//! CALLED    By the spawner of children, with a socket for reports and orders; by hand, with reports on standard error.
-//! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
-//!           launcher is there to do it.
+//!           launcher ends when nothing of the cell is left, with the command's status or by its signal. Termination
+//!           signals to its process group are for the command; before that is executed, they end the launcher and the
+//!           cell. The launcher stops while the command is stopped. Standard input and output belong to the command.
+//! CALLED    By the spawner of children, with a socket for reports and orders; manually, with reports on standard
+//!           error.
+//! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end only if the
+//!           launcher still exists.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -36,32 +36,32 @@ use super::user::CellUser;
 use super::{CellSpec, Guarded, files, os, system_calls};
 use crate::parent_death::die_with_parent;
 
-/// The exit status of a cell that could not be made.
+/// Exit status if the cell could not be made.
 pub(super) const NOT_MADE_STATUS: i32 = 125;
 
-/// The exit status of a first process whose control group somebody has removed before it was in there.
+/// Exit status of a first process whose control group was removed before it entered.
 pub(super) const GROUP_GONE_STATUS: i32 = 124;
 
-/// The exit status of a command that could not be executed, as shells have it.
+/// Exit status if the command could not be executed, as in shells.
 pub(super) const NOT_EXECUTED_STATUS: i32 = 126;
 
-/// How readily the kernel ends processes of cells where memory runs out: of 1000, the service has 0.
+/// OOM score adjustment of a cell's processes; the maximum is 1000, the service has 0.
 const OOM_SCORE: &str = "500";
 
-/// A command that is stopped for less is not: it may be on its way to go on.
+/// A shorter stop of the command is ignored: it may be about to continue.
 const STOP_NS: i64 = 10_000_000;
 
-/// How many control groups are made for a cell, one after the other, where somebody removes them.
+/// Maximum control groups made for a cell in sequence, if they are removed by others.
 const GROUPS_MAX: usize = 2;
 
 /// Poll interval for leftovers at the end, without a namespace.
 const LEFTOVER_ROUNDS_MAX: usize = 10_000;
 
-/// What to start, in which cell.
+/// The command and its cell.
 pub struct Request {
     /// The cell.
     pub spec: CellSpec,
-    /// The program that is started in it.
+    /// The program to start in it.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -69,21 +69,19 @@ pub struct Request {
     pub report_to: Option<i32>,
     /// The descriptor of the namespace with the service's subordinate users, or why there is none.
     pub users: Option<Result<i32, String>>,
-    /// Whether the layers are printed instead of starting the command.
+    /// Whether to print the layers instead of starting the command.
     pub only_report: bool,
 }
 
-/// A request, with what is known of this process.
+/// A request, with facts about this process.
 pub(super) struct Launch {
-    /// The cell.
     pub spec: CellSpec,
-    /// The program that is started in it.
+    /// The program to start in it.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     pub only_report: bool,
     pub reporter: Reporter,
-    /// The user of the cell, as the rest of the machine sees it.
+    /// The cell's user, as seen from outside.
     pub user: CellUser,
 }
 
@@ -141,20 +139,20 @@ fn not_made(reporter: &Reporter, why: String) -> ! {
 }
 
 impl Launch {
-    /// Returns how the command ended; `None` if it was not started, because the control group was gone.
+    /// Returns how the command ended; `None` if it was not started, because the control group was removed.
     fn run(&self, descriptors: Result<(), String>) -> Result<Option<ExitStatus>, String> {
         let parent = getppid();
         self.die_with_service(parent)?;
-        // Inherited by all; who may not raise it cannot lower it either.
+        // Inherited by all; a process that may not raise it cannot lower it either.
         drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
         let prepared = self.prepare(descriptors);
         self.user
             .act()
             .map_err(|error| format!("the cell's user cannot be taken: {error}"))?;
         let cell = self.start(prepared)?;
-        // A change of users forgets it.
+        // Switching users resets it.
         self.die_with_service(parent)?;
-        // Others no longer need to see its memory.
+        // Other processes no longer need to read its memory.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         Ok(cell.wait(&self.spec, &self.reporter))
     }
@@ -172,7 +170,7 @@ impl Launch {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
         let cgroup = Cgroup::make(root, &groups, std::process::id(), &self.spec);
-        // A control group of version 2 may still have to be given up.
+        // A control group of version 2 may still have to be abandoned.
         let is_kept = cgroup.held.contains(&Layer::Memory) && cgroup.start_in.is_none();
         let can_watch_memory = !is_kept && memory_watch::is_possible();
         let mut prepared = Prepared {
@@ -187,7 +185,7 @@ impl Launch {
         prepared
     }
 
-    /// Makes what keeps the cell, beside its control group.
+    /// Sets up the cell's guards besides its control group.
     fn guard(&self, prepared: &mut Prepared) {
         let spec = &self.spec;
         let guarded = Guarded {
@@ -200,7 +198,7 @@ impl Launch {
         prepared.filter = filter.map_err(|error| error.to_string());
     }
 
-    /// Starts the first process of the cell, in as many namespaces as the machine allows.
+    /// Starts the cell's first process, in as many namespaces as the machine allows.
     fn start(&self, mut prepared: Prepared) -> Result<Cell, String> {
         let mut namespaces = Namespaces {
             user: Ok(()),
@@ -252,7 +250,7 @@ impl Launch {
         }
     }
 
-    /// Says who the first process is, and lets it go on.
+    /// Sets the first process's user, and lets it continue.
     fn let_go(&self, init: Pid, namespaces: &Namespaces, go: &mut PipeWriter) -> io::Result<()> {
         if namespaces.user.is_ok() {
             self.user.map(init)?;
@@ -262,15 +260,15 @@ impl Launch {
     }
 }
 
-/// Lets go of the standard input and output, which are the command's: what it closes then ends for the service
-/// too. `instead` takes their places, so that no descriptor that is opened later does.
+/// Releases standard input and output, which belong to the command: when it closes them, they also end for the
+/// service. `instead` takes their numbers, so that no later descriptor does.
 pub(super) fn leave_pipes(instead: impl AsFd) {
-    // Fails only for a descriptor that is not open.
+    // Fails only for a closed descriptor.
     let _ = dup2_stdin(&instead);
     let _ = dup2_stdout(&instead);
 }
 
-/// Lets the process of the cell that waits go on. Where it has ended, its status says so.
+/// Lets the cell's waiting process continue. If it has ended, its status tells.
 fn go_on(go: &mut PipeWriter) {
     drop(go.write_all(&[1]));
 }
@@ -282,14 +280,14 @@ impl Namespaces {
         user | pid
     }
 
-    /// Does without one that the system refused.
+    /// Drops a namespace that the system refused.
     fn give_up_one(&mut self, error: &io::Error) -> Result<(), String> {
         let refused = |what| Err(format!("the system refused {what} namespace: {error}"));
         if self.user.is_ok() {
             self.user = refused("a user");
         } else if self.pid.is_ok() {
             self.pid = refused("a pid");
-            // Then orphans of the cell come to this process, which ends them.
+            // Then orphans of the cell are reparented to this process, which ends them.
             let _ = set_child_subreaper(Some(getpid()));
         } else {
             return Err(format!("the system refused to start a process: {error}"));
@@ -306,24 +304,24 @@ fn is_unread(pipe: &File) -> bool {
     poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
 }
 
-/// A cell that runs.
+/// A running cell.
 struct Cell {
     init: Pid,
     go: PipeWriter,
     status: PipeReader,
     cgroup: Cgroup,
     has_namespace: bool,
-    /// Where no control group keeps the limit of its memory.
+    /// Present if no control group limits its memory.
     memory_watch: Option<MemoryWatch>,
-    /// Whether it was ended because it had more memory than it may.
+    /// Whether it was killed for exceeding its memory limit.
     has_too_much: bool,
-    /// Whether the command was let execute.
+    /// Whether the command was allowed to execute.
     may_execute: bool,
 }
 
 impl Cell {
-    /// Waits until nothing of the cell is left, and tells which limits it met; returns how its command ended, or the first process
-    /// where that ended before; `None` if its control group was gone.
+    /// Waits until nothing of the cell is left, and reports the limits that it reached; returns how its command
+    /// ended, or its first process if that ended earlier; `None` if its control group was removed.
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> Option<ExitStatus> {
         let mut ended = None;
         let mut told = [0; Told::SIZE];
@@ -375,7 +373,7 @@ impl Cell {
         (!is_group_gone).then(|| ended.unwrap_or(of_init))
     }
 
-    /// Looks at the cell's memory until there is something to read of its status.
+    /// Watches the cell's memory until its status changes.
     fn watch_memory(&mut self) {
         while let Some(watch) = &mut self.memory_watch {
             if watch.is_due_and_exceeded() {
@@ -383,20 +381,20 @@ impl Cell {
             }
             let wait = watch.wait().and_then(|wait| Timespec::try_from(wait).ok());
             let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
-            // A signal that interrupts it is none that ends it.
+            // An interrupting signal is not one that ends it.
             if poll(&mut polled, wait.as_ref()).is_ok_and(|count| count > 0) {
                 return;
             }
         }
     }
 
-    /// Ends the cell, which has more memory than it may.
+    /// Ends the cell, which exceeds its memory limit.
     fn end_for_memory(&mut self) {
         (self.memory_watch, self.has_too_much) = (None, true);
         let _ = kill_process(self.init, Signal::KILL);
     }
 
-    /// From now on requests to end are for the command, which may be executed then.
+    /// From now on termination signals are for the command, which may then be executed.
     fn let_execute(&mut self) {
         self.may_execute = true;
         leave_pipes(&self.status);
@@ -405,7 +403,7 @@ impl Cell {
         self.cgroup.remove_abandoned();
     }
 
-    /// Stops as the command is stopped, until somebody lets both go on.
+    /// Stops like the command, until both are continued.
     fn stop_too(&self) {
         let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
         let wait = Timespec {
@@ -418,8 +416,8 @@ impl Cell {
     }
 }
 
-/// Kills processes of a cell without a namespace that have outlived its first one: they are children of
-/// this process now.
+/// Kills processes that outlived the first process of a cell without a namespace: they are children of this process
+/// now.
 fn end_leftovers() {
     for _ in 0..LEFTOVER_ROUNDS_MAX {
         let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
@@ -440,7 +438,7 @@ fn end_leftovers() {
     }
 }
 
-/// Ends this process as another one ended.
+/// Ends this process like another one.
 fn end_as(status: ExitStatus) -> ! {
     match (status.code(), status.signal()) {
         (Some(code), _) => std::process::exit(code),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, VariantArray};
 
-/// Something that is taken away from a child.
+/// A restriction of a child: what it loses.
 #[derive(
     Clone,
     Copy,
@@ -27,9 +27,9 @@ use strum::{Display, EnumIter, EnumString, VariantArray};
 pub enum Layer {
     /// The service's environment.
     Environment,
-    /// Every descriptor but standard input, output and error.
+    /// Every descriptor except standard input, output and error.
     Descriptors,
-    /// Capabilities, and programs that raise privileges.
+    /// Capabilities, and privilege-raising programs.
     Privileges,
     /// The service's user.
     User,
@@ -41,26 +41,26 @@ pub enum Layer {
     Processes,
     /// Signals to other processes.
     Signals,
-    /// System calls that are not needed.
+    /// Unneeded system calls.
     SystemCalls,
-    /// Memory without limit.
+    /// Unlimited memory.
     Memory,
-    /// Processes without limit.
+    /// Unlimited processes.
     ProcessCount,
-    /// Processor time without limit.
+    /// Unlimited processor time.
     Cpu,
     /// Processes that outlive the child.
     End,
 }
 
-/// Which layers hold; of the others, why not. A layer that nobody asked for is in neither.
+/// Which layers hold, and why others do not. Layers that were not requested are in neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
     /// Those that hold, in any order.
     pub held: Vec<Layer>,
-    /// Those that do not -> why.
+    /// Those that do not hold -> why.
     pub missing: BTreeMap<Layer, String>,
-    /// What a command needs and its user may not read, a sentence each.
+    /// Unreadable files that a command needs, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
 }

@@ -1,26 +1,26 @@
-//! Limits of a command that the system keeps for each process or user (`setrlimit`).
+//! Limits of a command that the system enforces for each process or user (`setrlimit`).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::CellSpec;
 
-/// Most descriptors of a process.
+/// Maximum descriptors of a process.
 const DESCRIPTORS_MAX: u64 = 256;
 
-/// Most signals that are pending for the user of a cell, timers included. With subordinate numbers they are counted
-/// for the service's user as well.
+/// Maximum pending signals of a cell's user, including timers. With subordinate numbers they also count for the
+/// service's user.
 const SIGNALS_MAX: u64 = 256;
 
-/// Which limits count here.
+/// Which limits apply here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counting {
-    /// Memory is not limited by a control group.
+    /// No control group limits memory.
     pub memory: bool,
-    /// The limit of processes counts, and only those of this cell.
+    /// The process limit applies, and counts only this cell's processes.
     pub processes: bool,
 }
 
-/// Limits this process and all that it starts.
+/// Limits this process and its descendants.
 ///
 /// # Errors
 /// The system refuses.
@@ -38,7 +38,7 @@ pub(super) fn apply(spec: &CellSpec, counting: Counting) -> rustix::io::Result<(
     Ok(())
 }
 
-/// A limit that is lower already stays.
+/// Keeps a lower existing limit.
 fn limit(resource: Resource, most: u64) -> rustix::io::Result<()> {
     let lowest = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
     let now = getrlimit(resource);

@@ -1,12 +1,12 @@
-//! The limit of a cell's memory where no control group keeps it: the launcher looks at what all its processes have.
+//! A cell's memory limit without a control group: the launcher samples the memory of all its processes.
 //!
-//! SUMMARY   [`MemoryWatch`] says when to look, and whether they have more than they may.
-//! PROMISES  Looks every [`INTERVAL`] at most, and not while the cell rests. Pages and sockets that several processes share
-//!           count once: they are told apart only where all together seem to have too much. Page tables count, and
-//!           each socket for what it may hold ([`SOCKET_MAX`]).
-//! CALLED    By the launcher, which is outside the cell and may read of all that is in it.
-//!           Memory that could be there without being mapped is refused by the filter of system calls.
-//! LIMITS    A cell may have more for an [`INTERVAL`].
+//! SUMMARY   [`MemoryWatch`] schedules samples, and compares them with the limit.
+//! PROMISES  Samples at most every [`INTERVAL`], and not while the cell is suspended. Shared pages and sockets count
+//!           once: they are only told apart when the total seems to exceed the limit. Page tables count, and each
+//!           socket with its maximum content ([`SOCKET_MAX`]).
+//! CALLED    By the launcher, which is outside the cell and may read all its processes. The system call filter
+//!           refuses memory that could exist without a mapping.
+//! LIMITS    A cell may exceed the limit for one [`INTERVAL`].
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,37 +18,36 @@ use super::cgroup::Cgroup;
 use super::layers::Layer;
 use crate::usage::{self, status_bytes};
 
-/// The time from one look to the next.
+/// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The most that one socket holds of what was sent, in bytes: what Linux allows unless told otherwise. How much it
-/// holds now cannot be read.
+/// Maximum unread bytes of a socket: Linux's default. The current number cannot be read.
 const SOCKET_MAX: u64 = 208 << 10;
 
-/// Most processes that are checked: more than a limit of processes allows, unless there is none.
+/// Maximum processes checked: more than a process limit allows, unless there is none.
 const PROCESSES_MAX: usize = 4096;
 
-/// Files by which this process finds out whether it can look at others.
+/// Files that tell whether this process can sample others.
 const NEEDED: [&str; 3] = [
     "/proc/self/status",
     "/proc/self/smaps_rollup",
     "/proc/thread-self/children",
 ];
 
-/// Looks at a cell's memory from time to time.
+/// Samples a cell's memory periodically.
 pub(super) struct MemoryWatch {
     /// In bytes.
     max: u64,
-    /// `None` while the cell rests.
+    /// `None` while the cell is suspended.
     next: Option<Instant>,
 }
 
-/// Returns whether this process can read what others have.
+/// Returns whether this process can read the memory of others.
 pub(super) fn is_possible() -> bool {
     NEEDED.iter().all(|file| fs::read(file).is_ok())
 }
 
-/// Returns whether a cell is watched: where that is possible, and nothing better keeps its limit.
+/// Returns whether to watch a cell: if possible, and without a better limit.
 pub(super) fn is_wanted(spec: &CellSpec, cgroup: &Cgroup, is_possible: bool) -> bool {
     is_possible && spec.memory_max > 0 && !cgroup.held.contains(&Layer::Memory)
 }
@@ -61,19 +60,20 @@ impl MemoryWatch {
         }
     }
 
-    /// Returns how long to wait for the next look; `None` while there is none.
+    /// Returns the time until the next sample; `None` without one.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.next
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell rests from now on, or no longer does. Either is a time to look: in between there may never be one.
+    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. There may be no sample in
+    /// between.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()
     }
 
-    /// Returns whether it was time to look, and the cell has more than it may.
+    /// Returns whether a sample was due, and the cell exceeds its limit.
     pub(super) fn is_due_and_exceeded(&mut self) -> bool {
         if self.next.is_none_or(|next| next > Instant::now()) {
             return false;
@@ -100,7 +100,7 @@ impl MemoryWatch {
     }
 }
 
-/// Returns what a process has, in bytes, with all that it shares.
+/// Returns a process's memory, in bytes, including all shared memory.
 fn resident(pid: u32) -> Option<u64> {
     sum_of(
         &format!("/proc/{pid}/status"),
@@ -108,13 +108,13 @@ fn resident(pid: u32) -> Option<u64> {
     )
 }
 
-/// Returns what a process has, in bytes, with its part of what it shares.
+/// Returns a process's memory, in bytes, with its proportion of shared memory.
 fn proportional(pid: u32) -> Option<u64> {
     let pages = sum_of(&format!("/proc/{pid}/smaps_rollup"), &["Pss:", "SwapPss:"])?;
     Some(pages + sum_of(&format!("/proc/{pid}/status"), &["VmPTE:"])?)
 }
 
-/// The first of the names has to be there.
+/// The first name is mandatory.
 fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let mut each = names.iter().map(|name| status_bytes(&text, name));
@@ -122,7 +122,7 @@ fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
     Some(first + each.flatten().sum::<u64>())
 }
 
-/// Returns where the descriptors of a process are listed.
+/// Returns a process's descriptors in `/proc`.
 fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
     let listed = fs::read_dir(format!("/proc/{pid}/fd"));
     listed
@@ -132,7 +132,7 @@ fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// Returns the sockets of a process, by names that they have in all processes.
+/// Returns a process's sockets, by system-wide names.
 fn sockets(pid: u32) -> impl Iterator<Item = PathBuf> {
     let targets = descriptors(pid).filter_map(|path| fs::read_link(path).ok());
     targets.filter(|target| target.to_string_lossy().starts_with("socket:"))

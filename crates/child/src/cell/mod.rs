@@ -1,9 +1,9 @@
-//! Cells: what the operating system lets a child do.
+//! Cells: what the operating system allows a child.
 //!
-//! SUMMARY   A cell is a number of [`Layer`]s, each of which takes something away from a child. [`CellSpec`]
-//!           says which cell a child gets, [`Layers`] which layers of it hold on this machine.
-//! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has
-//!           every layer that this machine offers, and the others are named.
+//! SUMMARY   A cell consists of [`Layer`]s, each of which restricts a child. [`CellSpec`] specifies a child's cell,
+//!           [`Layers`] which layers hold on this machine.
+//! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has every layer
+//!           that this machine offers, and the missing ones are reported.
 
 pub(crate) mod cgroup;
 pub mod files;
@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use user::UserRange;
 
-/// How much of a cell a child is put in.
+/// How strict a child's cell is.
 #[derive(
     Clone,
     Copy,
@@ -53,7 +53,7 @@ use user::UserRange;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum SandboxMode {
-    /// All of it; a process is not started where a layer is missing.
+    /// Every layer; a process is not started if one is missing.
     Strict,
     /// Every layer that the machine offers.
     Standard,
@@ -62,58 +62,58 @@ pub enum SandboxMode {
     Off,
 }
 
-/// How a child comes into its cell.
+/// How a child gets its cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cell {
-    /// It has none: it inherits the service's environment and may do what the service may.
+    /// No cell: it inherits the service's environment and permissions.
     #[default]
     None,
-    /// The program puts itself into a cell before it reads its first line: the built-in server.
+    /// The program enters its own cell before it reads its first line: the built-in server.
     Own(SandboxMode),
-    /// The program is `settee cell`, which makes one for a trial.
+    /// The program is `settee cell`, making a cell for a trial.
     Trial,
     /// `settee cell` makes the cell and starts the program in it.
     Launched {
-        /// The program that has the subcommand `cell`: this one.
+        /// The program with the subcommand `cell`: this one.
         launcher: PathBuf,
         /// What the cell lets in.
         spec: CellSpec,
     },
 }
 
-/// The cell of one external command, as `settee cell` gets it, in JSON. By default it has none.
+/// The cell of one external command, passed to `settee cell` as JSON. No cell by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
     /// Whether it may lack a layer.
     pub mode: SandboxMode,
-    /// The user that it runs as; only root can give it another one than its own.
+    /// The user that it runs as; only root can change it.
     pub user: Option<UserIds>,
-    /// Where the number of a user of its own comes from, if there is no other; nothing: it has none.
+    /// The range for a user of its own, if no user is set; `None`: it gets none.
     pub user_range: Option<UserRange>,
-    /// Files, and folders with all that is in them, that it may read beside those of its program.
+    /// Files, and folders with all their content, that it may read besides its program's.
     pub read_paths: Vec<PathBuf>,
-    /// Folders that no other folder makes readable: of the configuration and of the data.
+    /// Folders that stay unreadable even if a parent is readable: of the configuration and the data.
     pub hidden_paths: Vec<PathBuf>,
     /// Whether it may open network connections.
     pub network: bool,
-    /// The TCP ports of the service itself, which it may not connect to.
+    /// The service's own TCP ports, which it must not connect to.
     pub refused_ports: Vec<u16>,
-    /// System calls that it may make beside those that every command may, by name.
+    /// Names of system calls allowed in addition to the common ones.
     pub system_calls: Vec<String>,
-    /// Most memory of all its processes together, in bytes; 0 is no limit.
+    /// Maximum memory of all its processes together, in bytes; 0 is no limit.
     pub memory_max: u64,
-    /// Most processes and threads in it; 0 is no limit.
+    /// Maximum processes and threads in it; 0 is no limit.
     pub processes_max: u32,
-    /// Most processor time, in percent of one core; 0 is no limit.
+    /// Maximum processor time, in percent of one core; 0 is no limit.
     pub cpu_max: u32,
 }
 
-/// What of a cell is kept in ways that a command could get around.
+/// Mechanisms of a cell that a command could bypass without further restrictions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Guarded {
-    /// Landlock keeps ports: nothing may connect past it.
+    /// Landlock guards ports: other ways to connect must be closed.
     ports: bool,
-    /// Memory is counted by what processes map: nothing may keep what they do not.
+    /// Memory is limited by mappings: memory outside of mappings must be impossible.
     mapped_memory: bool,
 }
 

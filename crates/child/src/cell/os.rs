@@ -1,8 +1,8 @@
-//! The system calls of cells that no crate offers safely.
+//! System calls of cells that no crate offers safely.
 //!
 //! SUMMARY   Processes by `clone`, signal dispositions, descriptors, and the listener of a seccomp filter.
-//! CALLED    By launchers, which have one thread: what a new process copies is never in the middle of a
-//!           change by another thread, so it may allocate.
+//! CALLED    By launchers, which have one thread: a copied process never sees another thread's unfinished change, so
+//!           it may allocate.
 
 #![allow(unsafe_code, reason = "the operating system's calls for cells")]
 
@@ -17,24 +17,24 @@ use seccompiler::BpfProgram;
 
 use crate::parent_death::die_with_parent;
 
-/// The stack of a process that is about to execute a program, in bytes: room for the words of a script
-/// without an interpreter, which the C library copies.
+/// The stack of a process that is about to execute a program, in bytes: it has room for the words of a script without
+/// an interpreter, which the C library copies.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// A user namespace and a pid namespace for a new process.
+/// Puts a new process into a new user namespace.
 pub(super) const NEW_USER: i32 = libc::CLONE_NEWUSER;
 pub(super) const NEW_PID: i32 = libc::CLONE_NEWPID;
 
-/// The crate's own constant is too narrow for it.
+/// The crate's constant has too narrow a type.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// Signals that ask a whole process group to end.
+/// Signals that ask a process group to end.
 const REQUESTS: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Every descriptor above standard error is closed when a program is executed.
+/// Closes every descriptor above standard error when a program is executed.
 ///
 /// # Errors
-/// The system cannot (Linux before 5.11).
+/// The system does not support this (Linux before 5.11).
 pub(super) fn close_on_exec_above_stderr() -> io::Result<()> {
     const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
     // SAFETY: the call changes a flag of descriptors and touches no memory.
@@ -45,30 +45,29 @@ pub(super) fn close_on_exec_above_stderr() -> io::Result<()> {
 /// Takes over a descriptor that the parent left open for this program.
 ///
 /// # Errors
-/// There is none of this number, or it is one of the standard three.
+/// The number is not open, or is one of the standard three.
 pub(super) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call reads a flag; a number without a descriptor is an error.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
     if number <= libc::STDERR_FILENO || flags < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: it is open, and called once, before this program has opened any descriptor of its own.
+    // SAFETY: it is open, and this runs once, before this program opens descriptors of its own.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Starts a copy of this process; `None` in the copy. `cgroup` is the folder of a control group of
-/// version 2 that the copy starts in.
+/// Forks this process; `None` in the copy. `cgroup` is the folder of a version 2 control group to start the copy in.
 ///
 /// # Errors
-/// The system refuses: the flags, or another process.
+/// The system refuses the flags, or another process.
 pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<Pid>> {
     let flags = flags as u64;
     let signal = libc::SIGCHLD as u64;
     let made = match cgroup {
         None => {
             let nothing: libc::c_ulong = 0;
-            // SAFETY: without CLONE_VM and with no new stack it is fork(2): both processes go on
-            // from here with memory of their own. There is one thread, so no lock is held.
+            // SAFETY: without CLONE_VM and a new stack it is fork(2): both processes continue here with separate
+            // memory. There is one thread, so no lock is held.
             unsafe {
                 libc::syscall(
                     libc::SYS_clone,
@@ -87,7 +86,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
             arguments.exit_signal = signal;
             arguments.cgroup = folder.as_raw_fd() as u64;
             let size = size_of::<libc::clone_args>();
-            // SAFETY: as above; the arguments live through the call, and their size is their own.
+            // SAFETY: as above; the arguments live through the call, and the size is theirs.
             unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) }
         }
     };
@@ -95,18 +94,18 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
     Ok(Pid::from_raw(pid as i32))
 }
 
-/// Opens files as this user from now on, whatever the effective one is. Where it may not, nothing changes.
+/// Accesses files as this user from now on, whatever the effective user is. Without permission nothing changes.
 pub(super) fn set_user_of_files(uid: u32) {
     // SAFETY: the call takes a number and touches no memory.
     unsafe { libc::setfsuid(uid) };
 }
 
-/// Lets requests to end pass by: they are for the command.
+/// Ignores signals that ask to end: they are for the command.
 pub(super) fn ignore_requests_to_end() {
     set_dispositions(&REQUESTS, libc::SIG_IGN);
 }
 
-/// Handles signals as a new program expects it, and blocks none.
+/// Resets signal handling to that of a new program, and blocks no signal.
 pub(super) fn default_signals() {
     set_dispositions(&REQUESTS, libc::SIG_DFL);
     set_dispositions(&[libc::SIGPIPE, libc::SIGCHLD], libc::SIG_DFL);
@@ -120,7 +119,7 @@ pub(super) fn default_signals() {
 
 fn set_dispositions(signals: &[c_int], disposition: libc::sighandler_t) {
     for signal in signals {
-        // SAFETY: both dispositions that are given here are the system's own and run no code.
+        // SAFETY: both dispositions used here are the system's own and run no code.
         unsafe { libc::signal(*signal, disposition) };
     }
 }
@@ -128,7 +127,7 @@ fn set_dispositions(signals: &[c_int], disposition: libc::sighandler_t) {
 /// Ends this process by a signal.
 pub(super) fn end_by(signal: c_int) -> ! {
     set_dispositions(&[signal], libc::SIG_DFL);
-    // SAFETY: a signal to this very process, and an exit where it did not take effect.
+    // SAFETY: a signal to this process, and an exit if it had no effect.
     unsafe {
         let mut one = zeroed();
         libc::sigemptyset(&raw mut one);
@@ -139,23 +138,23 @@ pub(super) fn end_by(signal: c_int) -> ! {
     }
 }
 
-/// What a new process needs to become a program.
+/// The data to turn a new process into a program.
 struct Execution<'a> {
-    /// The words of the command and a null pointer behind them.
+    /// The words of the command, and a null pointer after them.
     words: Vec<*const c_char>,
-    /// Waits until the program may be executed; it must not allocate.
+    /// Waits for permission to execute the program; must not allocate.
     may_start: &'a dyn Fn() -> bool,
     failed_status: c_int,
-    /// Why it has failed, as the system numbers it.
+    /// The error number, if it has failed.
     error: Option<i32>,
 }
 
-/// Executes a program in a new process, with signals handled as it expects them, once `may_start` says so
-/// there; it dies with this one. Returns as well why it cannot be executed: then the new process ends with
+/// Executes a program in a new process, with default signal handling, once `may_start` returns true there; the
+/// process dies with this one. Also returns why it cannot be executed: then the new process exits with
 /// `failed_status`.
 ///
 /// # Errors
-/// The system has no room for another process.
+/// The system refuses another process.
 pub(super) fn execute(
     words: &[CString],
     may_start: &dyn Fn() -> bool,
@@ -172,11 +171,10 @@ pub(super) fn execute(
         error: None,
     };
     let mut stack = vec![Align([0; 16]); STACK_BYTES / 16];
-    // The new process borrows the memory of this one, which waits until the program is executed: so
-    // nothing of it is copied.
+    // The new process borrows this one's memory, and this one waits until the program is executed: nothing is copied.
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack is aligned, grows down from its end and is used by nobody else; the stack and
-    // the argument outlive the new process's use of them, because this process is suspended until then.
+    // SAFETY: the stack is aligned, grows down from its end and is used by nobody else; stack and argument outlive
+    // their use by the new process, because this process is suspended until then.
     let made = unsafe {
         let top = stack.as_mut_ptr_range().end;
         libc::clone(
@@ -196,9 +194,9 @@ pub(super) fn execute(
 struct Align(#[allow(dead_code, reason = "room")] [u8; 16]);
 
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
-    // SAFETY: it is the `Execution` of `execute`, which nobody else uses for as long as this runs.
+    // SAFETY: it is the `Execution` of `execute`, which nobody else uses while this runs.
     let execution = unsafe { &mut *argument.cast::<Execution<'_>>() };
-    // Where nothing leads the cell, it must not outlive its parent. It cannot fail.
+    // Without a leader the cell must not outlive its parent. This cannot fail.
     let _ = die_with_parent();
     default_signals();
     if (execution.may_start)() {
@@ -207,14 +205,14 @@ extern "C" fn become_program(argument: *mut c_void) -> c_int {
         unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
         execution.error = io::Error::last_os_error().raw_os_error();
     }
-    // SAFETY: ends this process alone, and runs nothing that belongs to the other one.
+    // SAFETY: ends only this process, and runs nothing that belongs to the other one.
     unsafe { libc::_exit(execution.failed_status) }
 }
 
-/// Makes a descriptor that can be read when a child of this process has changed its state.
+/// Makes a descriptor that becomes readable when a child of this process changes its state.
 ///
 /// # Errors
-/// The system has no room for it.
+/// The system refuses.
 pub(super) fn child_changes() -> io::Result<OwnedFd> {
     // SAFETY: a set of one signal, made here; the calls only read it.
     let made = unsafe {
@@ -233,10 +231,10 @@ pub(super) fn child_changes() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
-/// Puts a filter on this process and all that it starts; returns the listener of its notifications.
+/// Installs a filter for this process and everything that it starts; returns the listener of its notifications.
 ///
 /// # Errors
-/// The system has no filters, or no listeners, or another one listens already.
+/// The system has no filters or no listeners, or another listener exists.
 pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
     let program = libc::sock_fprog {
         len: filter.len() as libc::c_ushort,
@@ -257,10 +255,10 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
-/// Refuses the call that the listener has heard of, if its caller is there. `tell` is called before with its number
-/// and its first two arguments, so that what its caller does next comes later.
+/// Refuses the call that the listener received, if its caller still exists. `tell` is called first, with the number
+/// and the first two arguments, so that it precedes whatever the caller does next.
 pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) {
-    // SAFETY: all fields of both are numbers; the system wants the first one zeroed.
+    // SAFETY: all fields of both are numbers; the system requires the first to be zeroed.
     let (mut heard, mut answer): (libc::seccomp_notif, libc::seccomp_notif_resp) =
         unsafe { (zeroed(), zeroed()) };
     // SAFETY: the call fills a structure of its layout, which lives here.
@@ -278,8 +276,7 @@ pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) 
     tell(heard.data.nr.into(), arguments);
     answer.id = heard.id;
     answer.error = -libc::EPERM;
-    // SAFETY: the call reads a structure of its layout, which lives here. It fails where the caller is
-    // gone.
+    // SAFETY: the call reads a structure of its layout, which lives here. It fails if the caller is gone.
     unsafe {
         libc::ioctl(
             listener.as_raw_fd(),

@@ -1,15 +1,13 @@
-//! The cell of the built-in JavaScript server, which it puts itself into.
+//! The cell that the built-in JavaScript server puts itself into.
 //!
-//! SUMMARY   [`OwnCell::enter`] takes everything away that can be taken before the engine has a thread;
-//!           [`OwnCell::seal`] leaves a few system calls to all threads, before the first line is read.
-//! PROMISES  A function, and also native code in its place, can then read and write the three standard
-//!           streams, take memory up to the limit, tell the time and end; the process dies of any other
-//!           system call, and says of which.
+//! SUMMARY   [`OwnCell::enter`] drops everything that can be dropped before the engine has a thread;
+//!           [`OwnCell::seal`] restricts all threads to a few system calls before the first line is read.
+//! PROMISES  A function, even with native code, can then only use the three standard streams, allocate memory up to
+//!           the limit, read the clock and exit; any other system call kills the process, which reports the call.
 //! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a process of its own.
-//! LIMITS    The engine's process keeps what its start left in memory: the command line and the
-//!           environment, which is empty but for `TZ` if the service started it.
-//!           A call of the 32-bit interface kills the process silently, and so does one that is made
-//!           while all signals are blocked, as when the C library starts a thread.
+//! LIMITS    The engine's process keeps its initial memory: the command line and the environment, which has at most
+//!           `TZ` if the service started it. A call of the 32-bit interface kills the process without a report, as
+//!           does one made while all signals are blocked, as when the C library starts a thread.
 
 use std::fs::{self, File};
 use std::io;
@@ -32,21 +30,21 @@ use super::SandboxMode;
 use super::layers::{Layer, Layers};
 use super::{own_calls, own_os, user};
 
-/// Most descriptors: the standard streams, two of them a second time, the system's account of the memory.
+/// Maximum descriptors: the standard streams, two duplicates, the system's memory statistics.
 const DESCRIPTORS_MAX: u64 = 16;
 
-/// `oom_score_adj` of the process, of 1000.
+/// The process's `oom_score_adj`; the maximum is 1000.
 const OOM_SCORE: &str = "500";
 
-/// The newest of Landlock's interfaces that is used; older ones hold what they know.
+/// The newest Landlock ABI in use; older ones enforce what they support.
 const LANDLOCK: ABI = ABI::V7;
 
-/// Makes memory behave as a server needs it, in every mode.
+/// Configures the allocator for a server, in every mode.
 pub fn set_allocator() {
     own_os::set_allocator();
 }
 
-/// The server does not start, because `strict` asks for a layer that this machine does not have.
+/// The server does not start: `strict` requires a layer that this machine lacks.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the sandbox is strict, and its layer '{layer}' is missing: {reason}; fix that, or let \
@@ -57,7 +55,7 @@ pub struct MissingLayer {
     reason: String,
 }
 
-/// A cell that the process is in, but for what its engine needs to start.
+/// The process's own cell, still without the restrictions that would stop the engine from starting.
 #[derive(Debug)]
 pub struct OwnCell {
     mode: SandboxMode,
@@ -65,8 +63,8 @@ pub struct OwnCell {
 }
 
 impl OwnCell {
-    /// Puts the process into its cell, with what `open` opens. Call it while the process has one thread and
-    /// nothing open: all descriptors but the standard streams are closed.
+    /// Puts the process into its cell, with the result of `open`. Requires one thread and no open files: closes all
+    /// descriptors but the standard streams.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
@@ -82,11 +80,11 @@ impl OwnCell {
             return Ok((cell, open()));
         }
         own_os::load_time_zone();
-        // The standard library's own would read files to tell where a panic comes from.
+        // The standard library's hook would read files to locate the panic.
         panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
         cell.put(Layer::Descriptors, leave_descriptors())?;
         let opened = open();
-        // Files of /proc are written and capabilities needed before they are gone.
+        // Must precede the loss of /proc and capabilities.
         let less_wanted = be_ended_first();
         cell.put(Layer::User, leave_user())?;
         cell.put(Layer::Files, leave_files())?;
@@ -98,7 +96,7 @@ impl OwnCell {
         Ok((cell, opened))
     }
 
-    /// Leaves a few system calls to all threads of the process, and returns which layers hold.
+    /// Restricts all threads to a few system calls, and returns which layers hold.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
@@ -130,17 +128,16 @@ impl OwnCell {
     }
 }
 
-/// Puts the process into the cell that a server of this mode gets from the service, and returns which
-/// layers hold. The process can do nothing afterwards but write that down and end. The limit of its memory is
-/// set before, as a server has it set.
+/// Puts the process into the cell of a server in this mode, and returns which layers hold. Afterwards the process can
+/// only write the result and exit. Its memory limit is already set, as for a server.
 pub fn report(mode: SandboxMode) -> Layers {
     if mode == SandboxMode::Off {
         return Layers::default();
     }
-    // Every layer is tried, also behind one that strict would stop at.
+    // Tries every layer, even after one that strict would stop at.
     let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
     let mut layers = cell.expect("cell: standard goes without what is missing");
-    // The service sees to these two when it starts a server.
+    // The service itself provides these two when it starts a server.
     layers.held.extend([Layer::Environment, Layer::End]);
     layers
 }
@@ -156,8 +153,8 @@ fn be_ended_first() -> Result<(), String> {
     written.map_err(|error| format!("/proc/self/oom_score_adj cannot be written ({error})"))
 }
 
-/// Enters a user namespace that no user is mapped into: the process is nobody in it. It is neither root nor the
-/// service's user outside, where it may become another.
+/// Enters a user namespace without any mapping: the process is nobody in it. Outside it is neither root nor the
+/// service's user where it can become another.
 fn leave_user() -> Result<(), String> {
     let left = match user::lacking() {
         None => become_other().map_err(|error| format!("the user cannot be changed ({error})")),
@@ -173,7 +170,7 @@ fn leave_user() -> Result<(), String> {
     left.and(entered)
 }
 
-/// Becomes a user without a name, and keeps the capabilities for as long as namespaces are entered.
+/// Switches to a nameless user, keeping the capabilities until the namespaces are entered.
 fn become_other() -> io::Result<()> {
     let number = user::DEFAULT_RANGE.of_this_process();
     let (parent, end) = (getppid(), parent_process_death_signal()?);
@@ -184,9 +181,9 @@ fn become_other() -> io::Result<()> {
     set_thread_res_uid(uid, uid, uid)?;
     let mut sets = capabilities(None)?;
     sets.effective = sets.permitted;
-    // Not every system wants them for a namespace.
+    // Not every system requires them for a namespace.
     let _ = set_capabilities(None, sets);
-    // The change has taken it back.
+    // The switch has reset it.
     set_parent_process_death_signal(end)?;
     if getppid() == parent {
         Ok(())
@@ -202,7 +199,7 @@ fn leave_files() -> Result<(), String> {
             "this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into(),
         );
     }
-    // A person may have sent the answers, or what is said beside them, to a file.
+    // A person may have redirected answers or messages to a file.
     if is_file(io::stdout()) || is_file(io::stderr()) {
         Ok(())
     } else {

@@ -1,10 +1,10 @@
-//! The system calls that the built-in JavaScript server may make in its cell, and what it says of others.
+//! The system calls allowed to the built-in JavaScript server in its cell, and reports of others.
 //!
-//! SUMMARY   [`leave_calls`] puts a filter on all threads of the process.
-//! PROMISES  Nothing is opened, connected, started, traced or signalled; memory never becomes executable.
-//!           A call by a number of another interface of the same machine (x32, 32 bits) is refused too.
-//! SOURCE    A trace of the transcripts and the tests; and what the C library calls where a trace does
-//!           not show it: on machines whose clock the kernel alone reads, and after a stop.
+//! SUMMARY   [`leave_calls`] installs a filter on all threads of the process.
+//! PROMISES  Nothing can be opened, connected, started, traced or signalled; memory never becomes executable. Calls
+//!           through another interface of the same machine (x32, 32 bits) are refused, too.
+//! SOURCE    A trace of the transcripts and the tests, plus calls of the C library that traces miss: on machines
+//!           where only the kernel can read the clock, and after a stop.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -18,9 +18,9 @@ use seccompiler::{
 
 use super::own_os;
 
-/// Calls that are allowed whatever their arguments.
+/// Calls allowed with any arguments.
 const ALLOWED: &[c_long] = &[
-    // The three streams, and the open account of the memory.
+    // The three streams, and the open memory statistics.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,
@@ -31,12 +31,12 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_madvise,
-    // Time, the timer of the output, and random numbers for hash tables.
+    // Time, the output's timer, and random numbers for hash tables.
     libc::SYS_clock_gettime,
     libc::SYS_gettimeofday,
     libc::SYS_timerfd_settime,
     libc::SYS_getrandom,
-    // Threads that wait, signals that they get, their end.
+    // Waiting threads, signal handling, exit.
     libc::SYS_restart_syscall,
     libc::SYS_sigaltstack,
     libc::SYS_rt_sigprocmask,
@@ -47,18 +47,18 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// What the C library and the standard library ask of futex: to wait and to wake. The flags say which
-/// clock counts, and that no other process is meant.
+/// Futex operations of the C and the standard library: wait and wake. The flags select the clock, and the private
+/// variant.
 const FUTEX_FLAGS: u64 = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u64;
 const FUTEX_COMMANDS: [i32; 3] = [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_WAIT_BITSET];
 
-/// Longest line of [`refusal`], in bytes.
+/// Maximum length of [`refusal`]'s line, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 96;
 
-/// Leaves the allowed system calls to all threads of the process.
+/// Restricts all threads to the allowed system calls.
 ///
 /// # Errors
-/// Why not.
+/// The reason of the failure.
 pub(super) fn leave_calls() -> Result<(), String> {
     let told = own_os::die_of_refused_calls();
     told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
@@ -73,7 +73,7 @@ fn filter() -> Result<BpfProgram, BackendError> {
     let no_code = |argument| without(argument, libc::PROT_EXEC);
     let no_file = with(3, libc::MAP_ANONYMOUS)?;
     rules.insert(libc::SYS_mmap, vec![Rule::new(vec![no_code(2)?, no_file])?]);
-    // Builds for development look at a descriptor before they close it.
+    // Debug builds check a descriptor before closing it.
     let looks = Condition::new(1, Length::Dword, Is::Eq, libc::F_GETFD as u64)?;
     if cfg!(debug_assertions) {
         rules.insert(libc::SYS_fcntl, vec![Rule::new(vec![looks])?]);
@@ -87,11 +87,11 @@ fn filter() -> Result<BpfProgram, BackendError> {
         libc::SYS_futex,
         futex.into_iter().collect::<Result<_, _>>()?,
     );
-    // A signal to itself: a panic that aborts.
+    // A signal to itself: an aborting panic.
     let itself = u64::from(std::process::id());
     let itself = Condition::new(0, Length::Dword, Is::Eq, itself)?;
     rules.insert(libc::SYS_tgkill, vec![Rule::new(vec![itself])?]);
-    // The handler of refused calls stays.
+    // Keeps the handler of refused calls.
     let other = Condition::new(0, Length::Dword, Is::Ne, libc::SIGSYS as u64)?;
     rules.insert(libc::SYS_rt_sigaction, vec![Rule::new(vec![other])?]);
     let (refused, allowed) = (SeccompAction::Trap, SeccompAction::Allow);
@@ -111,13 +111,13 @@ fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
     )
 }
 
-/// The line that reports a refused system call. It is made without memory: a signal handler does it.
+/// The line that reports a refused system call. Built without allocation, in a signal handler.
 pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
     let name = NAMES.iter().find(|(known, _)| *known == number);
     // The names come as SYS_name.
     let name = name.map_or("unknown", |(_, name)| &name["SYS_".len()..]);
     let mut rest = &mut buffer[..];
-    // What does not fit is cut.
+    // Cut if it does not fit.
     let _ = writeln!(
         rest,
         "settee couchjs: refused system call {name} ({number})"
@@ -132,7 +132,7 @@ macro_rules! names {
     };
 }
 
-/// Calls that somebody may look for; of others only the number is reported.
+/// Calls with reported names; others are reported by number.
 const NAMES: &[(c_long, &str)] = names! {
     SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
     SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat

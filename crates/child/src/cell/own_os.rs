@@ -1,5 +1,4 @@
-//! The system calls with which the built-in server enters its cell and dies in it, each behind a safe
-//! function.
+//! System calls for the built-in server's cell, including its end in it, each behind a safe function.
 //!
 //! SOURCE    close_range(2), unshare(2), sigaction(2), seccomp(2) (SECCOMP_RET_TRAP), mallopt(3),
 //!           localtime_r(3).
@@ -30,7 +29,7 @@ pub(super) fn set_allocator() {
     }
 }
 
-/// Makes glibc read the file of the time zone now: it does so once, at the first conversion of a time.
+/// Makes glibc read the time zone file now, which it does once, at the first conversion of a time.
 pub(super) fn load_time_zone() {
     // SAFETY: both pointers are to values of the right types, which live until the call returns; zeroes are
     // a valid value of both.
@@ -40,33 +39,33 @@ pub(super) fn load_time_zone() {
     }
 }
 
-/// Closes all descriptors but the standard streams.
+/// Closes all descriptors except the standard streams.
 pub(super) fn close_descriptors() -> io::Result<()> {
     let (first, last, flags): (c_uint, c_uint, c_uint) = (3, c_uint::MAX, 0);
-    // SAFETY: the call takes three numbers. No descriptor that it closes is in use: the caller has opened none
+    // SAFETY: the call takes three numbers. No descriptor that it closes is in use: the caller has not opened any
     // yet.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     checked(closed)
 }
 
-/// Enters a user namespace of its own.
+/// Enters a new user namespace.
 ///
 /// # Errors
-/// The system refuses, as for a process with several threads.
+/// The system refuses, as for a multi-threaded process.
 pub(super) fn enter_user_namespace() -> io::Result<()> {
     // SAFETY: only UnshareFlags::FILES needs care.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?)
 }
 
-/// Makes a system call that the filter refuses end the process, after a report on standard error.
+/// Makes system calls refused by the filter end the process, after a report on standard error.
 pub(super) fn die_of_refused_calls() -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut Refused, *mut c_void) = refused;
-    // SAFETY: zeroes are a valid value of the type. The handler has the signature that SA_SIGINFO asks for
-    // and does only what a signal handler may.
+    // SAFETY: zeroes are a valid value of the type. The handler has the signature required by SA_SIGINFO and only
+    // does what a signal handler may.
     let set = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
-        // The second signal finds the default: it ends the process.
+        // A second signal gets the default action: it ends the process.
         action.sa_flags =
             libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGSYS, &raw const action, ptr::null_mut())
@@ -92,12 +91,12 @@ struct Refused {
     architecture: c_uint,
 }
 
-/// `si_code` of a system call that a filter refused.
+/// `si_code` of a system call refused by a filter.
 const SYS_SECCOMP: c_int = 1;
 
 extern "C" fn refused(_signal: c_int, info: *mut Refused, _context: *mut c_void) {
     // SAFETY: the system calls the handler of a SIGSYS with a pointer to such a value. Only write and raise
-    // are called, which signal handlers may call; the line is made without memory.
+    // are called, which signal handlers may call; the line is built without allocation.
     unsafe {
         if (*info).code == SYS_SECCOMP {
             let mut buffer = [0; own_calls::LINE_BYTES_MAX];

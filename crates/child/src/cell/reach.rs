@@ -1,6 +1,6 @@
-//! What the user of a cell may not read: the first closed part of the path to a file.
+//! Paths that the user of a cell cannot read: finds the first closed part of the path to a file.
 //!
-//! CALLED    By the first process of a cell, once it has its user, and knows of no group.
+//! CALLED    By the first process of a cell, once it runs as its user, who is in no group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use super::files;
 
-/// How many links on the way are followed.
+/// The most links followed.
 const LINKS_MAX: usize = 8;
 
-/// Returns what is closed of a program or the interpreter that its first line names.
+/// Returns the closed part of the path to a program, or to the interpreter in its first line.
 pub(super) fn closed_to_program(program: &Path) -> Option<PathBuf> {
     let executed = Access::READ_OK | Access::EXEC_OK;
     let mut all = [program.to_owned()]
@@ -22,7 +22,7 @@ pub(super) fn closed_to_program(program: &Path) -> Option<PathBuf> {
     all.find_map(|file| first_closed(&file, executed, LINKS_MAX))
 }
 
-/// Returns what is closed of a file or a folder that is read.
+/// Returns the closed part of the path to a file or folder that is read.
 pub(super) fn closed(path: &Path) -> Option<PathBuf> {
     let wanted = if path.is_dir() {
         Access::READ_OK | Access::EXEC_OK
@@ -32,7 +32,7 @@ pub(super) fn closed(path: &Path) -> Option<PathBuf> {
     first_closed(path, wanted, LINKS_MAX)
 }
 
-/// Says so, with what may be done.
+/// Returns the message, with the remedy.
 pub(super) fn told(closed: &Path, remedy: &str) -> String {
     let closed = closed.display();
     format!(

@@ -1,4 +1,4 @@
-//! What a launcher reports to the service: one JSON object a line, on a socket that carries [orders](super::rest)
+//! What a launcher reports to the service: one JSON object a line, on the socket that carries [orders](super::rest)
 //! the other way.
 
 use std::collections::BTreeMap;
@@ -15,36 +15,36 @@ use super::layers::Layer;
 use crate::line_buffer::LineBuffer;
 use crate::pipe::PipeReader;
 
-/// The longest line, in bytes: it may name every layer with a reason.
+/// Maximum length of a line, in bytes: it may name every layer with a reason.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// One line.
+/// One line of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The command was refused this system call, for the first time.
+    /// The first refusal of this system call to the command.
     Refused(String),
-    /// These layers do not hold; why.
+    /// Layers that do not hold, and why.
     Missing(BTreeMap<Layer, String>),
-    /// The command was not started; why.
+    /// Why the command was not started.
     Error(String),
-    /// The same, through the machine's fault: no command would have been started.
+    /// The same, caused by the machine: no command would have started.
     HostError(String),
     /// The cell met a limit, which may have ended its command.
     Met(MetLimit),
 }
 
-/// A limit of a cell that was met, with the most that it allows.
+/// A limit that a cell reached, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetLimit {
-    /// A process was ended because all of them needed more memory, in bytes.
+    /// All processes together needed more memory than this, in bytes, and one was killed.
     Memory(u64),
     /// No further process could be started.
     Processes(u32),
 }
 
-/// What the command met, and which key of its pool allows more.
+/// Which limit was reached, and the pool's key that raises it.
 impl fmt::Display for MetLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,14 +64,14 @@ impl fmt::Display for MetLimit {
 pub(super) struct Reporter(pub(super) Option<File>);
 
 impl Reporter {
-    /// A failure is ignored: there is no other way to report it.
+    /// Failures are ignored: there is no other channel to report them on.
     pub(super) fn tell(&self, report: &Report) {
         let Ok(mut line) = serde_json::to_vec(report) else {
             return;
         };
         line.push(b'\n');
         drop(match &self.0 {
-            // In one piece, so that the lines of two processes do not mix.
+            // One write, so that lines of two processes do not mix.
             Some(pipe) => (&*pipe).write_all(&line),
             None => io::stderr().write_all(&line),
         });
@@ -80,14 +80,14 @@ impl Reporter {
 
 /// The service's end of the socket.
 pub struct Reports {
-    /// Becomes readable when there are reports to take.
+    /// Readable when reports are available.
     pub pipe: Rc<PipeReader>,
     lines: LineBuffer,
     /// Why the command was not started.
     pub error: Option<String>,
     /// Whether the machine is to blame for that.
     pub is_hosts_fault: bool,
-    /// Which limit the cell met; of several, memory.
+    /// Which limit the cell reached; memory if several.
     pub met: Option<MetLimit>,
 }
 
@@ -106,11 +106,11 @@ impl Reports {
         })
     }
 
-    /// Takes what was read; returns the calls that were refused.
+    /// Takes the chunk that was read; returns newly refused system calls.
     pub fn take(&mut self, chunk: Bytes) -> Vec<String> {
         self.lines.add(chunk);
         let mut refused = Vec::new();
-        // The launcher is this program too: an invalid line ends the reading.
+        // The launcher is this program too: reading ends at an invalid line.
         while let Ok(Some(line)) = self.lines.next_line() {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),
@@ -120,14 +120,14 @@ impl Reports {
                     self.met = Some(limit);
                 }
                 Ok(Report::Met(_)) => {}
-                // Missing layers are reported by trials, once for all processes.
+                // Trials report missing layers, once for all processes.
                 Ok(Report::Missing(_)) | Err(_) => {}
             }
         }
         refused
     }
 
-    /// Takes what is there; returns the calls that were refused.
+    /// Reads all available reports; returns newly refused system calls.
     pub fn take_rest(&mut self) -> Vec<String> {
         let chunk = self.pipe.read_now().filter(|chunk| !chunk.is_empty());
         chunk.map_or_else(Vec::new, |chunk| self.take(chunk))

@@ -1,13 +1,13 @@
-//! Rest: the processes of a cell are stopped while nobody holds it.
+//! Suspends the processes of a cell while nobody holds it.
 //!
-//! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders rest, and the end of it. [`Rest`] is
-//!           the end of the cell's first process, which stops all others of its pid namespace or lets them go on.
-//! PROMISES  Whatever the command has started rests with it, whatever its parent is now: a signal to all of a namespace
-//!           skips none, not even a process that is just being made. Orders take effect in their order.
+//! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders suspension and resumption. [`Rest`]
+//!           is the end of the cell's first process, which stops all others of its pid namespace or continues them.
+//! PROMISES  Everything that the command has started is suspended, even if it has another parent now: a signal to a
+//!           whole namespace skips no process, not even one being forked. Orders take effect in order.
 //! SOURCE    kill(2) with -1, pid_namespaces(7), signal(7).
-//! LIMITS    Without a pid namespace, such a signal would reach the whole machine: there orders change nothing.
-//!           A SIGCONT that is on its way from one process to another, or that the kernel sends when a process ends, may
-//!           come after the stop: the service looks for what goes on ([`crate::usage::activity`]) and orders rest again.
+//! LIMITS    Without a pid namespace, such a signal would reach the whole machine: there orders have no effect. A
+//!           SIGCONT in flight between processes, or sent by the kernel when a process ends, may arrive after the
+//!           stop: the service checks for activity ([`crate::usage::activity`]) and suspends again.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -15,14 +15,14 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
-/// The orders, of one byte each.
+/// The orders, one byte each.
 const REST: u8 = b'r';
 const GO_ON: u8 = b'g';
 
-/// The most orders that are read at once. The last one counts.
+/// The most orders read at once. Only the last counts.
 const ORDERS_READ: usize = 64;
 
-/// Tells a cell when to rest. One that has just been started does not.
+/// Suspends and resumes a cell. It starts running.
 #[derive(Debug)]
 pub struct Orders {
     socket: OwnedFd,
@@ -30,7 +30,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Gives orders to the cell that reports by this socket, which does not block.
+    /// Sends orders to the cell that reports over this socket, which does not block.
     pub(crate) fn by(report: &OwnedFd) -> io::Result<Self> {
         Ok(Self {
             socket: report.try_clone()?,
@@ -38,17 +38,17 @@ impl Orders {
         })
     }
 
-    /// Has everything in the cell stop, if it has not.
+    /// Suspends the cell, unless it is suspended.
     pub fn rest(&mut self) {
         self.order(true);
     }
 
-    /// Has everything in the cell go on, if it has stopped.
+    /// Resumes the cell, if it is suspended.
     pub fn go_on(&mut self) {
         self.order(false);
     }
 
-    /// Stops everything once more that has gone on at rest. Changes nothing unless the cell rests.
+    /// Stops everything again that has continued while the cell is suspended; otherwise has no effect.
     pub fn rest_again(&mut self) {
         if std::mem::take(&mut self.is_at_rest) {
             self.order(true);
@@ -59,15 +59,14 @@ impl Orders {
         if std::mem::replace(&mut self.is_at_rest, rest) == rest {
             return;
         }
-        // Fails only where the cell is at its end: one that takes no order reads none either, and there is room
-        // for hundreds of them.
+        // Fails only if the cell is ending: the socket has room for hundreds of orders.
         let _ = rustix::io::write(&self.socket, &[if rest { REST } else { GO_ON }]);
     }
 }
 
-/// What the first process of a cell does about orders.
+/// Executes orders in the first process of a cell.
 pub(super) struct Rest<'a> {
-    /// Where they come from; `None` where nobody gives any that it could follow.
+    /// The source of orders; `None` if there is none, or it could not execute them.
     orders: Option<&'a File>,
     is_at_rest: bool,
 }
@@ -80,17 +79,17 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Returns what can be read when there is an order.
+    /// Returns a file that becomes readable when there is an order.
     pub(super) fn orders(&self) -> Option<&'a File> {
         self.orders
     }
 
-    /// Returns whether the cell rests.
+    /// Returns whether the cell is suspended.
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_at_rest
     }
 
-    /// Follows the order that is there.
+    /// Executes the pending order.
     pub(super) fn follow(&mut self) {
         let Some(mut orders) = self.orders else {
             return;
@@ -99,7 +98,7 @@ impl<'a> Rest<'a> {
         let last = match orders.read(&mut read) {
             Ok(length) if length > 0 => read[length - 1],
             Err(error) if error.kind() == ErrorKind::Interrupted => return,
-            // The service is gone, or somebody else has reports go to what is no socket.
+            // The service is gone, or reports go to something that is not a socket.
             Ok(_) | Err(_) => return self.orders = None,
         };
         self.is_at_rest = last == REST;
@@ -110,8 +109,8 @@ impl<'a> Rest<'a> {
         });
     }
 
-    /// Whether a process has changed its state by an order, which is nobody else's business. One that somebody
-    /// outside has let go on rests again.
+    /// Whether an order explains a process's change of state, which then concerns nobody else. Stops a process again
+    /// that was continued from outside.
     pub(super) fn explains(&self, status: WaitStatus) -> bool {
         if self.is_at_rest && status.continued() {
             signal_all(Signal::STOP);
@@ -120,8 +119,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Sends a signal to every process of this pid namespace but this one, its first.
+/// Sends a signal to every process of this pid namespace except this one, the first.
 fn signal_all(signal: Signal) {
-    // To the system, the group 1 stands for all processes. It fails where there are no others.
+    // To the system, group 1 means all processes. It fails if there are no others.
     let _ = kill_process_group(Pid::INIT, signal);
 }

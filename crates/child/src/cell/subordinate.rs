@@ -1,8 +1,8 @@
-//! Numbers of users that a service without root's rights may give to its cells: its subordinate ranges.
+//! User numbers that a service without root may give to its cells: its subordinate ranges.
 //!
-//! SUMMARY   [`prepare`] makes a user namespace that has the service's own user and the numbers that
-//!           `/etc/subuid` and `/etc/subgid` give it, by `newuidmap` and `newgidmap`, once for all cells. Launchers
-//!           get it with [`handed`] and [`enter`] it, where they may change users as root may outside.
+//! SUMMARY   [`prepare`] makes a user namespace with the service's own user and the numbers that `/etc/subuid` and
+//!           `/etc/subgid` grant it, using `newuidmap` and `newgidmap`, once for all cells. Launchers get it with
+//!           [`handed`] and [`enter`] it; inside they may switch users like root outside.
 //! CALLED    [`prepare`] before the program sets no_new_privs, and before it has threads.
 //! SOURCE    newuidmap(1), subuid(5), setns(2).
 
@@ -23,27 +23,27 @@ use super::user::{self, NUMBERS_MIN};
 /// The option of `settee cell` that holds a user namespace open.
 pub const HOLD: &str = "--hold-users";
 
-/// Which users and groups exist in the namespace of this process.
+/// The users and groups of this process's namespace.
 const MAPS: [&str; 2] = ["/proc/self/uid_map", "/proc/self/gid_map"];
 
-/// What a holder says when its namespace is there, in one byte.
+/// A holder's message when its namespace is ready, one byte.
 const READY: u8 = b'+';
 
-/// The namespace that was made for launchers, or why there is none; nothing where none is needed.
+/// The namespace made for launchers, or why there is none; unset if none is needed.
 static PREPARED: OnceLock<Result<OwnedFd, String>> = OnceLock::new();
 
-/// Numbers that a process may give: as many users as groups, beside each other.
+/// Numbers that a process may give: as many users as groups.
 pub(super) struct Numbers {
     /// The first user and the first group.
     pub uid: u32,
     pub gid: u32,
-    /// The first user, as the machine counts them.
+    /// The first user, outside of the namespace.
     pub outside: u32,
     pub count: u32,
 }
 
 impl Numbers {
-    /// All of a range, in the namespace of the machine.
+    /// The whole range, in the machine's namespace.
     pub(super) fn all(first: u32, count: u32) -> Self {
         Self {
             uid: first,
@@ -54,14 +54,14 @@ impl Numbers {
     }
 }
 
-/// Makes the namespace for the launchers that this program starts from now on, if they cannot do without.
+/// Makes the namespace for launchers started from now on, if they need one.
 pub fn prepare() {
     if !getuid().is_root() && user::lacking().is_some() {
         let _ = PREPARED.set(make());
     }
 }
 
-/// Returns a copy of the namespace, which programs that this one starts inherit, or why there is none.
+/// Returns a copy of the namespace, inherited by programs started by this one, or why there is none.
 pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
     let copy = |space: &OwnedFd| rustix::io::dup(space).map_err(|error| error.to_string());
     PREPARED
@@ -69,16 +69,16 @@ pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
         .map(|prepared| prepared.as_ref().map_err(Clone::clone).and_then(copy))
 }
 
-/// Enters the namespace that was handed over, or one that is made here; returns which numbers are in it.
+/// Enters the namespace that was passed, or one made here; returns its numbers.
 ///
 /// # Errors
-/// There is none.
+/// There is no namespace.
 pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, String> {
     let space = handed.unwrap_or_else(make)?;
     move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| {
         format!("the namespace of its subordinate users cannot be entered: {error}")
     })?;
-    // The longest of each; the other is the service's own.
+    // The longest line of each; the other one is the service's own.
     let [users, groups] = MAPS.map(|file| mapped(file).into_iter().max_by_key(|line| line.count));
     let both = users.zip(groups);
     let numbers = both.map(|(users, groups)| Numbers {
@@ -90,14 +90,14 @@ pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, 
     numbers.ok_or_else(|| "the namespace of its subordinate users has no users".to_owned())
 }
 
-/// One line of a map of users.
+/// A line of a user map.
 struct Mapped {
     inside: u32,
     outside: u32,
     count: u32,
 }
 
-/// Returns whether users and groups have all of these numbers here, which are few in some containers.
+/// Returns whether all these users and groups exist here; some containers have few.
 pub(super) fn exist(first: u32, count: u32) -> bool {
     let (first, end) = (u64::from(first), u64::from(first) + u64::from(count));
     let holds = |line: &Mapped| {
@@ -144,8 +144,8 @@ fn make() -> Result<OwnedFd, String> {
     let mut holder = Holder::start()
         .map_err(|error| format!("no user namespace for subordinate users: {error}"))?;
     let process = holder.0.id();
-    // This user stays, so that files are opened as before. Its group does not, since the system would
-    // then have the cells keep all groups of the service.
+    // Keeps this user, so file access does not change. Its group is dropped, since the system would otherwise keep
+    // all of the service's groups for the cells.
     run(
         &for_users,
         process,
@@ -159,7 +159,7 @@ fn make() -> Result<OwnedFd, String> {
     })
 }
 
-/// A process in a user namespace of its own.
+/// A process in its own user namespace.
 struct Holder(Child);
 
 impl Holder {
@@ -193,7 +193,7 @@ impl Drop for Holder {
     }
 }
 
-/// Enters a user namespace, says so, and stays until its input ends. Returns the exit status.
+/// Enters a user namespace, reports it, and stays until its input ends. Returns the exit status.
 pub fn hold() -> i32 {
     let held = own_os::enter_user_namespace()
         .and_then(|()| io::stdout().write_all(&[READY]))
@@ -210,7 +210,7 @@ fn program(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("it has subordinate users, but there is no program {name} in PATH"))
 }
 
-/// Has a program write a map of (inside, outside, count).
+/// Runs a program that writes a map of (inside, outside, count).
 fn run(program: &Path, process: u32, map: &[(u32, u32, u32)]) -> Result<(), String> {
     let numbers = map
         .iter()
@@ -235,7 +235,7 @@ struct Subordinate {
     count: u32,
 }
 
-/// Finds the range of a user, who is named or numbered in it, in a file of lines `USER:FIRST:COUNT`.
+/// Finds the range of a user, given by name or number, in a file of lines `USER:FIRST:COUNT`.
 fn subordinate(text: &str, name: &str, uid: u32) -> Option<Subordinate> {
     let uid = uid.to_string();
     let mut ranges = text.lines().filter_map(|line| {

@@ -1,13 +1,13 @@
-//! The system calls that an external command may make, and the filter that refuses all others.
+//! The system calls allowed to an external command, and the filter that refuses all others.
 //!
-//! SUMMARY   [`filter`] allows what interpreters need: [`ALLOWED`] whatever the arguments are, others with some
-//!           ([`in_part`]), those of the internet where the cell has a network, and what the configuration names.
-//! PROMISES  Any other call fails with EPERM; with ENOSYS those that libraries try and then do without, and those
-//!           that are newer than the table of names, as on a system without them. Calls of another
-//!           architecture end the process; those with x32 numbers are refused.
+//! SUMMARY   [`filter`] allows calls that interpreters need: [`ALLOWED`] with any arguments, others with some
+//!           ([`in_part`]), those of the internet if the cell has a network, and those in the configuration.
+//! PROMISES  Any other call fails with EPERM; with ENOSYS if libraries try it and have a fallback, or if it is newer
+//!           than the table of names, as on a system without it. Calls of another architecture end the process; those
+//!           with x32 numbers are refused.
 //! SOURCE    Traces of CPython, Node, Perl, Ruby, PHP, Lua, a JVM, Go's runtime and shells.
-//! LIMITS    The kernel remembers which calls are allowed whatever their arguments, and plays the filter only for the
-//!           others (Linux 5.11): their order costs nothing. It plays it for every number when it takes it.
+//! LIMITS    The kernel caches which calls are allowed with any arguments, and runs the filter only for the others
+//!           (Linux 5.11): their order costs nothing. It runs it once for every number on installation.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -29,39 +29,39 @@ macro_rules! numbers {
     ($($name:ident)*) => { &[$(libc::$name as u64),*] };
 }
 
-/// Calls that are allowed whatever their arguments.
+/// Calls allowed with any arguments.
 const ALLOWED: &[Sysno] = calls![
-    // Files: Landlock decides which are opened.
+    // Files: Landlock decides which may be opened.
     openat openat2 close close_range read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek
     sendfile copy_file_range dup dup3 pipe2 fstat statx readlinkat faccessat faccessat2 getdents64 statfs fstatfs
     getcwd chdir fchdir umask
-    // Landlock refuses these. Programs go by what else they are told: that it is there already, or not there.
+    // Refused by Landlock. Programs rely on the other errors: that the file exists, or does not.
     mkdirat unlinkat
     // Waiting: event loops of Node, Ruby, Go and Python.
     ppoll pselect6 epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 eventfd2 timerfd_create timerfd_settime
     timerfd_gettime
-    // Memory; a JVM and Node ask for pages that are there, and for keys.
+    // Memory; a JVM and Node query resident pages, and protection keys.
     brk munmap mremap mprotect madvise msync mincore membarrier pkey_alloc pkey_free pkey_mprotect
     // Threads.
     futex set_robust_list set_tid_address rseq sched_yield sched_getaffinity sched_getparam sched_getscheduler
     sched_get_priority_max sched_get_priority_min getcpu gettid
-    // Programs that it starts, and signals, which stay within its processes.
+    // Starting programs, and signals, which stay within the cell's processes.
     execve exit exit_group wait4 waitid getpid getppid getpgid setpgid getsid setsid
     kill tkill tgkill pidfd_open pidfd_send_signal
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack restart_syscall
-    // Time; Perl and PHP set alarms. Timers are used where the configuration lets them be made.
+    // Time; Perl and PHP set alarms. Timers are used if the configuration allows creating them.
     clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday times setitimer getitimer
     timer_settime timer_gettime timer_getoverrun timer_delete
-    // Who it is and what there is; Node asks for its capabilities and raises its limit of descriptors.
+    // Identity and resources; Node reads its capabilities and raises its limit of descriptors.
     getuid geteuid getgid getegid getresuid getresgid getgroups capget getrlimit setrlimit getrusage getpriority
     uname sysinfo getrandom
-    // Pairs of sockets, by which event loops wake themselves; Node asks what its standard input is.
+    // Socket pairs, which event loops use to wake themselves; Node checks the type of its standard input.
     sendto recvfrom recvmsg shutdown getsockname getpeername getsockopt
-    // The first process of the cell, which has the filter too.
+    // The first process of the cell, which has the filter, too.
     signalfd4
 ];
 
-/// Further ones, or the same by older names.
+/// Further ones, or older names of the same calls.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[Sysno] = calls![
     open stat lstat newfstatat readlink access getdents mkdir unlink pipe dup2
@@ -72,31 +72,31 @@ const ALLOWED_HERE: &[Sysno] = calls![fstatat];
 #[cfg(target_arch = "riscv64")]
 const ALLOWED_HERE: &[Sysno] = calls![newfstatat riscv_hwprobe riscv_flush_icache];
 
-/// Further ones of a cell with a network. Nobody reaches it: it can neither bind an address nor listen.
+/// Further ones of a cell with a network. Nothing can connect to it: it can neither bind an address nor listen.
 const OF_NETWORK: &[Sysno] = calls![connect setsockopt sendmsg sendmmsg recvmmsg];
 
-/// Calls that programs try, and without which they take an older one or do without: of `clone3` a filter cannot see the
-/// flags, of `timer_create` not the signal, which could let the cell go on at [rest](super::rest), and of attributes of
-/// files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
+/// Calls that programs try, with a fallback to an older one or none: filters cannot see the flags of `clone3` and the
+/// signal of `timer_create`, which could resume a cell at [rest](super::rest); and for file attributes, which
+/// Landlock does not cover, `ls` and `cp` only report that there are none.
 const MISSING: &[Sysno] = calls![
     clone3 timer_create futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
-/// Commands of `fcntl`. Not among them: locks, leases and watches, by which others wait or are heard; owners and signals
-/// of descriptors; sizes of pipes, which are counted by user.
+/// Commands of `fcntl`. Excludes locks, leases and watches, which make others wait or can observe them; owners and
+/// signals of descriptors; pipe sizes, which are counted by user.
 const OF_FCNTL: &[u64] = numbers![
     F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL F_GETPIPE_SZ
 ];
 
-/// Requests of `ioctl`: is it a terminal, of which size and whose; what is there to read; flags of a descriptor.
+/// Requests of `ioctl`: terminal queries, bytes available to read, descriptor flags.
 const OF_IOCTL: &[u64] = numbers![
     TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP FIONREAD FIONBIO FIOCLEX FIONCLEX
-    // The first process of the cell listens; nobody else has the descriptor.
+    // The first process of the cell listens; no other process has the descriptor.
     SECCOMP_IOCTL_NOTIF_RECV SECCOMP_IOCTL_NOTIF_SEND
 ];
 
-/// Options of `prctl`: of the process itself, and none by which others get at it.
+/// Options of `prctl` that concern only the process itself, and do not expose it to others.
 const OF_PRCTL: &[u64] = numbers![
     PR_SET_NAME PR_GET_NAME PR_SET_VMA PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_GET_DUMPABLE PR_CAPBSET_READ
     PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS PR_SET_THP_DISABLE PR_GET_THP_DISABLE
@@ -107,18 +107,18 @@ const NAMESPACES: &[u64] = numbers![
     CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET
 ];
 
-/// Flags of `mmap`: huge pages are the machine's, and locked ones counted by user.
+/// Flags of `mmap`: huge pages are a resource of the machine, and locked ones are counted by user.
 const OF_OTHERS: &[u64] = numbers![MAP_HUGETLB MAP_LOCKED];
 
-/// Flags of `mmap`, together: of memory that stays while a part of it is mapped.
+/// Flags of `mmap`, combined: memory that persists while a part of it is mapped.
 const OF_SHARED_MEMORY: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
 
-/// From this number on, calls are those of x32.
+/// Numbers from here on are x32 calls.
 const X32: u32 = 0x4000_0000;
 
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// What becomes of a call.
+/// The filter's verdict on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Allowed,
@@ -128,10 +128,10 @@ enum Verdict {
     Missing,
 }
 
-/// Makes the filter, by which the system refuses calls itself.
+/// Makes the filter, with which the kernel itself refuses calls.
 ///
 /// # Errors
-/// The architecture is not known.
+/// The architecture is unknown.
 pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, BackendError> {
     let mut verdicts = vec![Verdict::Refused; Sysno::last().id() as usize + 1];
     let mut decide = |call: Sysno, verdict| verdicts[call.id() as usize] = verdict;
@@ -148,7 +148,7 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
         in_part.push((Sysno::mmap, of_counted_memory()?));
     }
     if guarded.ports {
-        // Connects without `connect`, past Landlock.
+        // Would connect without `connect`, bypassing Landlock.
         let slow = Is::MaskedEq(libc::MSG_FASTOPEN as u64);
         for (call, flags) in calls![sendto sendmsg sendmmsg].iter().zip([3, 2, 3]) {
             in_part.push((*call, vec![rule([(flags, slow.clone(), 0)])?]));
@@ -163,7 +163,7 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
     compile(verdicts)
 }
 
-/// Calls that are two things: which arguments are allowed.
+/// Calls with several functions: which arguments are allowed.
 fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     let one_of = |argument, values: &[u64]| {
         let rules = values
@@ -172,12 +172,12 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
         rules.collect::<Result<Vec<_>, _>>()
     };
     let without = |argument, flags: &[u64]| rule([(argument, Is::MaskedEq(flags.iter().sum()), 0)]);
-    // Not what others read is forgotten.
+    // Excludes evicting cached pages that others read.
     let reads_ahead = rule([(3, Is::Le, libc::POSIX_FADV_WILLNEED as u64)])?;
     let its_own = rule([(0, Is::Eq, libc::PRIO_PROCESS as u64), (1, Is::Eq, 0)])?;
-    // A pair of datagram sockets can be connected once more, to any Unix socket.
+    // A pair of datagram sockets can be reconnected to any Unix socket.
     let pair = |kind: i32| {
-        // Beside flags in the same argument.
+        // The argument also contains flags.
         let kind = (1, Is::MaskedEq(0xf), kind as u64);
         rule([(0, Is::Eq, AF_UNIX as u64), kind])
     };
@@ -195,7 +195,7 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     ])
 }
 
-/// Memory that counts for as long as it is there.
+/// Memory that counts while it exists.
 fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     let others = (3, Is::MaskedEq(OF_OTHERS.iter().sum()), 0);
     let either = numbers![MAP_SHARED MAP_ANONYMOUS].iter().chain(&[0]);
@@ -204,7 +204,7 @@ fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     rules.collect()
 }
 
-/// Sockets of the internet, without its rarer protocols: one of them, MPTCP, reaches TCP ports past Landlock.
+/// Internet sockets without rare protocols: MPTCP would reach TCP ports bypassing Landlock.
 fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
     let families = [AF_INET, AF_INET6].into_iter();
     let sockets = families.flat_map(|family| [0, IPPROTO_TCP, IPPROTO_UDP].map(|of| (family, of)));
@@ -213,7 +213,7 @@ fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
     rules.collect()
 }
 
-/// Matches a call whose arguments all compare as given. The kernel looks at no more of them either.
+/// Matches a call whose arguments all satisfy the conditions. The kernel ignores other arguments, too.
 fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendError> {
     let conditions = conditions.map(|(argument, is, value)| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)
@@ -221,13 +221,13 @@ fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendE
     Rule::new(conditions.into_iter().collect::<Result<_, _>>()?)
 }
 
-/// Makes a filter of what becomes of each number, from 0 on.
+/// Compiles a filter from a verdict for each number, starting with 0.
 fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     let newer = (verdicts.len() as u32, Verdict::Missing);
     let x32 = cfg!(target_arch = "x86_64").then_some((X32, Verdict::Refused));
     let mut runs: Vec<(u32, Verdict)> = (0..).zip(verdicts).chain([newer]).chain(x32).collect();
     runs.dedup_by(|later, earlier| later.1 == earlier.1);
-    // A filter without rules looks at the architecture; what it does with all calls is its last step.
+    // A filter without rules checks the architecture; its last step is its verdict on all calls.
     let (refuse, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
     let filter = SeccompFilter::new(BTreeMap::new(), refuse, allow, ARCH.try_into()?)?;
     let mut program = BpfProgram::try_from(filter)?;
@@ -237,14 +237,14 @@ fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     Ok(program)
 }
 
-/// The steps that find the run that a number is in, and do as it says. Each run begins with a number.
+/// Steps that find a number's run and apply its verdict. Each run begins with a number.
 fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
     if let [(_, verdict)] = runs {
         return verdict.steps();
     }
     let (low, high) = runs.split_at(runs.len() / 2);
     let (first, low, high) = (high[0].0, search(low), search(high));
-    // Passes over the next step if the number is lower.
+    // Skips the next step if the number is lower.
     let mut steps = vec![
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, first),
         step(libc::BPF_JMP | libc::BPF_JA, 0, low.len() as u32),
@@ -261,7 +261,7 @@ impl Verdict {
         match self {
             Self::Allowed => vec![allow],
             Self::AllowedIf(rules) => {
-                // Each goes on behind itself and the step that follows it, if it does not match.
+                // If a rule does not match, it continues after itself and the following step.
                 let rules = rules
                     .iter()
                     .cloned()
@@ -288,7 +288,7 @@ fn is_return(step: &sock_filter) -> bool {
     u32::from(step.code) == libc::BPF_RET | libc::BPF_K
 }
 
-/// Makes the filter of [`filter`] into one that asks a listener to refuse.
+/// Converts the result of [`filter`] to one that asks a listener to refuse.
 pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
     let mut asking = filter.clone();
     let refusing = asking
@@ -307,13 +307,13 @@ pub(super) fn name(number: i64) -> &'static str {
     }
 }
 
-/// Returns whether this architecture has a system call of this name.
+/// Returns whether this architecture has a system call with this name.
 pub fn is_system_call(name: &str) -> bool {
     name.parse::<Sysno>().is_ok()
 }
 
-/// Returns whether a refused call tells nothing: the C library asks for a service that caches names
-/// in this very way whenever a program looks a user up, and does without.
+/// Returns whether a refused call is insignificant: the C library tries to contact a name-caching service in this way
+/// whenever a program looks up a user, with a fallback.
 pub(super) fn is_harmless(number: i64, arguments: [u64; 2]) -> bool {
     let kind = SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let asked = [AF_UNIX, kind].map(|value| u64::from(value.unsigned_abs()));

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what the filter decides, played as the kernel plays it.
+//! Tests of [`super`]: the filter's decisions, interpreted like the kernel.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn spec(network: bool, system_calls: &[&str]) -> CellSpec {
     }
 }
 
-/// Plays a filter for a call of this architecture, as the kernel does.
+/// Interprets a filter for a call on this architecture, like the kernel.
 fn play(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
     let (mut at, mut value) = (0, 0);
     // The first steps compare the architecture.
@@ -81,7 +81,7 @@ fn the_filter_decides_about_every_number_as_the_tables_say() {
     assert_eq!(play(&plain, X32 | 39, &[]), REFUSE);
 }
 
-/// A call with arguments that are allowed, and with others that are refused.
+/// A call with allowed arguments, and with refused ones.
 type TwoThings<'a> = (Sysno, &'a [u32], &'a [u32]);
 
 fn decides(filter: &BpfProgram, cases: &[TwoThings<'_>]) {

@@ -1,4 +1,4 @@
-//! The cell of a pool's processes, and what they find in their environment.
+//! The cell of a pool's processes, and their environment.
 //!
 //! SUMMARY   [`CellTerms`] puts a command into its cell.
 //! CALLED    By languages, for each start.
@@ -8,17 +8,17 @@ use std::path::Path;
 use super::{Cell, CellSpec, SandboxMode};
 use crate::CommandSpec;
 
-/// The cells of one pool's processes. By default they have none.
+/// The cells of a pool's processes; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellTerms {
-    /// What the cell lets in.
+    /// What the cell allows.
     pub spec: CellSpec,
-    /// What a command finds in its environment.
+    /// The environment of a command.
     pub environment: Vec<(String, String)>,
 }
 
 impl CellTerms {
-    /// Returns a command of the configuration in its cell, which `launcher` makes.
+    /// Returns a configured command in its cell, which `launcher` makes.
     pub fn launched(&self, launcher: &Path, command: CommandSpec) -> CommandSpec {
         if self.spec.mode == SandboxMode::Off {
             return command;
@@ -34,7 +34,7 @@ impl CellTerms {
         }
     }
 
-    /// Returns the built-in server, which puts itself into its cell.
+    /// Returns the built-in server, which enters its own cell.
     pub fn own(&self, command: CommandSpec) -> CommandSpec {
         CommandSpec {
             cell: Cell::Own(self.spec.mode),

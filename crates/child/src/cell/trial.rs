@@ -1,10 +1,10 @@
-//! Finds out which layers of a cell hold on this machine.
+//! Finds out which layers of a cell are effective on this machine.
 //!
-//! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which puts itself into a cell and
-//!           prints which layers hold, as one line of JSON.
-//! PROMISES  A trial takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child. If a signal ends the child,
-//!           another one is started.
-//! CALLED    By the PoolProber beside its turns, and by `settee check-config --sandbox`.
+//! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which enters a cell and prints the
+//!           effective layers, as one line of JSON.
+//! PROMISES  A trial takes at most [`TRIAL_TIME_MAX`]; dropping it ends its child. If a signal ends the child,
+//!           another is started.
+//! CALLED    By the PoolProber, concurrently, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,19 +21,19 @@ use super::terms::CellTerms;
 use crate::unpooled_child::{ChildEnd, UnpooledChild};
 use crate::{CommandSpec, SpawnError, Spawner, find_program};
 
-/// The longest that a trial may take.
+/// The time limit of a trial.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How many children are started, one after the other, while signals end them.
+/// How many children are started, one after the other, if signals end them.
 const TRIES_MAX: usize = 3;
 
 /// The longest report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
 
-/// How much of an invalid report is shown.
+/// How many characters of an invalid report are quoted.
 const QUOTED_CHARACTERS: usize = 200;
 
-/// A cell to be tried. Cells with equal trials have the same layers.
+/// A cell to test. Cells with equal trials have the same layers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellTrial {
     /// How strict the cell is.
@@ -42,7 +42,7 @@ pub struct CellTrial {
     launcher: PathBuf,
     /// The arguments after `cell`.
     arguments: Vec<OsString>,
-    /// The program that would be started; the built-in server is the launcher itself.
+    /// The program to be started; the built-in server is the launcher itself.
     program: Option<PathBuf>,
 }
 
@@ -58,7 +58,7 @@ impl CellTrial {
         }
     }
 
-    /// Returns the trial of the cell that the built-in server puts itself into.
+    /// Returns the trial of the cell that the built-in server enters.
     pub fn own(terms: &CellTerms, program: &Path) -> Self {
         let mode = terms.spec.mode;
         let word = mode.to_string();
@@ -70,15 +70,15 @@ impl CellTrial {
         }
     }
 
-    /// Checks the command's program, on which the cell does not depend.
+    /// Checks the command's program, which the cell does not depend on.
     ///
     /// # Errors
-    /// As [`check_program`].
+    /// See [`check_program`].
     pub fn check_program(&self) -> Result<(), SpawnError> {
         self.program.as_deref().map_or(Ok(()), check_program)
     }
 
-    /// Finds out which layers hold; with `off` there are none.
+    /// Finds the effective layers; with `off` there are none.
     ///
     /// # Errors
     /// Why the cell cannot be created at all.

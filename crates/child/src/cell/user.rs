@@ -1,16 +1,15 @@
-//! The user of a cell, as the rest of the machine sees it: a number of its own, for as long as the cell is there.
+//! A cell's user outside of it: a number of its own for the cell's lifetime.
 //!
-//! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes the launcher's effective user of it
-//!           before the first process of the cell is started, [`CellUser::map`] makes it the only user in the
-//!           cell's namespace.
-//! PROMISES  What the kernel counts by user (watches of `epoll`, pages of pipes, sockets in flight, keys, processes,
-//!           pending signals, message queues, instances of inotify) is the cell's own. No cell has root's number,
-//!           as long as the launcher may give it another one. Where the number is not its own, the reason is given.
-//! SOURCE    user_namespaces(7): the kernel also counts for the owner of a namespace, who is the effective user
-//!           of the process that made it; so that user must be the cell's already. unix(7) for abstract names.
-//! LIMITS    Names are claimed in a network namespace: two services that share the users of a machine and not its
-//!           network may give the same number. With a subordinate range ([`super::subordinate`]) the kernel also
-//!           counts inotify, namespaces, pending signals and message queues for the service's own user.
+//! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes it the launcher's effective user before
+//!           the cell's first process starts, [`CellUser::map`] makes it the only user in the cell's namespace.
+//! PROMISES  Resources that the kernel counts by user (`epoll` watches, pages of pipes, sockets in flight, keys,
+//!           processes, pending signals, message queues, inotify instances) are the cell's own. No cell has root's
+//!           number, as long as the launcher may give it another. If the number is shared, the reason is reported.
+//! SOURCE    user_namespaces(7): the kernel also counts for a namespace's owner, the effective user of the process
+//!           that made it; so that has to be the cell's user already. unix(7) for abstract names.
+//! LIMITS    Names are claimed in a network namespace: two services that share a machine's users but not its network
+//!           may claim the same number. With a subordinate range ([`super::subordinate`]) the kernel also counts
+//!           inotify, namespaces, pending signals and message queues for the service's own user.
 
 use std::fmt;
 use std::fs;
@@ -29,33 +28,33 @@ use super::init::NOBODY;
 use super::subordinate::{self, Numbers};
 use super::{CellSpec, UserIds, os};
 
-/// Numbers above those of people, distributions, containers and domains, and below those that systemd keeps for
-/// numbers of elsewhere.
+/// Numbers above those of people, distributions, containers and domains, and below those that systemd reserves for
+/// foreign numbers.
 pub const DEFAULT_RANGE: UserRange = UserRange {
     first: 2_100_000_000,
     last: 2_104_194_303,
 };
 
-/// Fewest numbers of a range: those of a few cells that are on their way out.
+/// Minimum numbers of a range: enough for a few ending cells.
 pub(super) const NUMBERS_MIN: u32 = 16;
 
 /// The number that stands for no user.
 const NO_USER: u32 = u32::MAX;
 
-/// What the name of a claimed number begins with.
+/// Prefix of a claimed number's name.
 const NAME_PREFIX: &str = "settee-user-";
 
-/// Most numbers that are tried.
+/// Maximum numbers that are tried.
 const TRIES_MAX: u32 = 1000;
 
-/// What it takes to give a cell another user's number, and to end its processes then.
+/// Capabilities for giving a cell another user's number, and for ending its processes.
 const NEEDED: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SETGID, "CAP_SETGID"),
     (CapabilitySet::KILL, "CAP_KILL"),
 ];
 
-/// Numbers that nobody else on the machine has, both ends included: each is a user and a group.
+/// A range of numbers otherwise unused on the machine, ends included: each is a user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UserRange {
@@ -64,10 +63,10 @@ pub struct UserRange {
 }
 
 impl UserRange {
-    /// Returns a range of numbers that users can have.
+    /// Returns a range of valid user numbers.
     ///
     /// # Errors
-    /// It is too small, or has a number that is somebody's everywhere.
+    /// It is too small, or includes a universally reserved number.
     pub fn new(first: u32, last: u32) -> Result<Self, String> {
         let refused = |number, who| Err(format!("{number} is {who}"));
         match (first, last) {
@@ -91,7 +90,7 @@ impl UserRange {
         self.last - self.first + 1
     }
 
-    /// Returns the number that a process is to have whose own number nobody else has at the time.
+    /// Returns the number for a process whose own number is used by no other process now.
     pub(super) fn of_this_process(self) -> u32 {
         self.first + std::process::id() % self.count()
     }
@@ -130,29 +129,29 @@ impl fmt::Display for UserRange {
     }
 }
 
-/// Which user a cell has.
+/// The user of a cell.
 pub(super) struct CellUser {
     /// The user of this process.
     own: UserIds,
-    /// The user of the cell, as the rest of the machine sees it.
+    /// The cell's user, as seen from outside.
     pub outside: UserIds,
-    /// Whether this process may make users of the cell's processes other than its own.
+    /// Whether this process may give other users to the cell's processes.
     may_change: bool,
-    /// Whether nobody else has the number, or why others have it.
+    /// Whether the number is otherwise unused, or why not.
     is_alone: Result<(), String>,
-    /// Whether the service chose the user, who is another one than its own.
+    /// Whether the configuration names another user than the service's.
     is_configured: bool,
-    /// How the configuration lets it read what only its own user reads.
+    /// How the configuration can grant access to files readable only by its own user.
     pub remedy: &'static str,
-    /// Keeps the number. The first process of the cell has it too.
+    /// Holds the claim. The cell's first process holds it, too.
     _claim: Option<UnixDatagram>,
 }
 
 impl CellUser {
-    /// Chooses a user. `handed` is a namespace with subordinate numbers that the service has made, or why it has none.
+    /// Chooses a user. `handed` is a namespace with subordinate numbers made by the service, or why there is none.
     ///
     /// # Errors
-    /// The configuration wants another user, and this process may not make one of its own.
+    /// The configuration names another user, but this process may not switch to it.
     pub(super) fn choose(
         spec: &CellSpec,
         handed: Option<Result<OwnedFd, String>>,
@@ -230,28 +229,28 @@ impl CellUser {
         Ok(())
     }
 
-    /// Whether it is another user than this process's.
+    /// Whether it differs from this process's user.
     pub(super) fn is_other(&self) -> bool {
         self.outside != self.own
     }
 
-    /// Whether its groups can be taken away.
+    /// Whether its groups can be dropped.
     pub(super) fn may_change(&self) -> bool {
         self.may_change
     }
 
-    /// Whether no process beyond the cell has the number.
+    /// Whether no process outside of the cell has the number.
     pub(super) fn is_alone(&self) -> bool {
         self.is_alone.is_ok() && !self.is_configured
     }
 
-    /// Whether the cell has a user that is not the service's.
+    /// Whether the cell's user differs from the service's.
     pub(super) fn held(&self) -> Result<(), String> {
         self.is_alone.clone()
     }
 
-    /// Makes the cell's user the effective one of this process, which then owns the namespaces that it makes. Files
-    /// are still opened as before, and no capability is lost.
+    /// Makes the cell's user this process's effective user, which then owns new namespaces. Access to files and
+    /// capabilities do not change.
     ///
     /// # Errors
     /// The system refuses.
@@ -273,12 +272,12 @@ impl CellUser {
             inheritable,
         };
         thread::set_capabilities(None, sets)?;
-        // The change of users has hidden the files of /proc that say who the cell's first process is, from it too.
+        // Switching users has hidden the /proc files about the cell's first process, even from itself.
         Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
     }
 
-    /// Reverses [`Self::act`], so that another control group can be entered and another first process mapped. What
-    /// succeeded there succeeds here.
+    /// Reverses [`Self::act`], to enter another control group and map another first process. Cannot fail after
+    /// [`Self::act`] succeeded.
     pub(super) fn stop_acting(&self) {
         let own = Uid::from_raw(self.own.uid);
         let _ = self
@@ -287,7 +286,7 @@ impl CellUser {
         let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     }
 
-    /// Makes this user nobody, and the only one, in the user namespace of a process.
+    /// Makes this user nobody, and the only user, in a process's user namespace.
     ///
     /// # Errors
     /// The system refuses.
@@ -298,7 +297,7 @@ impl CellUser {
             fs::write(folder.join("setgroups"), "deny")?;
         }
         let map = |outside: u32| format!("{NOBODY} {outside} 1");
-        // The files are the cell's user's.
+        // The files belong to the cell's user.
         os::set_user_of_files(self.outside.uid);
         let written = fs::write(folder.join("uid_map"), map(self.outside.uid))
             .and_then(|()| fs::write(folder.join("gid_map"), map(self.outside.gid)));
@@ -314,7 +313,7 @@ fn own() -> UserIds {
     }
 }
 
-/// Returns which of the needed capabilities this process has not.
+/// Returns the required capabilities that this process lacks.
 pub(super) fn lacking() -> Option<String> {
     let sets = thread::capabilities(None);
     let has = sets.map_or(CapabilitySet::empty(), |sets| sets.effective);
@@ -326,8 +325,8 @@ pub(super) fn lacking() -> Option<String> {
     (!lacking.is_empty()).then(|| lacking.join(", "))
 }
 
-/// Claims one of a number of users, as the machine counts them; returns which, and what keeps it: a name in the
-/// abstract space of sockets, which the system takes back from a process that ends, however it does.
+/// Claims one of a range of users, by outside numbers; returns it, and the holder of the claim: an abstract socket
+/// name, which the system releases when the process ends in any way.
 fn claim(first: u32, count: u32) -> Option<(u32, UnixDatagram)> {
     let start = std::process::id() % count;
     (0..count.min(TRIES_MAX)).find_map(|at| {
@@ -368,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_number_is_claimed_once_and_free_again_when_its_holder_is_gone() {
-        // Of this test alone: no range has it.
+        // Used only by this test: no range has it.
         let first = u32::MAX - 2;
         let one = claim(first, 2).unwrap();
         let other = claim(first, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Rules of cells: what a section may let query servers access, and as which user.
+//! Rules for cells: what a section may let query servers access, and as which user.
 
 use std::path::Path;
 
@@ -9,8 +9,7 @@ use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
 
 impl Rules<'_> {
-    /// Notes what does not fit together about cells. `service_user` is who runs the service, where this is
-    /// for one.
+    /// Records contradictory settings of cells. `service_user` is the user of the service, if this is for one.
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
         let all = &config.query_server_config;
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
     use crate::{CellKeys, Config};
 
-    /// Returns what is wrong, for the operator.
+    /// Returns the problems, for the operator.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],

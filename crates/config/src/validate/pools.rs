@@ -1,25 +1,25 @@
-//! Rules between the keys of a section `[pools.NAME]`, and between it and the languages: for the configuration and
-//! for orders to the service.
+//! Rules for the keys of a section `[pools.NAME]`, and between it and the languages: for the configuration and for
+//! orders to the service.
 
 use super::{Rules, advice};
 use crate::keys::{MANGO, POOLS};
 use crate::{Config, Fault, PoolConfig};
 
-/// What the section of a pool has to fit.
+/// The context that a pool's section has to fit.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPlace<'a> {
-    /// The language that the pool speaks.
+    /// The pool's language.
     pub language: &'a str,
-    /// The name of another pool of its group, and the language of that one.
+    /// Name and language of another pool of its group.
     pub other: Option<(&'a str, &'a str)>,
     /// `[query_server_config] os_process_limit`.
     pub os_process_limit: u32,
-    /// `[server] processes_max`; `None` is any number.
+    /// `[server] processes_max`; `None`: no limit.
     pub processes_max: Option<u32>,
 }
 
 impl PoolConfig {
-    /// Finds what is wrong with the language of a pool of this name, of those that are configured.
+    /// Checks the language of a pool with this name against the configured ones.
     pub fn language_fault(&self, name: &str, languages: &[&str]) -> Option<Fault> {
         let known = |language: &str| languages.contains(&language);
         let (what, remedy) = match self.language.as_deref() {
@@ -46,7 +46,7 @@ impl PoolConfig {
         Some(Fault::new(what, remedy))
     }
 
-    /// Finds everything else that does not fit together, each with its key: in the configuration, and in an order.
+    /// Finds all other contradictions, each with its key, in the configuration or an order.
     pub fn faults(&self, place: &PoolPlace<'_>) -> Vec<(&'static str, Fault)> {
         let mut faults = Vec::new();
         let mut fault = |key, what: String, remedy: String| {
@@ -105,13 +105,13 @@ impl PoolConfig {
     }
 }
 
-/// Returns the language of a pool; its own name is that of a language's own one.
+/// Returns a pool's language; by default the one with the pool's name.
 fn spoken<'a>(name: &'a str, pool: &'a PoolConfig) -> &'a str {
     pool.language.as_deref().unwrap_or(name)
 }
 
 impl Rules<'_> {
-    /// Notes what does not fit together in the section of a pool.
+    /// Reports contradictions in a pool's section.
     pub(super) fn pool(&mut self, name: &str, pool: &PoolConfig) {
         let config = self.config;
         let mut others = config.pools.iter();
@@ -132,13 +132,12 @@ impl Rules<'_> {
 }
 
 impl Config {
-    /// Returns how many processes all pools together may have; `None` is any number.
+    /// Returns the maximum of processes over all pools; `None`: no limit.
     pub fn processes_max(&self) -> Option<u32> {
         Some(self.server.processes_max).filter(|max| *max > 0)
     }
 
-    /// Returns the names of the languages that the configuration or the program knows, which are those of
-    /// their own pools too.
+    /// Returns the names of the configured languages and the program's own, which are also those of their own pools.
     pub(crate) fn language_names(&self) -> Vec<&str> {
         let on = self.native_languages.iter().filter(|(_, on)| **on);
         let names = self.languages.keys().chain(on.map(|(name, _)| name));

@@ -1,11 +1,11 @@
-//! Rules between the keys of the sections `[services.NAME]`, and between them and everything else.
+//! Rules for the keys of the sections `[services.NAME]`, and between them and others.
 
 use super::{Rules, SOCKET_PATH_MAX, Section, advice};
 use crate::keys::SERVICES;
 use crate::{ServiceAddress, ServiceConfig};
 
 impl Rules<'_> {
-    /// Notes what does not fit together in the section of a service.
+    /// Reports contradictions in a service's section.
     pub(super) fn service(&mut self, name: &str, service: &ServiceConfig) {
         let mut section = self.section(format!("{SERVICES}.{name}"));
         section.pool_of_service(service);

@@ -1,16 +1,16 @@
-//! Variables that are given to query servers.
+//! Environment variables for query servers.
 //!
-//! PROMISES  Messages never contain a value: it may be a credential.
+//! PROMISES  Messages never contain values, which may be credentials.
 
 use serde_json::Value;
 
 use super::Raw;
 use crate::password::HIDDEN;
 
-/// Starts of the names that configure the service or CouchDB, passwords among them.
+/// Prefixes of variables that configure the service or CouchDB, including passwords.
 const KEPT_BACK: [&str; 2] = ["SETTEE_", "COUCHDB_"];
 
-/// Returns the variables as a list, or what is wrong with one of them.
+/// Returns the variables as a list, or the first mistake.
 pub(super) fn read(raw: &Raw) -> Result<Value, String> {
     let mut entries = raw.entries().ok_or("variables are text")?;
     if entries == [""] {

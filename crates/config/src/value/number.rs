@@ -25,7 +25,7 @@ pub(super) const BYTES: &[(&str, i128)] = &[
     ("B", 1),
 ];
 
-/// Returns a whole number in the smallest unit; one without a unit counts `scale` of them.
+/// Returns an integer in the smallest unit; without a unit it is multiplied by `scale`.
 pub(super) fn whole(
     raw: &Raw,
     scale: u64,
@@ -58,8 +58,7 @@ fn with_unit(text: &str, scale: i128, units: &[(&str, i128)]) -> Option<i128> {
     Some(number.saturating_mul(factor))
 }
 
-/// Whole numbers are fine: CouchDB takes `3` for a mistake and falls back to 2.0 without a word. It takes
-/// what is above the largest for the largest.
+/// Integers are allowed: CouchDB silently replaces `3` with 2.0. Values above the maximum count as the maximum.
 pub(super) fn ratio(raw: &Raw, max: f64) -> Result<f64, String> {
     let number = match raw {
         Raw::Float(number) => Some(*number),

@@ -1,4 +1,4 @@
-//! Values as they are shown to people: with their units, without passwords.
+//! Values in their form for people: with units, without passwords.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::password::HIDDEN;
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;
 
-/// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not.
+/// Returns the kind and value to show: the inner ones of an optional value that is set.
 pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
@@ -20,7 +20,7 @@ pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     }
 }
 
-/// Returns the text of a value in normal form, for people.
+/// Returns the normal form of a value, for people.
 pub(crate) fn display(kind: Kind, value: &Value) -> String {
     match resolved(kind, value) {
         (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn display(kind: Kind, value: &Value) -> String {
     }
 }
 
-/// Returns the plain number that a value is, in the unit of its key, if it is one.
+/// Returns the number of a value, in the unit of its key, if it is one.
 pub(crate) fn number(kind: Kind, value: &Value) -> Option<u64> {
     match kind {
         Kind::Duration { unit, .. } => {

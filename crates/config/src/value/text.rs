@@ -13,32 +13,32 @@ use child::cell::is_system_call;
 use child::cell::user::UserRange;
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
-/// Longest name of a pool, a group or a language, in bytes.
+/// Maximum length of the name of a pool, a group or a language, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 100;
 
-/// What [`is_name`] takes, to follow "use".
+/// The rule of [`is_name`], to follow "use".
 pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
 
-/// What [`is_user_name`] takes, to follow "use".
+/// The rule of [`is_user_name`], to follow "use".
 pub(crate) const USER_NAME_RULE: &str =
     "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
 
-/// Longest line that is sent as it is written, in bytes.
+/// Maximum length of a line that is sent verbatim, in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// A form that texts have.
+/// A form of texts.
 #[derive(Debug)]
 pub struct Form {
-    /// Returns the normal form, or what is wrong with a value.
+    /// Returns the normal form, or the mistake in a value.
     pub(super) read: fn(&Raw) -> Result<Value, String>,
-    /// What it looks like, to follow "it must be".
+    /// Its description, to follow "it must be".
     pub(super) expected: &'static str,
-    /// The word for none, if there may be none.
+    /// The word for none, if allowed.
     pub(super) none: Option<&'static str>,
-    /// Whether it is never shown.
+    /// Whether the value is never shown.
     pub(super) is_hidden: bool,
-    /// Whether of the entries `NAME=VALUE` of a list the names alone are shown.
+    /// Whether only the names of `NAME=VALUE` entries are shown.
     pub(super) hides_values: bool,
     /// Why it cannot be set over HTTP, if so.
     pub(super) only_in_files: Option<&'static str>,
@@ -64,14 +64,14 @@ pub(crate) const NAME: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Names of pools; there may be none.
+/// Names of pools; may be empty.
 pub(crate) const NAMES: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_name, language_name),
     expected: "names of pools, as a list or with commas",
     ..PLAIN
 });
 
-/// Names of hosts, without the dot at the end that a full name may have; there may be none.
+/// Host names, without the trailing dot of a full name; may be empty.
 pub(crate) const HOSTS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_host, str::to_owned),
     expected: "names of hosts without ports, as a list or with commas",
@@ -79,7 +79,7 @@ pub(crate) const HOSTS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Hosts and networks, each with a port or without; there may be none.
+/// Hosts and networks, with or without a port; may be empty.
 pub(crate) const ENDPOINTS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_endpoint, str::to_owned),
     expected: "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
@@ -88,7 +88,7 @@ pub(crate) const ENDPOINTS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Origins, each with a port or without; there may be none.
+/// Origins, with or without a port; may be empty.
 pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, |entry| parse_origin(entry).is_some(), str::to_owned),
     expected: "\"https://host\" or \"http://host:port\" without a path, as a list or with commas",
@@ -96,7 +96,7 @@ pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Addresses that stand for others.
+/// Addresses that replace others.
 pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
     read: connect_to,
     expected: "text: \"host:port:target:port\" with commas between several, where host may be \
@@ -119,7 +119,7 @@ pub(crate) const USER: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Numbers of users, from one to another; empty is none.
+/// A range of user numbers; empty is none.
 pub(crate) const USER_RANGE: Kind = Kind::Text(&Form {
     read: |raw| {
         let text = raw.text().ok_or(raw.misfit())?;
@@ -131,14 +131,14 @@ pub(crate) const USER_RANGE: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// Files and folders; there may be none.
+/// Files and folders; may be empty.
 pub(crate) const READ_PATHS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_whole_path, |path| trimmed_path(path).to_owned()),
     expected: "absolute paths without '..' and without commas in them, as a list or with commas",
     ..PLAIN
 });
 
-/// Variables of an environment; there may be none. Messages never contain the values.
+/// Environment variables; may be empty. Messages never contain the values.
 pub(crate) const ENV: Kind = Kind::Text(&Form {
     read: environment::read,
     expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
@@ -147,7 +147,7 @@ pub(crate) const ENV: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// System calls by name; there may be none.
+/// System calls by name; may be empty.
 pub(crate) const SYSTEM_CALLS: Kind = Kind::Text(&Form {
     read: system_calls,
     expected: "names of system calls of this machine's processor, as a list or with commas",
@@ -163,7 +163,7 @@ pub(crate) const FILE_PATH: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// The path of the store; empty is the usual place.
+/// The path of the store; empty is the default.
 pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
     expected: "text: the path of a file, \"memory\" for one that ends with the service, or \"\" for the \
                usual place",
@@ -187,7 +187,7 @@ pub(crate) const STORE_URL: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// The path of a Unix socket; empty is the usual place.
+/// The path of a Unix socket; empty is the default.
 pub(crate) const SOCKET_PATH: Kind = Kind::Text(&Form {
     expected: "text: the path of a Unix socket, or \"\" for the usual place",
     only_in_files: Some(SOCKET),
@@ -235,8 +235,8 @@ pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// One line that is sent to a program as it is; empty is none. A line feed or another control would
-/// make it something else.
+/// One line that is sent verbatim to a program; empty is none. Must not contain line feeds and other control
+/// characters.
 pub(crate) const LINE: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
@@ -285,9 +285,9 @@ const FILE: &str = "it names a file of this machine";
 const SOCKET: &str = "it opens a socket";
 pub(crate) const LET_IN: &str = "it decides who is let in";
 
-/// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
-/// name: names are used in paths of HTTP, labels of metrics, command lines and the log. What begins with
-/// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
+/// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its name. Names are
+/// used in HTTP paths, metric labels, command lines and the log: a leading underscore is reserved for HTTP paths, a
+/// leading dash would be an option.
 pub fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -296,7 +296,7 @@ pub fn is_name(text: &str) -> bool {
         && !text.ends_with('.')
 }
 
-/// Returns whether a text can name a section `[users.NAME]`: addresses of mail, for example.
+/// Returns whether a text can name a section `[users.NAME]`, for example a mail address.
 pub(crate) fn is_user_name(text: &str) -> bool {
     let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
     !text.is_empty()
@@ -355,7 +355,7 @@ fn trimmed_path(text: &str) -> &str {
     }
 }
 
-/// A user or a group. What begins with a dash would be an option to the system's tool that looks it up.
+/// A user or a group. A leading dash would be an option to the system's lookup tool.
 fn account(raw: &Raw) -> Result<Value, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match raw {
@@ -369,7 +369,7 @@ fn account(raw: &Raw) -> Result<Value, String> {
     }
 }
 
-/// CouchDB drops an entry that it cannot read with a warning, and connects to where it was not to.
+/// CouchDB drops an unreadable entry with a warning, and then connects to the address that should be replaced.
 fn connect_to(raw: &Raw) -> Result<Value, String> {
     let text = raw.text().ok_or(raw.misfit())?;
     let mut entries = text.split(',').map(str::trim);

@@ -1,4 +1,4 @@
-//! Random texts as sources, most of them broken: whatever their letters are, each is parsed to an answer.
+//! Random sources, most of them broken: each is parsed to a result, whatever its characters.
 
 use serde_json::{Value, json};
 use test_support::TestRandom;
@@ -9,10 +9,10 @@ use super::{BATCH, answers};
 
 const TEXTS: usize = 2000;
 
-/// How many pieces a text has at most.
+/// Maximum pieces of a source.
 const PIECES_MAX: usize = 12;
 
-/// What sources are cut into, and letters of one to four bytes.
+/// Fragments of sources, and characters of one to four bytes.
 const PIECES: &[&str] = &[
     "function(d){emit(1)}",
     "function(){}",
@@ -65,7 +65,7 @@ fn text(random: &mut TestRandom) -> String {
     (0..count).map(|_| *random.one_of(PIECES)).collect()
 }
 
-/// Parses a text in every way in which sources are parsed.
+/// Parses a source in every supported way.
 fn parse(text: &str) {
     for mistake in [check_function(text), check_module(text)] {
         if let Err(mistake) = mistake {

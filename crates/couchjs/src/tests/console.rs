@@ -1,4 +1,4 @@
-//! The console, which a `reset` asks for.
+//! The console, which `reset` can enable.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use super::answers;
 const SAYS: &str = "console.log('a', 1, {b: [null]}, new TypeError('no')); console.warn(); console.error('e'); \
                     console.info(undefined, true); console.debug(\"\\u00e9\\n\"); log('l');";
 
-/// What it logs.
 fn said() -> String {
     let lines = [
         "a 1 {\"b\":[null]} {\"error\":\"TypeError\",\"message\":\"no\"}",
@@ -129,7 +128,7 @@ fn a_function_that_changes_the_console_changes_it_for_no_other_and_for_no_later_
             json!(["map_doc", {"_id": "a"}]),
             ddoc(&format!("{breaks} return 'x';")),
             show(),
-            // Another holder, to whose functions the process was not taught before.
+            // Another holder, whose functions were not taught to the process.
             json!(["forget", {}]),
             reset(true),
             json!(["add_fun", uses]),

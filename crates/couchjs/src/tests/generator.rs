@@ -7,21 +7,21 @@ use super::pieces::{
 };
 use super::places::{HEADS, PLACES};
 
-/// How often placeholders in placeholders are filled with more than a constant.
+/// Maximum depth of nested placeholders filled with more than a constant.
 const DEPTH_MAX: usize = 3;
 
-/// One in so many statements is a piece of code that a careless reader takes for something else.
+/// One of this many statements is code that a careless parser misreads.
 const ODD_PART: usize = 12;
 
-/// What stands for the document in a plain source where no member of it is read.
+/// Stands for the document where a plain source reads no member of it.
 const NO_DOCUMENT: &str = "({a: 1, tags: [2]})";
 
-/// A statement that changes the document, and one that reads any member.
+/// A statement that changes the document, and one that reads an arbitrary member.
 const CLEAR_STATEMENTS: [&str; 2] = ["doc.a = @E; emit(doc.a);", "emit(doc['b']);"];
 
-/// Returns the source of this number, which may be wrong. A quarter only reads members of documents, a
-/// quarter does anything, a quarter has each of [`SUSPECTS`] in its turn, and a quarter has a clear
-/// statement in each of [`PLACES`] in its turn.
+/// Returns the source with this number, which may be invalid. A quarter only reads members of documents, a quarter
+/// does anything, a quarter has one of [`SUSPECTS`] in turn, and a quarter has a clear statement in one of [`PLACES`]
+/// in turn.
 pub(super) fn source(random: &mut TestRandom, number: usize) -> String {
     let turn = number / 4;
     let suspect = match number % 4 {
@@ -66,7 +66,7 @@ fn any_place(random: &mut TestRandom) -> &'static str {
 
 struct Generator<'r> {
     random: &'r mut TestRandom,
-    /// Whether the function names its document only to read members of it.
+    /// Whether the function mentions its document only to read members.
     is_plain: bool,
 }
 
@@ -81,7 +81,7 @@ impl Generator<'_> {
         self.fill(piece, depth, self.is_plain)
     }
 
-    /// Returns a piece with its placeholders filled.
+    /// Returns a piece with filled placeholders.
     fn fill(&mut self, piece: &str, depth: usize, is_plain: bool) -> String {
         let mut parts = piece.split('@').peekable();
         let mut text = parts.next().unwrap_or_default().to_owned();

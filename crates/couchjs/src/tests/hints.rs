@@ -1,11 +1,11 @@
-//! What an author is told beside the engine's words, with the place; CouchDB is told the words alone.
+//! Hints that supplement the engine's messages, with positions; for CouchDB only the messages.
 
 use serde_json::{Value, json};
 
 use super::answers;
 
-/// A map function, where it goes wrong, and what its author reads. The stack has no room to tell of a place when it is full,
-/// and what was emitted is written once the function has returned.
+/// A map function, the position of its mistake, and what its author reads. A full stack has no room to report a
+/// position, and emitted rows are written once the function has returned.
 #[rustfmt::skip]
 const MISTAKES: &[(&str, (u64, u64), &str)] = &[
     ("function(doc) {\n  new Promise(function() {}); }", (2, 7), "return the value itself"),

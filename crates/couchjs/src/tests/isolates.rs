@@ -11,7 +11,7 @@ use crate::{Options, ProcessStatus, Tenancy};
 
 const NONCE: &str = "a nonce";
 
-/// What a server answers without log lines, the log lines, and its exit status.
+/// A server's answers without log lines, its log lines, and its exit status.
 struct Played {
     answers: Vec<Value>,
     logs: Vec<Value>,
@@ -71,11 +71,11 @@ const PLANT: &str = "globalThis.planted = 1; Object.prototype.planted = 2; Array
     registerType('planted', 'text/planted'); this.shows.other = 'x'; require('lib/state').seen.push(1); \
     (async function() { await null; globalThis.late = 1; log('late secret'); })(); return 'planted';";
 
-/// Tells what is left.
+/// Reports what was left behind.
 const TELL: &str = "return JSON.stringify([typeof planted, ({}).planted, typeof [].map, Object.isFrozen(Math), \
     RegExp.$1, Object.keys(this.shows), require('lib/state').seen, typeof late, typeof console]);";
 
-/// What a tenant asks that comes to its isolate for the first time.
+/// What a tenant sends to a new isolate.
 fn asking() -> Vec<Value> {
     vec![
         json!(["reset", {}]),
@@ -102,7 +102,7 @@ fn asking() -> Vec<Value> {
     ]
 }
 
-/// What a tenant leaves: functions, a library, settings, a report to be told.
+/// What a tenant leaves: functions, a library, settings, a pending report.
 fn planting() -> Vec<Value> {
     let settings = json!({"console": true, "report": true, "text_reasons": false,
                           "reduce_limit": true, "reduce_limit_threshold": 10, "reduce_limit_ratio": 2});
@@ -178,7 +178,7 @@ fn a_tenant_finds_its_design_documents_and_what_they_did_again() {
         .iter()
         .filter(|it| it[0] == "resp")
         .map(|it| it[1]["body"].clone());
-    // Another console compiles functions anew, which get the document as it was taught.
+    // Another console recompiles functions; they get the document as it was taught.
     let expected = ["1undefined", "1object", "2undefined", "2object", "1object"];
     assert_eq!(bodies.collect::<Vec<_>>(), expected);
     assert!(played.answers.iter().all(|it| *it != json!(null)));
@@ -341,7 +341,7 @@ fn what_ran_without_a_tenant_is_no_tenants() {
 
 const MIB: usize = 1 << 20;
 
-/// Keeps so many MiB.
+/// Holds this many MiB.
 fn keep(mib: usize) -> String {
     format!(
         "globalThis.kept = []; for (var i = 0; i < {mib}; i++) kept.push('y'.repeat(1e6) + i); return 'kept';"
@@ -397,11 +397,11 @@ fn an_isolate_that_runs_out_of_memory_ends_the_process_after_its_answer() {
     assert_eq!(played.status, 255);
 }
 
-/// How many histories are played, and how many turns each has.
+/// Number of histories, and of turns in each.
 const HISTORIES: usize = 40;
 const TURNS: usize = 30;
 
-/// What a tenant plants in a call: its token wherever the next one might look.
+/// Plants a tenant's token wherever the next tenant might look.
 fn plant(token: &str, random: &mut TestRandom) -> String {
     let ways = [
         format!("globalThis.token = '{token}';"),
@@ -427,7 +427,7 @@ fn histories_of_three_tenants_with_evictions_show_no_foreign_token() {
     let (mut seen, mut ended) = (0, 0);
     for history in 0..histories {
         let mut commands = Vec::new();
-        // Answer -> the tenant that it is for.
+        // Answer -> its tenant.
         let mut owners = Vec::new();
         for turn in 0..TURNS {
             let name = ["ada", "bob", "cyd"][random.below(3)];

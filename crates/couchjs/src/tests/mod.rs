@@ -1,4 +1,4 @@
-//! Random sources: what is concluded from their text, against what they do; and texts that are none.
+//! Random sources: conclusions from their text compared with their behaviour; and texts that are not sources.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,13 +26,13 @@ use test_support::TestRandom;
 
 const SOURCES: usize = 6000;
 
-/// How many sources one query server gets.
+/// Sources per query server.
 const BATCH: usize = 100;
 
-/// How many commands come before the documents.
+/// Commands before the documents.
 const COMMANDS_BEFORE: usize = 3;
 
-/// How much is read at once, in bytes.
+/// Bytes of one read.
 const READ_BYTES: u64 = 64 << 10;
 
 struct Lines(io::Cursor<Vec<u8>>);
@@ -60,7 +60,7 @@ impl Write for Answers {
     }
 }
 
-/// The answers of a query server, each with the log lines before it.
+/// A query server's answers, each with the log lines before it.
 fn answers(optimize_functions: bool, commands: &[Value]) -> Vec<String> {
     let input: String = commands
         .iter()
@@ -95,7 +95,7 @@ fn documents() -> [Value; 3] {
     ]
 }
 
-/// What a query server is sent for a source; with `optimize` it sees no members that are not read.
+/// The commands for a source; with `optimize` without unread members.
 fn commands(source: &str, optimize: bool) -> Vec<Value> {
     let members = optimize.then(|| members_read(source)).flatten();
     let library = json!({"m": "exports.change = function(doc) { doc.a = 'changed'; }"});
@@ -119,7 +119,7 @@ fn commands(source: &str, optimize: bool) -> Vec<Value> {
     commands
 }
 
-/// What there was of each kind.
+/// Counts by kind.
 #[derive(Default)]
 struct Count {
     compiled: usize,

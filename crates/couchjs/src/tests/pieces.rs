@@ -1,7 +1,7 @@
-//! The pieces of code that random sources of map functions are made of: what is easily misread.
+//! Pieces of random map functions that are easily misread.
 //!
-//! `@S`, `@E`, `@D`, `@M` and `@N` stand for a statement, an expression, an expression that is the
-//! document, the access to a member, and the name of one. Loops have bounds of their own.
+//! `@S`, `@E`, `@D`, `@M` and `@N` stand for a statement, an expression, an expression for the document, a member
+//! access, and a member's name. Loops are bounded.
 
 /// Statements that read members of a document.
 pub(super) const PLAIN_STATEMENTS: &[&str] = &[
@@ -26,10 +26,10 @@ pub(super) const PLAIN_STATEMENTS: &[&str] = &[
     "var g = {get a() { return @D@M; }, doc: 1}; emit(g.a, g.doc);",
 ];
 
-/// Statements that may change a document, ask about it or give it away: each is to be noticed for one
-/// reason alone, and shows what it did. [`SUSPECTS`] of them are made one after the other.
+/// Statements that may change a document, query it or leak it: each for a single reason, with a visible effect.
+/// [`SUSPECTS`] of them are combined in sequence.
 pub(super) const SUSPECTS: &[&str] = &[
-    // Members that are assigned to.
+    // Assignments to members.
     "doc.a = @E; emit(doc.a);",
     "doc['a'] = @E; emit(doc.a);",
     "@D.a = 1; emit(@D.a);",
@@ -70,7 +70,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "var g = {set a(v) { doc.b = v; }}; g.a = 4; emit(doc.b);",
     "(x => { x.a = 5; })(@D); emit(doc.a);",
     "function h(x) { x.a = 12; } h(@D); emit(doc.a);",
-    // Methods that change what they are called on.
+    // Methods that change their receiver.
     "(doc.tags || []).copyWithin(0, 1); emit(doc.tags);",
     "(doc.tags || []).fill(@E); emit(doc.tags);",
     "(doc.tags || []).pop(); emit(doc.tags);",
@@ -91,7 +91,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "doc.__defineSetter__('a', x => x); emit(doc.a);",
     "Reflect.set(@D, 'a', @E); emit(doc.a);",
     "require('views/lib/m').change(@D); emit(doc.a);",
-    // Code that is made.
+    // Generated code.
     "eval('doc.a = 1'); emit(doc.a);",
     "e\\u0076al('doc.b = 2'); emit(doc.b);",
     "(0, eval)('seen = 1'); emit(seen);",
@@ -102,7 +102,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "emit.constructor('d', 'd.a = 3')(@D); emit(doc.a);",
     "new globalThis['Fun' + 'ction']('d', 'd.c = 3')(@D); emit(doc.c);",
     "var f = globalThis['Function']; f('d', 'd.a = 3')(@D); emit(doc.a);",
-    // Names that are computed or taken apart.
+    // Computed or split names.
     "(doc.tags || [])['push'](@E); emit(doc.tags);",
     "(doc.tags || [])['pu' + 'sh'](@E); emit(doc.tags);",
     "(doc.tags || [])?.['pu' + 'sh'](@E); emit(doc.tags);",
@@ -142,7 +142,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "var f = [].map; emit((doc.tags || []).map(String), f === [].map);",
     "Object.prototype.f = function() { return this; }; emit(doc.f());",
     "Array.prototype.toJSON = function() { return 'list'; }; emit(doc.tags);",
-    // What is asked about a document.
+    // Queries about a document.
     "emit(Object.isFrozen(@D));",
     "emit(Object.isSealed(@D));",
     "emit(Object.isExtensible(doc.o || {}));",
@@ -164,7 +164,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "emit(new (class { x = @E; get y() { return doc.b; } })().y);",
     "(doc.tags || []).forEach(t => { @S });",
     "emit([...(function*() { yield @E; yield* doc.tags || []; })()]);",
-    // What gets a document under another name, or the whole of it.
+    // Aliases of a document or its parts.
     "var d = @D; emit(d.b);",
     "let d; d = @D; emit(d.b);",
     "const [d] = [@D]; emit(d.b);",
@@ -218,7 +218,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "emit({__proto__: doc}.b);",
     "emit(map.arguments[0].b);",
     "emit(this.arguments);",
-    // What sounds dangerous and is not.
+    // Harmless code that looks dangerous.
     "Object.freeze(doc); emit(doc.a);",
     "Object.seal(doc.o || {}); emit(doc.o);",
     "Object.preventExtensions(doc); emit(doc.b);",
@@ -247,7 +247,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "var f = function doc(x) { return x ? typeof doc : 0; }; emit(f(@E)); emit(@D);",
     "var doc = {a: @E}; emit(doc.a); @S",
     "function doc() {} emit(typeof doc); @S",
-    // Comments that only some scripts have.
+    // Comments that only scripts have, not modules.
     "emit(n <!-- doc.a); '\n); doc.a = @E; emit(doc.a); //'",
     "emit(1)\n--> '\ndoc.a = @E; emit(doc.a); //'",
     "emit(1)\n /* */ --> '\ndoc.a = @E; emit(doc.a); //'",
@@ -373,7 +373,7 @@ pub(super) const NAMES: &[&str] = &[
     "toString",
 ];
 
-/// Pieces of code that a careless reader of sources takes for something else.
+/// Code that a careless parser misreads.
 pub(super) const ODD_PIECES: &[&str] = &[
     "doc.d = 5; emit(doc.d);",
     "var of = 4; emit(of / doc.a / 1, \"/\");",

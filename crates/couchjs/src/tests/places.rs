@@ -1,6 +1,6 @@
-//! Where pieces of code are in random sources.
+//! The places of code in random sources.
 
-/// Where a statement may be, for the placeholder `@X`.
+/// Possible places of a statement, for the placeholder `@X`.
 pub(super) const PLACES: &[&str] = &[
     "@X",
     "{ @X }",
@@ -62,7 +62,7 @@ pub(super) const PLACES: &[&str] = &[
     "return (() => { @X })();",
 ];
 
-/// What is around the body of a function.
+/// Texts around a function's body.
 pub(super) const HEADS: &[(&str, &str)] = &[
     ("function(doc) {", "}"),
     ("function(doc) {", "}"),

@@ -1,10 +1,10 @@
-//! Errors with their places, which a `reset` asks for.
+//! Error reports with positions, enabled by `reset`.
 
 use serde_json::{Value, json};
 
 use super::answers;
 
-/// The lines of a query server that reports, or does not.
+/// The lines of a query server, with or without reports.
 fn lines(report: bool, commands: &[Value]) -> Vec<Vec<Value>> {
     let mut all = vec![json!(["reset", {"report": report}])];
     all.extend_from_slice(commands);
@@ -17,7 +17,7 @@ fn lines(report: bool, commands: &[Value]) -> Vec<Vec<Value>> {
     answers.map(values).collect()
 }
 
-/// What is reported about the errors of some commands; the answers are those of a server that does not report.
+/// The reports of some commands' errors; the answers must equal those of a server without reports.
 fn reported(commands: &[Value]) -> Vec<Value> {
     let (with, without) = (lines(true, commands), lines(false, commands));
     let mut details = Vec::new();
@@ -30,7 +30,7 @@ fn reported(commands: &[Value]) -> Vec<Value> {
     details
 }
 
-/// What is reported about the only error of some commands.
+/// The report of some commands' only error.
 fn only(commands: &[Value]) -> Value {
     let mut all = reported(commands);
     assert_eq!(all.len(), 1, "{all:?}");
@@ -61,7 +61,7 @@ fn place(details: &Value) -> (u64, u64) {
 
 #[test]
 fn the_place_of_an_error_is_that_of_the_source_in_every_form_of_a_function() {
-    // The error is where `@` is.
+    // `@` marks the error.
     for source in [
         "function(doc) { @doc.a.b }",
         "function (doc) {\n  var a = 1;\n\n  @doc.a.b;\n}",

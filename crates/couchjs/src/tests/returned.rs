@@ -1,4 +1,4 @@
-//! What functions return to no avail, which a report tells.
+//! Useless return values of functions, which a report lists.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::answers;
 /// Returns a promise.
 const LATER: &str = "(async function() { return 1; })()";
 
-/// The answers to some commands, each with the log lines before it; the answers alone are those of a server that does not
-/// report.
+/// The answers to some commands, each with its preceding log lines; the answers alone equal those of a server that
+/// does not report.
 fn told(commands: &[Value]) -> Vec<String> {
     let all = |report: bool| {
         let mut all = vec![json!(["reset", {"report": report}])];
@@ -23,7 +23,7 @@ fn told(commands: &[Value]) -> Vec<String> {
     with
 }
 
-/// What is told at the end of a call of these map functions.
+/// The reports at the end of a call of these map functions.
 fn at_the_end(functions: &[&str]) -> Vec<Value> {
     let add = functions.iter().map(|source| json!(["add_fun", source]));
     let mut commands: Vec<Value> = add.collect();

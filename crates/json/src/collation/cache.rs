@@ -1,21 +1,20 @@
 //! A cache of sort keys.
 //!
-//! SUMMARY   [`KeyCache`] remembers the sort keys of short strings: the keys of a view are more often names,
-//!           dates and types than unique strings, and looking one up takes less time than collating it.
-//! PROMISES  Memory is bounded. A string that comes once costs little more than without a cache.
+//! SUMMARY   [`KeyCache`] remembers the sort keys of short strings: keys of a view are usually names, dates and types
+//!           rather than unique strings, and a lookup takes less time than collating.
+//! PROMISES  Memory is bounded. A string that occurs once costs little more than without a cache.
 
 use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
-/// How many strings each set has: with one, two names of the same set would replace each other at every
-/// row.
+/// Strings in each set: with one, two names in the same set would replace each other at every row.
 const WAYS: usize = 4;
 
-/// How many sets there are, a power of two: 4096 strings are remembered in all.
+/// Number of sets, a power of two: 4096 strings in total.
 const SETS: usize = 1024;
 
-/// How long a string may be to be remembered, in bytes. Its sort key is about twice as long.
+/// Maximum length of a cached string, in bytes. Its sort key is about twice as long.
 const STRING_BYTES_MAX: usize = 64;
 
 /// Strings and their sort keys, each in the set of its hash. A full set replaces an earlier one.
@@ -23,15 +22,15 @@ pub struct KeyCache {
     /// A part of the hash of each string.
     tags: Vec<[u32; WAYS]>,
     strings: Vec<[Remembered; WAYS]>,
-    /// Which place of a full set is taken next.
+    /// The place of a full set that is replaced next.
     turn: usize,
 }
 
 #[derive(Clone, Default)]
 struct Remembered {
-    /// The string, then its sort key; nothing where no string is remembered.
+    /// The string, then its sort key; empty if unused.
     bytes: Vec<u8>,
-    /// How many bytes of it are the string.
+    /// The length of the string in it.
     text_bytes: usize,
 }
 
@@ -46,7 +45,7 @@ impl Default for KeyCache {
 }
 
 impl KeyCache {
-    /// Appends the sort key of `text`, which `write` would append. No sort key is empty.
+    /// Appends the sort key of `text`, which `write` would append. Sort keys are never empty.
     pub(super) fn append(
         &mut self,
         text: &[u8],
@@ -100,7 +99,7 @@ impl Remembered {
 mod tests {
     use super::*;
 
-    /// How many strings are remembered.
+    /// Number of cached strings.
     const STRINGS_MAX: usize = SETS * WAYS;
 
     #[test]
@@ -138,7 +137,7 @@ mod tests {
                 });
             }
         }
-        // One call for each, and some more for those in a set that gets more than its share.
+        // One call for each, and a few more for sets with more than their share.
         assert!(calls < STRINGS_MAX / 4 * 3 / 2, "{calls}");
     }
 

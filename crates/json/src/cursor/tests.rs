@@ -213,7 +213,7 @@ fn invalid_json_ends_the_walk() {
     }
 }
 
-/// Texts that are JSON, or nearly.
+/// Texts that are JSON or almost.
 fn texts() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(Cursor::is_value(&text), parser_takes(&text));
         let (mut shown, mut shown_of_valid) = (Vec::new(), Vec::new());
         let walked = Cursor::of(text.as_bytes()).walk(|token| shown.push(token));
-        // Of any text: it does not panic.
+        // It must not panic on any text.
         let _ = Cursor::of_valid(text.as_bytes()).walk(|token| shown_of_valid.push(token));
         if walked.is_some() {
             prop_assert_eq!(shown, shown_of_valid);

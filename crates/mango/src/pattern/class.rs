@@ -1,8 +1,7 @@
 //! Sets of characters in an expression: `[...]`, `\d` and the like.
 //!
-//! SOURCE    PCRE as Erlang builds it, with its tables for ISO-8859-1: letters include those from
-//!           0xC0 on, white space is only ASCII's. `tests/bytes.rs` has what it matches, byte by
-//!           byte.
+//! SOURCE    PCRE as built for Erlang, with its tables for ISO-8859-1: letters include those from 0xC0 on, white
+//!           space is only ASCII's. `tests/bytes.rs` has its matches for each byte.
 
 use std::fmt::Write;
 
@@ -61,12 +60,12 @@ pub(super) fn escaped_set(letter: char) -> Option<String> {
 enum Item {
     Character(char),
     Set(String),
-    /// Nothing: the end of a quotation.
+    /// Nothing: a quotation ended.
     Nothing,
 }
 
 impl Translator<'_> {
-    /// Translates a set, whose `[` was taken.
+    /// Translates a set; its `[` is already consumed.
     pub(super) fn class(&mut self) -> Result<(), String> {
         if let Some(name) = self.posix_name() {
             return Err(format!("a set's name ({name}) is outside brackets"));
@@ -109,7 +108,7 @@ impl Translator<'_> {
         match self.class_item(&mut false, false)? {
             Item::Character(to) => Ok(Some(to)),
             Item::Set(_) => Err("a range ends with a set".into()),
-            // The `-` stands for itself.
+            // The `-` is literal.
             Item::Nothing => {
                 self.at = before;
                 Ok(None)
@@ -157,7 +156,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `[:name:]`, or a bracket that only looks like one.
+    /// `[:name:]`, or a bracket that only resembles one.
     fn named_set(&mut self) -> Result<Item, String> {
         let Some(inside) = self.posix_name() else {
             return Ok(Item::Character('['));
@@ -173,7 +172,7 @@ impl Translator<'_> {
             return Err(format!("there is no set [:{name}:]"));
         };
         self.at += inside.chars().count() + 3;
-        // If case does not matter, both mean all letters in PCRE.
+        // If case is ignored, both mean all letters in PCRE.
         let set = match name {
             "lower" | "upper" if self.flags.caseless => ALPHA,
             _ => *set,
@@ -181,7 +180,8 @@ impl Translator<'_> {
         Ok(Item::Set(format!("[{not}{set}]")))
     }
 
-    /// Returns the content of `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken; `None` for anything else.
+    /// Returns the content of `[:..:]`, `[....]` or `[=..=]`, with the `[` already consumed; `None` for anything
+    /// else.
     pub(super) fn posix_name(&self) -> Option<String> {
         let (end, rest) = self.rest().split_first()?;
         let is_mark = matches!(end, ':' | '.' | '=');

@@ -3,7 +3,7 @@
 use super::translate::Translator;
 
 impl Translator<'_> {
-    /// What a parenthesis, which was taken, opens.
+    /// The construct after an opening parenthesis.
     pub(super) fn opening(&mut self) -> Result<(), String> {
         match (self.peek(), self.peek_at(1)) {
             (Some('*'), Some('A'..='Z' | ':')) => Err("(*...) is not supported".into()),
@@ -26,7 +26,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What comes after `(?`.
+    /// The construct after `(?`.
     fn special(&mut self) -> Result<(), String> {
         let kind = self.next().ok_or("a group has no closing parenthesis")?;
         match (kind, self.peek()) {
@@ -102,7 +102,7 @@ impl Translator<'_> {
         self.keeping(&format!("(?({group})"))
     }
 
-    /// `(?i)`, `(?i-s:...)`. White space and comments are skipped here: `x` goes no further.
+    /// `(?i)`, `(?i-s:...)`. White space and comments are skipped here: the engine never gets `x`.
     fn flags(&mut self, first: char) -> Result<(), String> {
         let mut kept = String::new();
         let mut on = true;
@@ -140,7 +140,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `\g{1}`, `\g-1`, `\g{name}`, `\k<name>`, ..., whose letter was taken.
+    /// `\g{1}`, `\g-1`, `\g{name}`, `\k<name>`, ..., after the letter.
     pub(super) fn reference_by_name(&mut self, letter: char) -> Result<(), String> {
         let end = match self.peek() {
             Some('{') => Some('}'),

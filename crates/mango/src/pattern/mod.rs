@@ -2,18 +2,16 @@
 //!
 //! SUMMARY   A [`Pattern`] is an expression in PCRE's syntax over the bytes of a string's UTF-8, as in
 //!           CouchDB: `.` is one byte.
-//! PROMISES  Building and matching have bounds for time and memory. An expression without look-around
-//!           and back-references takes time linear in the string.
+//! PROMISES  Building and matching are bounded in time and memory. Without look-around and back-references, matching
+//!           takes time linear in the string.
 //! SOURCE    Erlang's `re` without options: PCRE over ISO-8859-1.
-//! DIFFERS   An expression that backtracks too often does not match in CouchDB; here it is an error.
-//!           Not supported: recursion and calls of groups, verbs like `(*SKIP)`, `\X`, `(?|`,
-//!           look-behind of variable length.
-//! LIMITS    The bounds are for one string. A document with many strings that each take nearly as long as
-//!           allowed is ended by the deadline of the prompt.
+//! DIFFERS   An expression that backtracks too often does not match in CouchDB; here it is an error. Not supported:
+//!           recursion and calls of groups, verbs like `(*SKIP)`, `\X`, `(?|`, variable-length look-behind.
+//! LIMITS    The bounds apply to one string. The prompt's deadline ends a document with many strings that are each
+//!           just within bounds.
 //!
-//! Each byte of the expression and of the string is taken as the character of the same number
-//! (ISO-8859-1). [`translate`] rewrites the expression to the syntax of the engine; the string is
-//! rewritten only if it is not ASCII.
+//! Each byte of the expression and of the string is taken as the character with its code (ISO-8859-1). [`translate`]
+//! converts the expression to the engine's syntax; a string is converted only if it is not ASCII.
 
 mod class;
 mod group;
@@ -24,39 +22,39 @@ use std::sync::OnceLock;
 
 use translate::{End, Translated, translate};
 
-/// The longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
-/// The most characters of an expression with its repetitions written out.
+/// Maximum characters of an expression with its repetitions expanded.
 pub const PATTERN_SIZE_MAX: usize = 10_000;
 
-/// The most memory of a compiled part of an expression, in bytes.
+/// Maximum memory of a compiled part of an expression, in bytes.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
 
-/// The most instructions of a compiled expression with look-around or back-references.
+/// Maximum instructions of a compiled expression with look-around or back-references.
 const INSTRUCTIONS_MAX: usize = 100_000;
 
-/// For strings up to this length an expression may backtrack [`BACKTRACKS_SHORT`] times, for longer
-/// ones [`BACKTRACKS_LONG`] times: each time it may read the rest of the string.
+/// Up to this length of the string, an expression may backtrack [`BACKTRACKS_SHORT`] times, beyond it
+/// [`BACKTRACKS_LONG`] times: each time may read the rest of the string.
 const SHORT_BYTES: usize = 4 * 1024;
 /// See [`SHORT_BYTES`].
 const BACKTRACKS_SHORT: usize = 100_000;
 /// See [`SHORT_BYTES`].
 const BACKTRACKS_LONG: usize = 4_000;
 
-/// The longest string on which an expression with look-around or back-references is tried.
+/// Maximum length of a string for expressions with look-around or back-references, in bytes.
 const LONG_BYTES: usize = 256 * 1024;
 
-/// For expressions without either: the most characters of an expression times bytes of a string.
+/// For other expressions: maximum product of the expression's characters and the string's bytes.
 const WORK_MAX: usize = 1_000_000_000;
 
 /// An expression, ready to be matched.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     source: Box<str>,
-    /// For strings that do not end with a line feed.
+    /// For strings that do not end in a line feed.
     usual: Engine,
-    /// For strings that do, if the expression has a `$` or a `\Z`, which also match before the line feed.
+    /// For strings that do, if the expression has `$` or `\Z`, which also match before that line feed.
     before_line_feed: Option<Engine>,
 }
 
@@ -68,7 +66,7 @@ impl Pattern {
     /// Reads an expression.
     ///
     /// # Errors
-    /// The mistake in it, or the bound that it exceeds.
+    /// The mistake in it, or the exceeded bound.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!(
@@ -89,12 +87,12 @@ impl Pattern {
         })
     }
 
-    /// Returns the expression as it was written.
+    /// Returns the original expression.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether a part of a string, given as UTF-8, matches.
+    /// Whether the expression matches anywhere in a string, given as UTF-8.
     ///
     /// # Errors
     /// The expression takes too many steps on this string.
@@ -107,7 +105,7 @@ impl Pattern {
     }
 }
 
-/// Turns each byte into the character of the same number.
+/// Converts each byte to the character with its code.
 fn latin_view(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.is_ascii() => Cow::Borrowed(text),
@@ -120,7 +118,7 @@ fn latin_view(bytes: &[u8]) -> Cow<'_, str> {
 enum Engine {
     /// Never backtracks: time is linear in the string.
     Linear { regex: regex::Regex, size: usize },
-    /// May backtrack, within bounds.
+    /// Backtracks, within bounds.
     Back(Box<Back>),
 }
 
@@ -128,7 +126,7 @@ enum Engine {
 struct Back {
     text: String,
     short: fancy_regex::Regex,
-    /// The same with the bound for long strings, made when the first one comes.
+    /// The same with the bound for long strings, compiled for the first one.
     long: OnceLock<Option<fancy_regex::Regex>>,
 }
 
@@ -184,7 +182,7 @@ fn compile(text: &str, backtracks: usize) -> Result<fancy_regex::Regex, fancy_re
         .build()
 }
 
-/// Returns the last line of an engine's message, which says what is wrong.
+/// Returns the last line of an engine's message, which has the cause.
 fn one_line(message: &str) -> String {
     let last = message.lines().rev().find(|line| !line.trim().is_empty());
     last.unwrap_or(message).trim().to_owned()

@@ -1,4 +1,4 @@
-//! Expressions: what PCRE would make of them, looking at bytes.
+//! Expressions: what PCRE matches, byte by byte.
 
 use super::Pattern;
 
@@ -104,7 +104,7 @@ fn a_byte_is_a_character() {
         ("^[é]{2}$", "é", true),
         (r"^\xc3\xa9$", "é", true),
         (r"\x{e9}", "é", false),
-        // Erlang's tables are for ISO-8859-1: 0xC3 is a letter, 0xA9 is none.
+        // Erlang's tables are for ISO-8859-1: 0xC3 is a letter, 0xA9 is not.
         (r"^\w\W$", "é", true),
         ("[[:alpha:]]", "é", true),
         ("(?i)é", "É", false),

@@ -1,8 +1,8 @@
 //! Translates PCRE's syntax to the engine's.
 //!
-//! SUMMARY   [`translate`] rewrites an expression so that it means the same to the engine.
-//! PROMISES  Every construct is known here and rewritten or refused: none means something else to the
-//!           engine. Time is linear in the expression.
+//! SUMMARY   [`translate`] rewrites an expression to the engine's syntax, with the same meaning.
+//! PROMISES  Every construct is known here and rewritten or refused: none changes its meaning. Time is linear in the
+//!           expression.
 //! WHY       `regex_syntax` refuses much of PCRE's syntax, and gives classes Unicode's meaning; its tree
 //!           cannot represent look-around and references.
 
@@ -11,15 +11,15 @@ use std::collections::HashMap;
 use super::PATTERN_SIZE_MAX;
 use super::class::escaped_set;
 
-/// The most repetitions that `{n}` may ask for, as in PCRE.
+/// Maximum count of `{n}`, as in PCRE.
 const REPEAT_MAX: usize = 65_535;
 
 /// The meaning of `$` and `\Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The end: for strings that do not end with a line feed.
+    /// The end of the text: for strings that do not end in a line feed.
     OfText,
-    /// The end, or before a final line feed.
+    /// The end of the text, or before its final line feed.
     OrLineFeed,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Translated {
     pub text: String,
     /// Whether it has a `$` or a `\Z`.
     pub asks_for_end: bool,
-    /// Whether matching may have to backtrack: look-around, back-references, groups that are kept.
+    /// Whether matching may have to backtrack: look-around, back-references, capturing groups they need.
     pub goes_back: bool,
-    /// How many single characters it expands to.
+    /// The number of single characters that it expands to.
     pub size: usize,
 }
 
-/// The groups of an expression, to which names and numbers may refer in advance.
+/// The groups of an expression, for forward references by name or number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     pub count: usize,
@@ -80,11 +80,11 @@ pub(super) struct Flags {
 /// An open group; the first is the whole expression.
 #[derive(Default)]
 pub(super) struct Open {
-    /// The flags as they were before the group.
+    /// The flags before the group.
     flags_before: Flags,
-    /// How many single characters it expands to.
+    /// The number of single characters that it expands to.
     size: usize,
-    /// The size of the part before, if that can be repeated.
+    /// The size of the preceding part, if that can be repeated.
     last: Option<usize>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Translator<'a> {
         &self.characters[self.at.min(self.characters.len())..]
     }
 
-    /// Takes the text up to `end`, and `end`.
+    /// Takes the text up to and including `end`.
     pub(super) fn take_until(&mut self, end: char) -> Option<String> {
         let length = self.rest().iter().position(|character| *character == end)?;
         let text = self.rest()[..length].iter().collect();
@@ -150,7 +150,7 @@ impl<'a> Translator<'a> {
         Some(text)
     }
 
-    /// Writes something that can be repeated.
+    /// Writes a repeatable part.
     pub(super) fn atom(&mut self, text: &str, size: usize) -> Result<(), String> {
         self.out.push_str(text);
         self.grow(size)?;
@@ -158,7 +158,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// Writes something that cannot be repeated.
+    /// Writes a part that cannot be repeated.
     pub(super) fn assertion(&mut self, text: &str) {
         self.out.push_str(text);
         self.group().last = None;
@@ -240,7 +240,7 @@ impl<'a> Translator<'a> {
         self.atom(")", closed.size.saturating_add(1))
     }
 
-    /// `{n}`, `{n,}`, `{n,m}`; any other brace stands for itself.
+    /// `{n}`, `{n,}`, `{n,m}`; any other brace is literal.
     fn counted(&mut self) -> Result<(), String> {
         let before = self.at;
         let bounds = self.take_until('}').unwrap_or_default();
@@ -285,7 +285,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// An escape, whose backslash was taken.
+    /// An escape after its backslash.
     fn escaped(&mut self) -> Result<(), String> {
         let Some(letter) = self.next() else {
             return Err("a backslash ends the expression".into());
@@ -343,7 +343,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The one character of an escape.
+    /// The single character of an escape.
     pub(super) fn escaped_character(&mut self, letter: char) -> Result<char, String> {
         Ok(match letter {
             '0'..='7' => return self.octal(letter),
@@ -385,7 +385,7 @@ impl<'a> Translator<'a> {
         Ok(number(&digits, 16).unwrap_or('\0'))
     }
 
-    /// Up to three octal digits, the first of which was taken.
+    /// Up to three octal digits, after the first.
     pub(super) fn octal(&mut self, first: char) -> Result<char, String> {
         let digits = format!("{first}{}", self.digits(2, 8));
         number(&digits, 8).ok_or_else(|| format!("\\{digits} is no byte"))
@@ -398,7 +398,7 @@ impl<'a> Translator<'a> {
         digits
     }
 
-    /// `\p{...}`: a Unicode property, whose letter was taken.
+    /// `\p{...}`: a Unicode property, after its letter.
     pub(super) fn property(&mut self, letter: char) -> Result<String, String> {
         let name = match self.next() {
             Some('{') => self.take_until('}').unwrap_or_default(),
@@ -409,7 +409,7 @@ impl<'a> Translator<'a> {
             Some(name) => (true, name),
             None => (false, name.as_str()),
         };
-        // `L&` is letters that have a case.
+        // `L&` is letters with case.
         let name = if name == "L&" { "LC" } else { name };
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(format!("\\{letter} needs the name of a property"));
@@ -418,7 +418,7 @@ impl<'a> Translator<'a> {
         Ok(format!("\\{letter}{{{name}}}"))
     }
 
-    /// `\1` to `\9` are references; from `\10` on only if there is such a group.
+    /// `\1` to `\9` are references; `\10` and above only if there is such a group.
     fn reference_or_octal(&mut self, first: char) -> Result<(), String> {
         let before = self.at;
         let digits = format!("{first}{}", self.digits(2, 10));
@@ -454,7 +454,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// A byte, as the character of the same number.
+/// A byte, as the character with its code.
 fn number(digits: &str, radix: u32) -> Option<char> {
     u8::from_str_radix(digits, radix).ok().map(char::from)
 }

@@ -1,4 +1,4 @@
-//! What is no selector, under CouchDB's names and with its place; what is no document.
+//! Invalid selectors, with CouchDB's error names and positions; invalid documents.
 
 use super::super::{MatchError, Selector};
 use super::error;

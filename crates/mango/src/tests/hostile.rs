@@ -1,4 +1,4 @@
-//! Input that means harm: errors, never crashes or hangs.
+//! Malicious input: errors, never crashes or hangs.
 
 use super::super::{MatchError, SELECTOR_DEPTH_MAX, Selector};
 use super::matches;
@@ -94,7 +94,7 @@ fn catastrophic_expressions_answer_or_fail() {
             "{pattern}"
         );
     }
-    // With these there is no way but to go back.
+    // These require backtracking.
     for pattern in [
         r"^(a+)+\\1$",
         r"(?=(a+))(\\1+)+$",

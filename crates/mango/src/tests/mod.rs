@@ -1,4 +1,4 @@
-//! Selectors, as CouchDB has them: every operator with its edge cases, errors, hostile input.
+//! Selectors, compared with CouchDB: every operator with its edge cases, errors, hostile input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn matches(selector: &str, document: &str) -> bool {
         .unwrap_or_else(|error| panic!("{selector} {document}: {error}"))
 }
 
-/// Whether a document whose field `a` is `value` meets a condition on `a`.
+/// Whether a document with `value` in field `a` meets a condition on `a`.
 fn holds(condition: &str, value: &str) -> bool {
     matches(
         &format!(r#"{{"a":{condition}}}"#),
@@ -26,8 +26,7 @@ fn holds(condition: &str, value: &str) -> bool {
     )
 }
 
-/// Asserts which values meet a condition and which do not; a document without the field is asked
-/// too.
+/// Asserts which values meet a condition and which do not; also tests a document without the field.
 fn check(condition: &str, yes: &[&str], no: &[&str]) {
     for value in yes {
         assert!(holds(condition, value), "{condition} holds of {value}");
@@ -45,7 +44,7 @@ fn check(condition: &str, yes: &[&str], no: &[&str]) {
     );
 }
 
-/// The name of what is wrong with a selector.
+/// The name of a selector's error.
 fn error(selector: &str) -> &'static str {
     let parsed = Selector::parse(selector);
     parsed.map_or_else(|error| error.name(), |_| panic!("{selector} is accepted"))

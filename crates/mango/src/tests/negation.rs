@@ -1,4 +1,4 @@
-//! Negations, which are pushed to the leaves: a field that is missing fails before they are asked.
+//! Negations are pushed to the leaves: a missing field fails before they are evaluated.
 
 use super::{check, matches};
 

@@ -1,4 +1,4 @@
-//! The table of operators, a test for each row.
+//! The table of operators, with a test for each row.
 
 use super::{check, error, holds, matches};
 
@@ -45,7 +45,7 @@ fn fields_may_be_nested_or_joined_by_points() {
     }
     // Not an equality with the whole object.
     assert!(matches(r#"{"a":{"b":1}}"#, r#"{"a":{"b":1,"c":2}}"#));
-    // An empty name in front is skipped.
+    // A leading empty name is skipped.
     assert!(matches(r#"{"":{"a":1}}"#, r#"{"a":1}"#));
 }
 
@@ -152,7 +152,7 @@ fn or_needs_one_and_is_true_of_none() {
     assert!(matches(r#"{"$or":[{"a":1},{"b":2}]}"#, r#"{"b":2}"#));
     assert!(!matches(r#"{"$or":[{"a":1},{"b":2}]}"#, r#"{"a":2,"b":1}"#));
     assert!(matches(r#"{"$or":[]}"#, "{}"));
-    // Also below a field that is not there.
+    // Also below a missing field.
     assert!(matches(r#"{"a":{"$or":[]}}"#, "{}"));
 }
 
@@ -385,7 +385,7 @@ fn text_is_left_to_the_index() {
     assert!(matches(r#"{"$text":"some words"}"#, "{}"));
     assert!(matches(r#"{"$and":[{"$text":5},{"a":1}]}"#, r#"{"a":1}"#));
     assert!(!matches(r#"{"$text":true,"a":1}"#, r#"{"a":2}"#));
-    // As a normalised selector has it.
+    // In the form of a normalised selector.
     assert!(matches(r#"{"$default":{"$text":"x"}}"#, "{}"));
 }
 
@@ -416,7 +416,7 @@ fn id_compares_byte_by_byte_also_below_elem_match_but_only_under_its_own_name() 
     ));
     let nested = r#"{"a":{"_id":"B"}}"#;
     assert!(!matches(r#"{"a._id":{"$lt":"a"}}"#, nested));
-    // What is below _id is compared like it.
+    // Values below _id are compared like it.
     assert!(matches(
         r#"{"_id":{"$elemMatch":{"$lt":"a"}}}"#,
         r#"{"_id":["B"]}"#

@@ -1,4 +1,4 @@
-//! A naive evaluator beside the real one: parses everything, normalises nothing.
+//! A naive evaluator to compare with: parses everything, normalises nothing.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::Selector;
 
-/// What a field is.
+/// A field's state.
 #[derive(Clone, Copy)]
 enum Here<'a> {
     Value(&'a Value),
@@ -27,7 +27,7 @@ impl<'a> Here<'a> {
     }
 }
 
-/// Whether a field is as a selector, read as it is, asks.
+/// Whether a field matches a selector taken literally.
 fn naive(selector: &Value, here: Here<'_>) -> bool {
     match (selector, here) {
         (Value::Object(members), _) if !members.is_empty() => members
@@ -103,7 +103,7 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The collation, of the few strings and small numbers that are made below.
+/// The collation of the few strings and small numbers generated below.
 fn order(one: &Value, other: &Value) -> Ordering {
     let rank = |value: &Value| match value {
         Value::Null => 0,
@@ -192,7 +192,7 @@ fn operator(inner: BoxedStrategy<Value>) -> BoxedStrategy<(String, Value)> {
     .boxed()
 }
 
-/// What the special case of `$all`, an array, is not.
+/// Not an array, the special case of `$all`.
 fn scalar_or_object() -> impl Strategy<Value = Value> {
     value().prop_filter("no array", |value| !value.is_array())
 }
@@ -239,7 +239,7 @@ proptest! {
         prop_assert_eq!(parsed.matches(&document.to_string()), Ok(naive(&selector, Here::Value(&document))));
     }
 
-    /// Whether it is read as fields or as names joined by points.
+    /// Whether it is written as nested fields or dotted names.
     #[test]
     fn nesting_and_points_mean_the_same(
         names in prop::collection::vec(name(), 1..4),

@@ -26,7 +26,7 @@ pub enum StressEntry {
 }
 
 impl Stress {
-    /// Notes a moment at the limit: a request came, and one more process would reach the limit.
+    /// Records a moment at the limit: a request arrived, and one more process would reach the limit.
     pub(crate) fn note(&mut self, now: Timestamp) -> StressEntry {
         let was_on = self.is_on(now);
         self.until = Some(now + STRESS_DURATION);
@@ -37,7 +37,7 @@ impl Stress {
         }
     }
 
-    /// Returns whether a process that is started now is started with stress on.
+    /// Returns whether a process started now has stress on.
     pub(crate) fn is_on(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| now < until)
     }
@@ -58,8 +58,7 @@ impl Stress {
     }
 }
 
-/// Returns whether a service can be under stress: one for this machine's own users is exempt unless
-/// the configuration says otherwise.
+/// Returns whether a service can be under stress: by default not if it is only for this machine's users.
 pub fn stress_applies(local_only: bool, told: Option<bool>) -> bool {
     told.unwrap_or(!local_only)
 }

@@ -1,4 +1,4 @@
-//! One test a rule, named after it; the listening decision also against a naive statement of it.
+//! One test for each rule, with its name; the listening decision is also compared with a simple version.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs(seconds)
 }
 
-/// `total` of `max` processes, `avail` of them free, and nobody waits.
+/// `total` of `max` processes, `avail` of them free, and no claims.
 fn pool(avail: u32, total: u32, max: u32) -> Snapshot {
     Snapshot {
         avail,
@@ -111,10 +111,10 @@ fn a_client_that_was_accepted_and_has_no_process_yet_counts() {
     };
     assert!(accepted(2, 0, 0));
     assert!(!accepted(3, 0, 0));
-    // The same three once processes are being created for them.
+    // The same three while processes are being created for them.
     assert!(!accepted(3, 3, 3));
     assert!(accepted(2, 2, 2));
-    // One that is being created for nobody is no place for anybody yet.
+    // A process being created for nobody serves nobody yet.
     assert!(!accepted(0, 3, 3));
 }
 
@@ -140,7 +140,7 @@ fn no_process_is_created_while_throttled() {
     assert_eq!(may_spawn(&throttled, false), Err(SpawnRefused::Throttled));
 }
 
-/// A throttle that the next failing start begins.
+/// A throttle that begins with the next failed start.
 fn failed_but_once() -> Throttle {
     let mut throttle = Throttle::default();
     for _ in 1..FAILURES_MIN {
@@ -149,7 +149,7 @@ fn failed_but_once() -> Throttle {
     throttle
 }
 
-/// A start fails. Returns until when none is created, if that is evidence enough.
+/// A start fails. Returns the end of the throttle, if there is enough evidence.
 fn fails(
     throttle: &mut Throttle,
     now: Timestamp,
@@ -309,8 +309,7 @@ fn a_local_service_is_exempt_from_stress_unless_told_otherwise() {
     assert!(!stress_applies(false, Some(false)));
 }
 
-/// Gives everybody who was let in a process, one by one, and looks whether one more could be
-/// served.
+/// Gives each accepted connection a process, one by one, and checks whether one more could be served.
 fn naive(now: &Snapshot) -> bool {
     let (mut opening, mut avail, mut total) = (now.opening, now.avail, now.total);
     let may_create = |total: u32| !now.throttled && now.max.is_none_or(|max| total < max);

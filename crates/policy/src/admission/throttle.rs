@@ -1,4 +1,4 @@
-//! The throttle of a pool: after several failed starts in a row, none is tried for a while.
+//! The throttle of a pool: after several failed starts in a row, starts pause for a while.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::time::Timestamp;
 /// The first delay, after the first failure.
 pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 
-/// The longest delay, however often it fails.
+/// The maximum delay, however many starts fail.
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
-/// How many failures in a row throttle: one may be an accident.
+/// Failures in a row that throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
 
-/// How many failing starts in a row throttle where signals from outside ended them. Those say nothing about the command,
-/// until something on the machine goes on killing it: the system, for want of memory.
+/// Failed starts in a row that throttle if signals from outside caused them. These do not implicate the command, but
+/// many suggest that the system keeps killing it, as when memory is short.
 pub const KILLS_MIN: u32 = 10;
 
-/// A process that ends by itself within this time of its start, before it has worked for anybody, has failed as one that
-/// did not start.
+/// A process that ends by itself within this time of its start, without having worked for a client, counts as a
+/// failed start.
 pub const EARLY_END: Duration = Duration::from_secs(5);
 
 /// How a process failed.
@@ -35,9 +35,9 @@ pub(crate) enum Failure {
 /// How long no process is created after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleSettings {
-    /// At first; it doubles with each failure that follows.
+    /// The first delay; doubles with each further failure.
     pub delay: Duration,
-    /// At most. A `delay` that is longer counts.
+    /// The maximum, unless `delay` is longer.
     pub delay_max: Duration,
 }
 
@@ -50,31 +50,32 @@ impl Default for ThrottleSettings {
     }
 }
 
+///
 /// Whether, and until when, no process is created.
 ///
-/// A failure is a process that could not be created, that did not answer its first `reset`, or that ended soon
-/// after: the command is wrong, its configuration, or the machine has no room. When [`FAILURES_MIN`] of them came in a
-/// row, trying again at once would only load the machine.
+/// A failure is a process that could not be created, that did not answer its first `reset`, or that ended soon after:
+/// the command or its configuration is wrong, or the machine is full. After [`FAILURES_MIN`] in a row, an immediate
+/// retry would only load the machine.
 ///
 /// # Source
 /// Postfix master_throttle: there the first failure throttles, for a fixed delay (`service_throttle_time`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throttle {
-    /// How long the last throttling was; `None` after a success.
+    /// The last delay; `None` after a success.
     last_delay: Option<Duration>,
-    /// While it is on.
+    /// When the throttle ends, while it is on.
     until: Option<Timestamp>,
-    /// Starts that failed by themselves since the last one that did not.
+    /// Starts that failed through their own fault since the last success.
     failed_starts: u32,
-    /// Starts that failed in any way since then.
+    /// Starts that failed for any reason since then.
     all_failed_starts: u32,
-    /// Processes that ended early since one did its work.
+    /// Processes that ended early since one has worked.
     early_ends: u32,
 }
 
 impl Throttle {
-    /// Takes a failure. Returns whether there is evidence by now that processes are unavailable. A failure that
-    /// comes while it is on (several were being created at a time) is of the same trouble.
+    /// Records a failure. Returns whether processes are unavailable by now. A failure while the throttle is on
+    /// (several were being created at once) belongs to the same trouble.
     pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
         if self.is_on(now) {
             return false;
@@ -91,7 +92,7 @@ impl Throttle {
             || self.all_failed_starts >= KILLS_MIN
     }
 
-    /// Begins it. Returns until when none is created.
+    /// Starts the throttle. Returns when it ends.
     pub(crate) fn begin(&mut self, now: Timestamp, settings: &ThrottleSettings) -> Timestamp {
         let delay = match self.last_delay {
             None => settings.delay,
@@ -105,8 +106,8 @@ impl Throttle {
         until
     }
 
-    /// Takes a success: a process has started. The next failing start is a first one again.
-    /// What is on stays on: processes that are there say nothing about creating another.
+    /// Records a started process: the next failed start counts as the first. A throttle that is on stays on: existing
+    /// processes do not prove that another can be created.
     pub(crate) fn succeeded(&mut self) {
         (self.failed_starts, self.all_failed_starts) = (0, 0);
         if self.early_ends == 0 {
@@ -114,7 +115,7 @@ impl Throttle {
         }
     }
 
-    /// Takes that a process has done its work: the next early end is a first one again.
+    /// Records that a process has worked: the next early end counts as the first.
     pub(crate) fn served(&mut self) {
         if self.early_ends > 0 {
             self.early_ends = 0;
@@ -122,15 +123,15 @@ impl Throttle {
         }
     }
 
-    /// Ends it, and forgets the failures: at a reload, which may have corrected the command, or
-    /// because an operator says so. Returns whether it was on.
+    /// Ends the throttle and forgets the failures, at a reload, which may have corrected the command, or on an
+    /// operator's order. Returns whether it was on.
     pub(crate) fn lift(&mut self, now: Timestamp) -> bool {
         let was_on = self.is_on(now);
         *self = Self::default();
         was_on
     }
 
-    /// Returns whether its time has come to an end; true once for each time that it was on.
+    /// Returns whether the throttle has run out; true once for each time that it was on.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
@@ -140,7 +141,7 @@ impl Throttle {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Returns when the next try is, from a failure on until [`Throttle::expire`] has told the end.
+    /// Returns when the next start is due, from a failure until [`Throttle::expire`] has returned true.
     pub const fn until(&self) -> Option<Timestamp> {
         self.until
     }

@@ -1,4 +1,4 @@
-//! What must hold of requests: one place each, none forgotten, none kept waiting without reason.
+//! Invariants of requests: one place each, none forgotten, none waiting without reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +147,7 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
     })?;
     let mut next = None;
     for (full_at, db) in &order {
-        // Less is in it than nothing if a whole window does not fill it.
+        // If a whole window does not fill it, it is below empty.
         let missing = full_at.since(now).saturating_sub(WINDOW);
         let end = (!missing.is_zero()).then(|| now + missing);
         next = next.or(end);

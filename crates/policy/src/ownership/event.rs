@@ -1,15 +1,15 @@
-//! The events of one daemon's ownership, and its actions.
+//! The events and actions of one daemon's ownership.
 //!
-//! SUMMARY   The vocabulary between [`super::Ownership`] and the actor that speaks to the database.
+//! SUMMARY   The vocabulary between [`super::Ownership`] and the actor that connects to the database.
 
 use std::sync::Arc;
 
 use crate::schedule::Server;
 
-/// The id of a document that asks for a replication.
+/// The id of a document that requests a replication.
 pub type DocId = Arc<str>;
 
-/// One start of one daemon, or what follows the loss of its lease: a random number that no other has.
+/// One start of a daemon, or its continuation after losing its lease: a unique random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -17,58 +17,58 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request(pub u64);
 
-/// The request by which a document was claimed. With the epoch it is in the document's row.
+/// The request that claimed a document. Stored with the epoch in the document's row.
 pub type Claim = Request;
 
 /// The number of documents to share, and of daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Documents that ask for a replication, owned or not.
+    /// Documents that request a replication, owned or not.
     pub wanted: usize,
-    /// Daemons whose lease is not over and that are not leaving.
+    /// Daemons with a valid lease that are not leaving.
     pub live: usize,
 }
 
-/// What servers a daemon reaches, as its renewal tells.
+/// Which servers a daemon reaches, as reported by its renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Those that it has not reached for long.
+    /// Servers not reached for long.
     pub unreached: Vec<Server>,
-    /// Those that it reaches again.
+    /// Servers reached again.
     pub back: Vec<Server>,
 }
 
 /// Which daemons may claim a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// To every daemon.
+    /// Every daemon.
     Shared,
-    /// To this daemon, and not to some others.
+    /// This daemon, but not some others.
     Extra,
-    /// To others: this daemon avoids the server.
+    /// Others: this daemon avoids the server.
     Avoided(Server),
 }
 
-/// The claimed documents, and the numbers to share by.
+/// The claimed documents, and the counts for shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
     pub docs: Vec<DocId>,
-    /// Documents that are closed to other daemons: [`Standing::Extra`].
+    /// Documents closed to other daemons: [`Standing::Extra`].
     pub extra: Vec<DocId>,
     pub counts: Counts,
 }
 
-/// A document that is claimed in the name of an epoch, as a renewal lists it.
+/// A document claimed by an epoch, as listed by a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedDoc {
     pub doc: DocId,
     pub claim: Claim,
-    /// Whether it still asks for a replication.
+    /// Whether it still requests a replication.
     pub wanted: bool,
     pub standing: Standing,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The daemon starts, or [`super::Ownership::next_wake`] was reached.
@@ -91,33 +91,33 @@ pub enum Event {
     Claimed { request: Request, claimed: Claimed },
     /// [`OwnerAction::Release`] was carried out.
     Released { request: Request },
-    /// A request failed; whether it was carried out is not known.
+    /// A request failed; it may have been carried out.
     Failed { request: Request },
     /// The database reported that documents were added or released.
     Notified,
-    /// Nothing of a document's job still runs, and its outcome, if it has one, is written. Asked for
-    /// with [`OwnerAction::GiveBack`] or not.
+    /// A document's job has completely ended, and its outcome, if any, is written. Requested with
+    /// [`OwnerAction::GiveBack`] or not.
     Stopped { doc: DocId, claim: Claim },
     /// A server has not been reached for long, reported repeatedly; or is reached again.
     ServerReach { server: Server, answers: bool },
-    /// The daemon is to end: everything is given back.
+    /// The daemon is to end: everything is released.
     Stop,
-    /// The daemon is drained: everything is given back, and nothing is claimed until [`Event::Undrain`].
+    /// The daemon is drained: everything is released, and nothing is claimed until [`Event::Undrain`].
     Drain,
-    /// The daemon takes its part again, with another epoch.
+    /// The daemon claims its share again, with another epoch.
     Undrain,
 }
 
-/// Something to do, in this order.
+/// An action, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerAction {
-    /// Take an epoch that no start has had, with a lease of [`super::LEASE`]. Another epoch of this daemon, of
-    /// which nothing still runs, is removed.
+    /// Take a fresh epoch, with a lease of [`super::LEASE`]. Removes this daemon's other epoch, none of whose jobs
+    /// still run.
     TakeEpoch {
         request: Request,
         former: Option<Epoch>,
     },
-    /// Renew the lease if it is not over, and list what is claimed in its name.
+    /// Renew the lease if it is valid, and list its claims.
     Renew {
         request: Request,
         epoch: Epoch,
@@ -125,8 +125,8 @@ pub enum OwnerAction {
         leaving: bool,
         reach: Reach,
     },
-    /// Claim free documents, `most` at most, which may be none, and extra ones up to an equal part: the counts are
-    /// answered anyway.
+    /// Claim at most `most` free documents, possibly none, and extra ones up to an equal part; the answer has the
+    /// counts in any case.
     Claim {
         request: Request,
         epoch: Epoch,
@@ -142,15 +142,15 @@ pub enum OwnerAction {
     Claimed {
         doc: DocId,
         claim: Claim,
-        /// Whether others do not reach its servers: what happened to its job there does not count.
+        /// Whether others cannot reach its servers: the job's history there is ignored.
         is_extra: bool,
     },
-    /// This many documents are given back, because others reach their server and this daemon does not.
+    /// This many documents are released, because others reach their server and this daemon does not.
     GiveUp { server: Server, docs: usize },
     /// Stop a document's job, with a checkpoint, then report [`Event::Stopped`].
     GiveBack { doc: DocId, claim: Claim },
     /// A document is no longer owned: its job is killed, without a checkpoint.
     Lost { doc: DocId, claim: Claim },
-    /// The last action of a daemon that was to end: remove its epoch, and with it what is claimed in its name.
+    /// The last action of an ending daemon: remove its epoch and claims.
     Depart { epoch: Option<Epoch> },
 }

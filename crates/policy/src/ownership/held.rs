@@ -1,4 +1,4 @@
-//! The documents of one daemon, with how far each is from being released.
+//! One daemon's documents, and the progress of their release.
 
 use std::collections::BTreeSet;
 
@@ -6,25 +6,25 @@ use rustc_hash::FxHashMap;
 
 use super::event::{Claim, DocId, Request};
 
-/// What becomes of a document.
+/// The state of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It is owned.
     Owned,
-    /// It is owned, and its job is told to stop.
+    /// It is owned, and its job is stopping.
     Stopping,
-    /// It is claimed, and nothing runs: it is to be released.
+    /// It is claimed without a job, and has to be released.
     Unused,
 }
 
-/// A document that is claimed in this daemon's name, as far as it knows.
+/// A document claimed by this daemon, as far as it knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) claim: Claim,
-    /// The latest request that was sent when the claim became known: later ones see it.
+    /// The latest request sent when the claim became known: later ones include it.
     pub(super) known: Request,
     hold: Hold,
-    /// Whether it is beyond the share.
+    /// Whether it does not count toward the share.
     is_extra: bool,
 }
 
@@ -34,15 +34,14 @@ impl Held {
     }
 }
 
-/// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDocs {
     docs: FxHashMap<DocId, Held>,
-    /// Those that are to be released.
+    /// Documents to be released.
     pub(super) unused: BTreeSet<DocId>,
-    /// How many are [`Hold::Owned`].
+    /// Number of [`Hold::Owned`] documents.
     owned: usize,
-    /// How many are extra, and how many of those are [`Hold::Owned`].
+    /// Number of extra documents, and of [`Hold::Owned`] ones among these.
     extra: usize,
     extra_owned: usize,
 }
@@ -52,22 +51,22 @@ impl HeldDocs {
         self.docs.len()
     }
 
-    /// Returns how many are owned and not told to stop.
+    /// Returns the number of owned documents that are not stopping.
     pub(super) const fn owned(&self) -> usize {
         self.owned
     }
 
-    /// Returns how many are of the share, whatever becomes of them ..
+    /// Returns the number of documents of the share, in any state ..
     pub(super) fn shared(&self) -> usize {
         self.docs.len() - self.extra
     }
 
-    /// .. and how many of those are owned and not told to stop.
+    /// .. and of those that are owned and not stopping.
     pub(super) const fn shared_owned(&self) -> usize {
         self.owned - self.extra_owned
     }
 
-    /// Returns how many are owned, told to stop or not.
+    /// Returns the number of owned documents, including stopping ones.
     pub(super) fn owned_or_stopping(&self) -> usize {
         self.docs.len() - self.unused.len()
     }
@@ -76,7 +75,7 @@ impl HeldDocs {
         self.docs.get(doc)
     }
 
-    /// Whether a document is owned and not told to stop.
+    /// Whether a document is owned and not stopping.
     pub(super) fn is_running(&self, doc: &str) -> bool {
         self.get(doc).is_some_and(|held| held.hold == Hold::Owned)
     }
@@ -85,7 +84,7 @@ impl HeldDocs {
         self.docs.iter()
     }
 
-    /// Returns those that are owned and not told to stop.
+    /// Returns the owned documents that are not stopping.
     pub(super) fn running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
         let owned = self
             .docs
@@ -94,12 +93,12 @@ impl HeldDocs {
         owned.map(|(doc, held)| (doc, held.claim))
     }
 
-    /// Returns those of the share that are owned and not told to stop.
+    /// Returns the owned documents of the share that are not stopping.
     pub(super) fn shared_running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
         self.running().filter(|(doc, _)| !self.docs[*doc].is_extra)
     }
 
-    /// Returns those that are to be released, at most `count`.
+    /// Returns at most `count` documents to be released.
     pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
         let docs = self.unused.iter().take(count);
         docs.map(|doc| (doc.clone(), self.docs[doc].claim))
@@ -110,7 +109,7 @@ impl HeldDocs {
         !self.unused.is_empty()
     }
 
-    /// Adds a document. One that is there is replaced.
+    /// Adds a document, replacing an existing one.
     pub(super) fn insert(&mut self, doc: DocId, claim: Claim, known: Request, hold: Hold) {
         let is_extra = false;
         self.put(
@@ -140,14 +139,14 @@ impl HeldDocs {
         Some(held)
     }
 
-    /// Changes what becomes of a document.
+    /// Changes a document's state.
     pub(super) fn set(&mut self, doc: &DocId, hold: Hold) {
         if let Some(held) = self.docs.get(doc).copied() {
             self.put(doc.clone(), Held { hold, ..held });
         }
     }
 
-    /// Sets whether a document is beyond the share.
+    /// Sets whether a document is extra.
     pub(super) fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
         let held = self.docs.get(doc).copied();
         if let Some(held) = held.filter(|held| held.is_extra != is_extra) {

@@ -1,63 +1,62 @@
 //! Which daemon of a fleet owns which document's job, as a pure state machine.
 //!
-//! SUMMARY   [`Ownership`] is one daemon's side of it. It takes what happened ([`Event`]) and when, and returns
-//!           what to do ([`OwnerAction`]). It holds no clock, no connection and no job. Times are of a
-//!           local clock that goes on while the machine sleeps (CLOCK_BOOTTIME), since whenever.
-//! PROMISES  The invariants FL-1 to FL-5, below, which the model in `tests` judges after every step of random
-//!           histories. An event about one document costs a logarithm of the number of documents; an
-//!           answer costs that for each document in it.
-//! CALLED    By the actor that speaks to the shared database.
+//! SUMMARY   [`Ownership`] is one daemon's side. It takes an event ([`Event`]) and its time, and returns actions
+//!           ([`OwnerAction`]). It has no clock, connection or jobs. Times are of a local clock that continues while
+//!           the machine sleeps (CLOCK_BOOTTIME), from any start.
+//! PROMISES  The invariants FL-1 to FL-7 below, checked by the model in `tests` after every step of random histories.
+//!           An event about one document takes time logarithmic in the number of documents; an answer takes that for
+//!           each of its documents.
+//! CALLED    By the actor that connects to the shared database.
 //! SOURCE    Leases as in Chubby and etcd: counted from before the request, ended early by the holder.
 //!
-//! # What the database holds
+//! # The content of the database
 //!
-//! A row for each daemon that is alive (its epoch, when its lease ends) and a row for each document that asks for
-//! a replication (who has claimed it: the epoch and the number of the claim). A document is free when nobody has
-//! claimed it, or the epoch that has is not there or its lease is over, by the database's clock.
+//! A row for each living daemon (its epoch, the end of its lease) and a row for each document that requests a
+//! replication (its claim: the epoch and the number of the claim). A document is free if it is unclaimed, or if its
+//! epoch is missing or has an expired lease, by the database's clock.
 //!
-//! # What one daemon does
+//! # One daemon
 //!
-//! It takes an epoch, a random number that no other start has, and renews its lease every [`RENEW_EVERY`]. It claims
-//! free documents up to its share, all documents divided by the daemons that are alive, and gives back
-//! what it has beyond that: first the job stops, with a checkpoint, then the document is released. Without a
-//! renewal it gives everything up [`STOP_BEFORE_END`] before the end of its lease, at once and without
-//! checkpoints, and begins with another epoch.
+//! It takes an epoch, a random number unique to this start, and renews its lease every [`RENEW_EVERY`]. It claims
+//! free documents up to its share, all documents divided by the living daemons, and releases the surplus: first the
+//! job stops, with a checkpoint, then the document is released. Without a renewal it gives everything up
+//! [`STOP_BEFORE_END`] before the end of its lease, at once and without checkpoints, and begins with another epoch.
 //!
-//! Requests can fail after they were carried out, and be carried out after they failed. So each has a number. A
-//! renewal is answered with the documents that are claimed in the name of the epoch, and under which numbers:
-//! what the daemon does not know of is released, what it had and is not listed is lost. A release names
-//! the claim that it ends, so that a late one ends no later claim.
+//! Requests can fail after they were carried out, and be carried out after they failed, so each has a number. The
+//! answer to a renewal lists the documents claimed by the epoch, with the numbers of the claims: unknown ones are
+//! released, and owned ones that are missing are lost. A release names the claim that it ends, so that a late one
+//! ends no later claim.
 //!
 //! # Servers that one daemon cannot reach
 //!
-//! A daemon tells the database with its renewals which servers it has not reached for long. From [`SETTLE`] after the
-//! first such renewal it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if it tells
-//! the same soon after that. A document is *closed* to those that avoid one of its servers, while another daemon is alive that
-//! has reported nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
-//! to a daemon it gives back and does not claim. For the others such a document is *extra*: they own it beyond their
-//! shares, and each takes an equal part of those that are closed to the same daemons. Nothing is given back for being extra,
-//! so that nothing goes in circles.
+//! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal
+//! it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows
+//! soon after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
+//! reported neither of them; otherwise it is open to all, so that a global outage moves nothing. A daemon releases
+//! documents closed to it and does not claim them. For the others such a document is *extra*: they own it beyond
+//! their shares, and each takes an equal part of those closed to the same daemons. Nothing is released for being
+//! extra, which prevents cycles.
 //!
 //! # Invariants
 //!
-//! * **FL-1: at most one unfenced owner.** Of a document at most one daemon believes that it may begin a checkpoint. A
-//!   failover of the database that loses commits may lose a claim; then there may be two, until the first renewal
-//!   after it or the end of the first owner's lease. Both write documents with `new_edits=false`, which
-//!   is the same twice, and the second to write a checkpoint meets the first one's `_rev`.
+//! * **FL-1: at most one unfenced owner.** At most one daemon believes that it may begin a checkpoint of a document.
+//!   A failover of the database that loses commits may lose a claim; then there may be two, until the first renewal
+//!   after it or the end of the first owner's lease. Both write documents with `new_edits=false`, which is
+//!   idempotent, and the second to write a checkpoint conflicts with the first one's `_rev`.
 //! * **FL-2: every runnable document has an owner** within [`OWNER_WITHIN`] after the last fault, while one daemon can
 //!   reach the database. Within [`SHARE_WITHIN`] every daemon has its share, and no more.
-//! * **FL-3: no checkpoint is begun outside a lease.** One that was begun in time and lands late meets a conflict or
-//!   records only what is committed.
-//! * **FL-4: an outcome that a failover lost is derived again.** No two starts have one epoch.
-//! * **FL-5: a checkpoint is given up for the lease only when the lease is over.** However slow the servers of a
-//!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
-//! * **FL-6: a daemon gives up what it does not reach** within [`REACHED_WITHIN`] after the last change, while another
-//!   is alive that has reported nothing of the server.
-//! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes. A
-//!   report about servers counts as a change until [`SETTLE`] after it.
+//! * **FL-3: no checkpoint begins outside a lease.** One that begins in time and arrives late meets a conflict or
+//!   records only committed work.
+//! * **FL-4: an outcome lost by a failover is derived again.** No two starts share an epoch.
+//! * **FL-5: a checkpoint is abandoned because of the lease only when the lease is over.** However slow a
+//!   replication's servers are, under a renewed lease only the time of its requests bounds a checkpoint.
+//! * **FL-6: a daemon gives up documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
+//!   change, while another living daemon has not reported the server.
+//! * **FL-7: a daemon gives up a document because of its servers at most once in [`AVOID_FOR`]**, without other
+//!   changes. A report about servers counts as a change until [`SETTLE`] after it.
 //!
-//! FL-1 and FL-3 need clocks that agree on how long [`LEASE`] is, to less than [`STOP_BEFORE_END`], steps of the
-//! database's clock included.
+//! FL-1 and FL-3 require clocks that agree on the duration of [`LEASE`] to within [`STOP_BEFORE_END`], including
+//! steps of the database's clock.
 
 mod event;
 mod held;
@@ -74,49 +73,49 @@ pub use event::{
 };
 pub use owner::Ownership;
 
-/// How long a lease is: after so long without a renewal other daemons may have the documents.
+/// Duration of a lease: after this time without a renewal other daemons may take the documents.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How often a lease is renewed.
+/// Interval of renewals.
 pub const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// So long before its lease ends, a daemon that could not renew it gives up what it has.
+/// How long before the end of its lease a daemon that could not renew it gives everything up.
 pub const STOP_BEFORE_END: Duration = Duration::from_secs(10);
 
-/// How often free documents are polled for without a notification.
+/// Poll interval for free documents without a notification.
 pub const CLAIM_EVERY: Duration = Duration::from_secs(3);
 
-/// The shortest time between two polls for free documents, however many notifications arrive.
+/// Minimum time between two polls for free documents, however many notifications arrive.
 pub const CLAIM_GAP_MIN: Duration = Duration::from_millis(200);
 
-/// How long a request may take: one without an answer has failed then.
+/// Timeout of a request.
 pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// How long to wait after a request failed.
+/// Delay after a failed request.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most documents that one request claims or releases. The database counts all documents for each claim: a hundred
-/// claims of a hundred thousand documents would cost more in counts than in claims.
+/// Maximum documents that one request claims or releases. Each claim makes the database count all documents: a
+/// hundred claims of a hundred thousand documents would cost more in counts than in claims.
 pub const BATCH: usize = 5000;
 
-/// FL-2: how long a document is without an owner at most.
+/// FL-2: maximum time of a document without an owner.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
-/// How long after its first report of an unreached server a daemon avoids it. Until then the others have reported the
-/// same, if nobody reaches it; and for so long after it is back.
+/// How long after its first report of an unreachable server a daemon avoids it. In the meantime the others report it,
+/// too, if no daemon reaches it; the same delay applies once it is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
 
-/// How long a daemon avoids a server after its last report that it is unreached. It may reach it then: it tries.
+/// How long a daemon avoids a server after its last report that it is unreachable. Then it retries.
 pub const AVOID_FOR: Duration = Duration::from_mins(10);
 
-/// The same where each try so far has failed: it is doubled each time, up to this.
+/// Maximum of that time: it doubles with each failed retry.
 pub const AVOID_MAX: Duration = Duration::from_hours(1);
 
-/// The most servers that a daemon reports.
+/// Maximum servers that a daemon reports.
 pub const SERVERS_MAX: usize = 1000;
 
-/// FL-6: how long a document stays with a daemon that does not reach its server, where another may.
+/// FL-6: maximum time of a document with a daemon that cannot reach its server, while another may.
 pub const REACHED_WITHIN: Duration = Duration::from_secs(90);
 
-/// FL-2: how long it takes until daemons that come and go have changed the shares.
+/// FL-2: maximum time until arriving and departing daemons have changed the shares.
 pub const SHARE_WITHIN: Duration = Duration::from_secs(30);

@@ -1,9 +1,9 @@
-//! One daemon's side of ownership: its epoch, its lease, what it claims and gives back.
+//! One daemon's side of ownership: its epoch, its lease, its claims and releases.
 //!
-//! SUMMARY   Every event first ends requests that took too long and a lease that is nearly over; then it is
-//!           handled; then what is due is asked of the database.
-//! PROMISES  Total: an answer to a request that is not under way changes nothing. One renewal and one claim or release
-//!           are under way at a time.
+//! SUMMARY   Every event first times out old requests and an expiring lease; then it is handled; then due requests
+//!           are sent to the database.
+//! PROMISES  Total: an answer without its request changes nothing. At most one renewal, and one claim or release, are
+//!           in flight.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -22,29 +22,29 @@ use super::{
     STOP_BEFORE_END,
 };
 
-/// An epoch, and how long it lasts.
+/// An epoch and its duration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) epoch: Epoch,
-    /// When the request was sent that began or renewed it.
+    /// When the request that began or renewed it was sent.
     pub(super) sent: Duration,
 }
 
 impl Lease {
-    /// Returns when everything is given up unless it is renewed.
+    /// Returns when everything is given up unless the lease is renewed.
     fn stop_at(&self) -> Duration {
         self.sent + LEASE - STOP_BEFORE_END
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     request: Request,
     at: Duration,
 }
 
-/// A renewal that is under way.
+/// A renewal in flight.
 #[derive(Clone, Debug)]
 struct Renewal {
     sent: Sent,
@@ -53,7 +53,7 @@ struct Renewal {
     reach: Reach,
 }
 
-/// What is asked beside renewals.
+/// Requests besides renewals.
 #[derive(Clone, Debug)]
 enum Order {
     Claim { most: usize },
@@ -64,41 +64,41 @@ enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Working,
-    /// It gives everything back.
+    /// It releases everything.
     Leaving,
     Gone,
 }
 
-/// Whether the daemon owns nothing for now, and stays.
+/// Whether the daemon owns nothing for now, but stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     Off,
     On,
-    /// It takes its part again as soon as it has given everything back: with another epoch, for one that was told to be
-    /// leaving stays that, whatever arrives late.
+    /// It claims its share again once it has released everything, with another epoch: one that was reported as
+    /// leaving stays so, whatever arrives late.
     Ending,
 }
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Ownership {
-    /// The daemon's name, by which it differs from others in what it gives back first.
+    /// The daemon's name; it determines what it releases first.
     daemon: Arc<str>,
     pub(super) lease: Option<Lease>,
-    /// An epoch that was given up and may still be in the database.
+    /// An abandoned epoch that may still be in the database.
     former: Option<Epoch>,
     pub(super) docs: HeldDocs,
     counts: Counts,
-    /// The request that was answered with the counts.
+    /// The request that returned the counts.
     counted: Request,
     renewal: Option<Renewal>,
     pub(super) servers: ToldServers,
     order: Option<(Sent, Order)>,
     renew_at: Duration,
-    /// When something may be asked beside renewals.
+    /// When requests besides renewals may be sent.
     order_at: Duration,
     claim_at: Duration,
-    /// When free documents were asked for last.
+    /// When free documents were last claimed.
     claimed_at: Duration,
     last_request: Request,
     phase: Phase,
@@ -106,7 +106,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Returns a daemon that owns nothing. Its name differs from those of the others.
+    /// Returns a daemon that owns nothing. Its name must be unique.
     pub fn new(daemon: impl Into<Arc<str>>) -> Self {
         Self {
             daemon: daemon.into(),
@@ -128,7 +128,7 @@ impl Ownership {
         }
     }
 
-    /// Handles an event and appends what is to be done to `out`, in order.
+    /// Handles an event and appends the actions to `out`, in order.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<OwnerAction>) {
         if self.phase == Phase::Gone {
             return;
@@ -212,8 +212,8 @@ impl Ownership {
         [Some(renewal), order, stop].into_iter().flatten().min()
     }
 
-    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if none
-    /// may be begun: the lease is nearly over, or is not there.
+    /// Returns how long a checkpoint started now may take unless the lease is renewed; `None` if it must not start:
+    /// the lease is about to end, or is missing.
     pub fn may_checkpoint(&self, now: Duration) -> Option<Duration> {
         let left = self.lease?.stop_at().checked_sub(now)?;
         Some(left).filter(|left| !left.is_zero())
@@ -224,32 +224,32 @@ impl Ownership {
         self.lease.map(|lease| lease.epoch)
     }
 
-    /// Returns whether a document is owned, under whatever claim.
+    /// Returns whether a document is owned, under any claim.
     pub fn owns(&self, doc: &str) -> bool {
         self.docs.get(doc).is_some_and(|held| held.is_owned())
     }
 
-    /// Returns how many documents are owned and not being given back.
+    /// Returns how many documents are owned and not being released.
     pub const fn owned(&self) -> usize {
         self.docs.owned()
     }
 
-    /// Returns how many documents are owned, with those that are being given back.
+    /// Returns how many documents are owned, including those being released.
     pub fn owned_or_stopping(&self) -> usize {
         self.docs.owned_or_stopping()
     }
 
-    /// Whether the daemon that was to end has nothing left.
+    /// Whether the daemon was to end and has nothing left.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }
 
-    /// Whether it gives away what it has, and claims nothing.
+    /// Whether it releases everything, and claims nothing.
     fn gives_away(&self) -> bool {
         self.phase != Phase::Working || self.drain != Drain::Off
     }
 
-    /// Returns how many documents are this daemon's to own: an equal part, rounded up.
+    /// Returns how many documents this daemon should own: an equal share, rounded up.
     fn share(&self) -> usize {
         if self.gives_away() {
             0
@@ -273,7 +273,7 @@ impl Ownership {
         self.last_request
     }
 
-    /// Ends requests that took too long.
+    /// Times out requests.
     fn time_out(&mut self, now: Duration) {
         let late = |sent: &Sent| sent.at + REQUEST_MAX <= now;
         let renewal = self.renewal.as_ref().map(|renewal| &renewal.sent);
@@ -298,7 +298,7 @@ impl Ownership {
         }
     }
 
-    /// Loses everything; another epoch is taken.
+    /// Gives everything up; a new epoch will be taken.
     fn give_up(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         let docs = std::mem::take(&mut self.docs);
         let owned = docs.iter().filter(|(_, held)| held.is_owned());
@@ -317,7 +317,7 @@ impl Ownership {
         self.renew_at = sent + RENEW_EVERY;
     }
 
-    /// The lease was renewed: what is claimed is compared with what is known.
+    /// The lease was renewed: compares the listed claims with the known ones.
     fn listed(
         &mut self,
         request: Request,
@@ -338,7 +338,7 @@ impl Ownership {
             .into_iter()
             .map(|listed| (listed.doc.clone(), listed))
             .collect();
-        // What became known after the renewal was sent is judged by the next one.
+        // Documents known only since the renewal was sent are compared by the next one.
         let seen = self.docs.iter().filter(|(_, held)| held.known < request);
         let is_listed = |doc: &DocId, claim| listed.get(doc).is_some_and(|row| row.claim == claim);
         let missing: Vec<_> = seen
@@ -374,7 +374,7 @@ impl Ownership {
         self.hear(request, counts, out);
     }
 
-    /// Whether a claim is under way: its documents become known with its answer.
+    /// Whether a claim is in flight: its answer makes its documents known.
     fn is_claiming(&self, claim: Claim) -> bool {
         self.order
             .as_ref()
@@ -409,7 +409,7 @@ impl Ownership {
         let has_more = extra.len() >= BATCH;
         let docs = docs.into_iter().map(|doc| (doc, false));
         for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
-            // It was free, so that another claim of it is over.
+            // It was free, so an older claim of it is over.
             self.lose(&doc, out);
             let hold = if self.gives_away() {
                 Hold::Unused
@@ -428,7 +428,7 @@ impl Ownership {
             }
         }
         self.hear(request, counts, out);
-        // What was answered in full may not have been all there is.
+        // A full answer may be incomplete.
         if has_more || (is_full && self.docs.shared() < self.share()) {
             self.claim_at = now;
         }
@@ -444,7 +444,7 @@ impl Ownership {
         }
     }
 
-    /// Takes in how much there is to share, and gives back what is too much.
+    /// Updates the counts, and releases the surplus.
     fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<OwnerAction>) {
         if request < self.counted {
             return;
@@ -460,14 +460,14 @@ impl Ownership {
         self.give_back(last, out);
     }
 
-    /// Returns how far a document is from this daemon: each has an order of its own.
+    /// Returns a document's distance from this daemon; each daemon orders documents differently.
     fn distance(&self, doc: &str) -> u64 {
         let mut hasher = FxHasher::default();
         (doc, &self.daemon).hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Gives back what it has, and tells soon that it does not count as alive.
+    /// Releases everything, and soon reports that it does not count as alive.
     fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         self.renew_at = now;
         let all: Vec<_> = own(self.docs.running()).collect();
@@ -483,7 +483,7 @@ impl Ownership {
         }
     }
 
-    /// Asks the database for what is due.
+    /// Sends due requests to the database.
     fn ask(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         if self.drain == Drain::Ending && self.docs.len() == 0 && self.order.is_none() {
             self.drain = Drain::Off;

@@ -1,6 +1,7 @@
-//! Which servers this daemon does not reach, as its renewals report.
+//! Servers that this daemon cannot reach, as reported by its renewals.
 //!
-//! SUMMARY   Each renewal reports the servers found unreached lately, and those reached again until one is answered.
+//! SUMMARY   Each renewal reports recently unreachable servers, and those reachable again until a renewal is
+//!           answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +10,19 @@ use super::SERVERS_MAX;
 use super::event::{Reach, Request};
 use crate::schedule::Server;
 
-/// How long a server counts as unreached after the last report.
+/// How long a server counts as unreachable after the last report.
 const TOLD_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToldServers {
-    /// When a server was last reported unreached.
+    /// When a server was last reported unreachable.
     unreached: BTreeMap<Server, Duration>,
-    /// Those that are reached again, and the latest request that was sent before.
+    /// Servers reachable again, and the latest request sent before.
     back: BTreeMap<Server, Request>,
 }
 
 impl ToldServers {
-    /// Notes that a server is not reached, or again. `last` is the latest request that was sent.
+    /// Records that a server is unreachable, or reachable again. `last` is the latest request that was sent.
     pub(super) fn tell(&mut self, server: Server, answers: bool, now: Duration, last: Request) {
         if answers {
             self.unreached.remove(&server);
@@ -32,7 +33,7 @@ impl ToldServers {
         }
     }
 
-    /// Returns what a renewal tells.
+    /// Returns the report of a renewal.
     pub(super) fn reach(&mut self, now: Duration) -> Reach {
         self.unreached.retain(|_, at| now < *at + TOLD_FOR);
         Reach {
@@ -41,7 +42,7 @@ impl ToldServers {
         }
     }
 
-    /// A renewal that reported this was answered.
+    /// A renewal with this report was answered.
     pub(super) fn answered(&mut self, request: Request, reach: &Reach) {
         self.back
             .retain(|server, sent| *sent >= request || !reach.back.contains(server));
@@ -52,7 +53,7 @@ impl ToldServers {
         !self.unreached.is_empty()
     }
 
-    /// There is an epoch that has reported nothing.
+    /// A new epoch has not reported anything.
     pub(super) fn begin_anew(&mut self) {
         self.back.clear();
     }

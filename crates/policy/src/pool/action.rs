@@ -1,7 +1,7 @@
-//! The orders of the pool's decision core: open, teach, lend, refuse, stop, warn.
+//! The actions of the pool's decision core: open, teach, lend, refuse, stop, warn.
 //!
-//! SUMMARY   [`PoolAction`], the output of [`super::Pools`]; the ProcManager actor carries it out.
-//! SOURCE    couch_proc_manager 001: what its handlers do to the world, as data.
+//! SUMMARY   [`PoolAction`], the output of [`super::Pools`], carried out by the ProcManager actor.
+//! SOURCE    couch_proc_manager 001: the effects of its handlers, as data.
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -9,12 +9,12 @@ use super::id::{ClientId, PoolId, ProcId, RequestId, Tenant, Token};
 use crate::admission::SpawnRefused;
 use crate::time::Timestamp;
 
-/// Something to do, in this order.
+/// An action, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolAction {
-    /// Start an opener. It is counted already; report `SpawnOk` or `SpawnError`, exactly once.
+    /// Start an opener. It is already counted; report `SpawnOk` or `SpawnError` exactly once.
     Open {
-        /// The identity of the process to be.
+        /// The identity of the future process.
         proc: ProcId,
         /// The request it is opened for; `None` to replenish the untagged processes.
         request: Option<RequestId>,
@@ -22,59 +22,58 @@ pub enum PoolAction {
     /// Teach the process the design document of this request; report `TeachOrResetDone`.
     Teach {
         proc: ProcId,
-        /// The request, whose document the actor kept.
+        /// The request; the actor has its document.
         request: RequestId,
-        /// The isolate that the process selects first, and resets.
+        /// The isolate that the process first selects and resets.
         select: Option<Select>,
     },
-    /// Send the process a reset of its own and require `true`; report `TeachOrResetDone`.
+    /// Reset the process on the service's behalf and require `true`; report `TeachOrResetDone`.
     Reset { proc: ProcId },
-    /// Have the process forget all that it was taught, and all that functions left in it; report
-    /// `TeachOrResetDone`.
+    /// Make the process drop everything taught, and everything that functions left behind; report `TeachOrResetDone`.
     Forget { proc: ProcId },
     /// Answer the request with this process.
     Assign {
         request: RequestId,
         proc: ProcId,
         token: Token,
-        /// Whether somebody else has left something in it: the process is sent a `reset` before the first line
-        /// of this client, unless that line is one.
+        /// Whether another client may have left something in it: the process is sent a `reset` before this client's
+        /// first line, unless that is one.
         reset: bool,
         /// The isolate that the process selects and resets before the first line of this client.
         select: Option<Select>,
     },
-    /// Tell a client that the process which it holds is taken from it; `Stop` follows.
+    /// Notify a client that its process is revoked; `Stop` follows.
     ProcRevoked {
         client: ClientId,
         proc: ProcId,
-        /// The assignment, which is over.
+        /// The assignment, which has ended.
         token: Token,
         why: StopReason,
     },
-    /// A pool that was being removed is gone, with its last process.
+    /// A removed pool is gone, with its last process.
     PoolGone {
-        /// The pool. Its identity may be given to another.
+        /// The pool. Its identity may be reused.
         pool: PoolId,
     },
-    /// Tell the operator.
+    /// Notify the operator.
     Warn(Warning),
     /// Answer the request with an error.
     Refuse { request: RequestId, why: Refusal },
     /// End the process; report `ProcExit` once it is gone and reaped.
     Stop {
-        /// The process. It is no longer in any table but the count of stopping ones.
+        /// The process. It remains only in the count of stopping ones.
         proc: ProcId,
-        /// Why, for the log and for how politely it is ended.
+        /// Why, for the log, and to decide how politely to end it.
         why: StopReason,
     },
 }
 
-/// An isolate that a process is to select.
+/// An isolate to be selected in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Select {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
-    /// Whether it is made for the tenant: one that the process may still have of it ends.
+    /// Whether it is made for the tenant; an existing one ends.
     pub is_new: bool,
 }
 
@@ -83,66 +82,62 @@ pub struct Select {
 pub enum Refusal {
     /// The deadline passed.
     Timeout {
-        /// What the request was waiting for.
+        /// The request's phase.
         phase: Phase,
     },
-    /// The opener failed; the actor knows the details.
+    /// The opener failed; the actor has the details.
     SpawnFailed,
-    /// The process could not be taught the design document; the actor knows the details.
+    /// The process could not be taught the design document; the actor has the details.
     TeachFailed,
-    /// As many wait as may (`queue_max`). Worth a retry.
+    /// The queue is full (`queue_max`). Worth a retry.
     PoolBusy,
-    /// As many calls of the tenant wait as may. Worth a retry.
+    /// The tenant has reached its maximum of waiting calls. Worth a retry.
     TenantBusy,
     /// The pool was removed, or is being removed.
     PoolRemoved,
     /// There is no pool in the group, or for the language.
     NoPool,
-    /// Starts have failed, none is tried before `until`, and no process that is there can serve
-    /// the request. Worth a retry then.
+    /// Starts have failed and are paused until `until`, and no existing process can serve the request. Worth a retry
+    /// then.
     Throttled {
-        /// The time of the next try.
+        /// The time of the next start.
         until: Timestamp,
     },
     /// The service is shutting down.
     ShuttingDown,
 }
 
-/// Something that the operator should know of a pool.
+/// A notice about a pool, for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// A process could not be started: no more are started for a while.
+    /// A process could not be started: starts are paused.
     Throttled {
         pool: PoolId,
-        /// Until when.
+        /// The end of the pause.
         until: Timestamp,
     },
-    /// That while is over, or was ended: processes are started again.
+    /// The pause has ended, or was ended: processes are started again.
     Unthrottled { pool: PoolId },
-    /// Processes end by themselves soon after their starts, again and again, in a pool that is never throttled.
+    /// Processes repeatedly end soon after their start, in a pool that is never throttled.
     EndsEarly { pool: PoolId },
-    /// A request came when one process more would reach the limit: processes are started with
-    /// stress on from now on, and idle ones are replaced.
+    /// A request arrived when the pool was one process below its limit: from now on processes are started with stress
+    /// on, and idle ones are replaced.
     Stressed { pool: PoolId },
-    /// Nothing has been at the limit for a while: processes are started without stress again.
+    /// The limit was not reached for a while: processes are started without stress again.
     Unstressed { pool: PoolId },
-    /// Our own decision to open a process was against the rules of admission, and was not carried
-    /// out: a mistake of ours, to be counted as a violated invariant.
-    SpawnRefused {
-        pool: PoolId,
-        /// Which rule.
-        why: SpawnRefused,
-    },
+    /// The core's decision to open a process broke the admission rules, and was not carried out: our own fault,
+    /// counted as a violated invariant.
+    SpawnRefused { pool: PoolId, why: SpawnRefused },
 }
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// For a process to be free, or for a slot to open one.
+    /// A free process, or a slot to open one.
     Queue,
-    /// For its process to start.
+    /// Its process to start.
     Open,
-    /// For its process to forget another tenant, or to learn the design document.
+    /// Its process to forget another tenant, or to learn the design document.
     Teach,
 }
 
@@ -154,13 +149,13 @@ pub enum StopReason {
     Idle,
     /// It was started before the last reload.
     Stale,
-    /// Its slot was wanted for another database.
+    /// Its slot was needed for another database.
     Reaped,
     /// The limit was lowered.
     OverLimit,
-    /// Its client said so.
+    /// Its client reported it as failed.
     Failed,
-    /// It came back in a state that cannot be trusted.
+    /// It was returned in an untrusted state.
     Broken,
     /// It did not learn a design document.
     TeachFailed,
@@ -168,13 +163,13 @@ pub enum StopReason {
     ResetFailed,
     /// It could not be reset for another tenant.
     ForgetFailed,
-    /// It was used often enough (`max_uses`).
+    /// It reached its maximum of uses (`max_uses`).
     Uses,
-    /// It is old enough (`max_age`).
+    /// It reached its maximum age (`max_age`).
     Age,
-    /// It takes more memory than it should (`memory_soft`).
+    /// It exceeds its soft memory limit (`memory_soft`).
     Memory,
-    /// It takes more memory than it may (`memory_hard`).
+    /// It exceeds its hard memory limit (`memory_hard`).
     MemoryHard,
     /// The burst that it was opened for is over (`cull_after`).
     Culled,
@@ -182,7 +177,7 @@ pub enum StopReason {
     ClientCrashed,
     /// It belonged to a client that ended ([`super::Tenant::Client`]).
     TenantGone,
-    /// Its pool came under stress: one with stress on takes its place.
+    /// Its pool came under stress: a process with stress on replaces it.
     Stress,
     /// Its pool is being removed.
     Removed,
@@ -191,7 +186,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether the process is in good order and may be given time to end by itself.
+    /// Whether the process is in good order and may get time to end by itself.
     pub const fn is_polite(self) -> bool {
         !matches!(
             self,

@@ -1,23 +1,20 @@
-//! The ceiling over all pools: how many processes there may be together, and which pool gets a place.
+//! The ceiling over all pools: the maximum of processes together, and which pool gets the next slot.
 //!
-//! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
-//!           knows which pools have a waiter without a place. [`Pools::share`] ends each
-//!           event: it grants free places, makes places by stopping idle processes, and sets the
-//!           timer for those that may not be stopped yet.
-//! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
-//!           in advance. No process in use is stopped. Places go alternately to the pool with the
-//!           fewest processes in use, and to the pool whose waiters have gone unserved for longest: so
-//!           no waiter starves, and no pool takes all places by asking more often.
-//!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then goes
-//!           to any pool with a waiter. A returned one goes at once to a pool with at least two fewer in
-//!           use; and once it has run, and the waiter has waited, for that time, to a pool with none in
-//!           use, unless a waiter of its own has waited longer, which happens once. So an exchange is
-//!           worth the start that it costs.
+//! SUMMARY   [`Ceiling`] counts taken slots, including those of stopping processes, and tracks pools with a waiter
+//!           that lacks a slot. [`Pools::share`] runs at the end of each event: it grants free slots, frees slots by
+//!           stopping idle processes, and sets the timer for those that must not be stopped yet.
+//! PROMISES  Nothing is opened without a free slot. Waiters precede processes that pools keep in advance. No process
+//!           in use is stopped. Slots alternate between the pool with the fewest processes in use and the pool whose
+//!           waiters have gone unserved for longest: no waiter starves, and no pool takes all slots by asking more
+//!           often.
+//!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any pool
+//!           with a waiter. A returned one goes at once to a pool with at least two fewer in use; and, once it has
+//!           run and the waiter has waited for that time, to a pool with none in use, unless its own pool has an
+//!           older waiter, which happens once. So an exchange is worth its start.
 //! CALLED    By [`Pools::handle`], and before a process is opened.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
-//! LIMITS    Costs two comparisons until the ceiling is reached. From then on each place
-//!           that is granted or made costs a scan of all pools.
+//! LIMITS    Costs two comparisons until the ceiling is reached. Beyond it, granting or freeing a slot scans all pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,83 +27,81 @@ use super::tables::Pool;
 use super::turn::Turn;
 use crate::time::Timestamp;
 
-/// How long a process stays with its pool, after its start and while it is idle, although another pool has a waiter.
-/// About as long as a start takes, so that half of the time at least goes into calls; and longer than a caller takes
-/// between two calls, so that its process is not stopped in between.
+/// How long a process stays with its pool, after its start and while idle, although another pool has a waiter. About
+/// the duration of a start, so at least half of the time goes into calls; and longer than a client's pause between
+/// two calls, so its process is not stopped during one.
 pub(crate) const EXCHANGE_AFTER: Duration = Duration::from_millis(50);
 
-/// The places of all pools.
+/// The slots of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceiling {
-    /// How many there are; `None`: no limit.
+    /// Their number; `None`: no limit.
     pub(crate) max: Option<u32>,
     /// Processes and openings.
     pub(crate) live: u32,
-    /// Processes that were told to stop and have not ended.
+    /// Stopping processes.
     pub(crate) ending: u32,
-    /// The pools whose next waiter needs a place.
+    /// Pools whose next waiter needs a slot.
     pub(crate) needy: BTreeMap<PoolId, Need>,
-    /// The pools that keep fewer processes in advance than they should, for lack of places.
+    /// Pools that keep fewer processes in advance than configured, for lack of slots.
     short: BTreeSet<PoolId>,
-    /// The pool that may take the next place.
+    /// The pool that may take the next slot.
     granted: Option<PoolId>,
-    /// How many places were granted so far.
+    /// Slots granted so far.
     grants: u64,
-    /// Whether no place was free after the latest event.
+    /// Whether no slot was free after the latest event.
     was_full: bool,
-    /// When the next idle process may be stopped, while a waiter needs its place.
+    /// When the next idle process may be stopped, while a waiter needs its slot.
     pub(crate) wake: Option<Timestamp>,
 }
 
-/// What a pool needs places for.
+/// A pool's need for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// The waiter that is next.
+    /// The next waiter.
     head: RequestId,
-    /// Since when it has waited while its pool has served nobody.
+    /// Since when it has waited while its pool served nobody.
     since: Timestamp,
-    /// For how many waiters places must be made. 0: the waiter waits for a process of its own database,
-    /// and takes only a free place.
+    /// Waiters that need freed slots. 0: the waiter waits for a process of its own database, and takes only a free
+    /// slot.
     places: u32,
-    /// How many of the pool's processes are in use or being opened.
+    /// The pool's processes in use or being opened.
     busy: u32,
 }
 
 impl Ceiling {
-    /// Whether a place is free.
     pub(crate) fn has_room(&self) -> bool {
         self.max.is_none_or(|max| self.live + self.ending < max)
     }
 
-    /// Whether a pool may take a place: one is free, and no other pool comes first.
+    /// Whether a pool may take a slot: one is free, and no other pool is first.
     pub(crate) fn may_open(&self, pool: PoolId) -> bool {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
 
-    /// Whether a pool takes the next place because others had to make it.
+    /// Whether a pool takes the next slot because it was freed for it.
     pub(super) fn is_granted(&self, pool: PoolId) -> bool {
         self.granted == Some(pool)
     }
 
-    /// Whether the ceiling was lowered below the places taken.
+    /// Whether the ceiling was lowered below the number of taken slots.
     pub(crate) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
     }
 
-    /// Takes a place.
     pub(super) fn opened(&mut self, pool: PoolId) {
         debug_assert!(self.has_room(), "PM-23: nothing is opened at the ceiling");
         self.live += 1;
         self.granted.take_if(|granted| *granted == pool);
     }
 
-    /// Forgets a pool that is gone.
+    /// Removes a pool.
     pub(super) fn forget(&mut self, pool: PoolId) {
         self.needy.remove(&pool);
         self.short.remove(&pool);
     }
 
-    /// Notes whether a pool keeps fewer processes than it should for lack of places.
+    /// Records whether a pool keeps fewer processes than configured for lack of slots.
     pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
         if is_short {
             self.short.insert(pool);
@@ -115,25 +110,25 @@ impl Ceiling {
         }
     }
 
-    /// For how many waiters places must still be made, beyond those on the way.
+    /// For how many waiters slots still have to be freed, beyond those being freed.
     pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
     }
 
-    /// Whether places must be made for this pool.
+    /// Whether slots have to be freed for this pool.
     fn needs(&self, pool: PoolId) -> bool {
         self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
 
-    /// How many pools that need a place have no process in use, beyond the places on the way.
+    /// Pools that need a slot and have no process in use, beyond the slots being freed.
     fn starving(&self) -> u32 {
         let needs = self.needy.values();
         let starving = needs.filter(|need| need.busy == 0 && need.places > 0);
         (starving.count() as u32).saturating_sub(self.ending)
     }
 
-    /// The pool that gets the next place.
+    /// The pool that gets the next slot.
     fn next(&mut self) -> Option<PoolId> {
         let needs = self.needy.iter();
         let next = if self.grants.is_multiple_of(2) {
@@ -148,7 +143,7 @@ impl Ceiling {
 }
 
 impl Pools {
-    /// Grants free places, and makes places for waiters that need one.
+    /// Grants free slots, and frees slots for waiters that need one.
     pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
         let mut wake = None;
         let ceiling = &self.ledger.ceiling;
@@ -164,7 +159,7 @@ impl Pools {
         self.ledger.ceiling.was_full = !self.ledger.ceiling.has_room();
     }
 
-    /// A place is free again: lets another pool serve the waiters of a full one.
+    /// A slot is free again: lets another pool serve the waiters of a full one.
     fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
         for index in 0..self.pools.len() {
             if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
@@ -184,7 +179,7 @@ impl Pools {
         }
     }
 
-    /// Stops idle processes for waiters that need a place. Returns when the next one may be stopped.
+    /// Stops idle processes for waiters that need a slot. Returns when the next one may be stopped.
     fn make_places(&mut self, out: &mut Vec<PoolAction>) -> Option<Timestamp> {
         while self.ledger.ceiling.is_over()
             && let Some((_, proc)) = self.longest_unused(true, Duration::ZERO)
@@ -209,8 +204,8 @@ impl Pools {
     }
 
     /// The idle process that may be stopped first, and from when, if each stays idle for `stay` unless its own pool
-    /// needs a place. Of several that may be stopped now, one that its pool does not keep in advance, and of those
-    /// the one that has been idle longest. Those that are kept count only if `all` says so.
+    /// needs a slot. Among those that may be stopped now, prefers one that its pool does not keep in advance, then
+    /// the one idle longest. Kept ones count only if `all`.
     fn longest_unused(&self, all: bool, stay: Duration) -> Option<(Timestamp, ProcId)> {
         let Ledger { ceiling, now, .. } = &self.ledger;
         let pools = (0..).map(PoolId).zip(&self.pools);
@@ -241,13 +236,13 @@ impl Ledger {
 }
 
 impl Turn<'_> {
-    /// Whether one more may be opened.
+    /// Whether another process may be opened.
     pub(super) fn may_open(&self) -> bool {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
-    /// Notes that the next waiter needs a place and none is free. `waits`: it waits for a process of its own
-    /// database; `is_for_db`: no longer, so only one process is exchanged for it.
+    /// Records that the next waiter needs a slot and none is free. `waits`: for a process of its own database;
+    /// `is_for_db`: no longer, so only one process is exchanged for it.
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
         let one_by_one = is_for_db || settings.interactive_reserved > 0;
@@ -267,8 +262,8 @@ impl Turn<'_> {
         self.ledger.ceiling.needy.insert(self.id, need);
     }
 
-    /// Whether a process in hand makes way for another pool: one with at least two fewer in use, or one with none in
-    /// use that has waited longer, once that is worth a start.
+    /// Whether a transitioning process goes to another pool: one with at least two fewer in use, or one with none in
+    /// use and an older waiter, once that is worth a start.
     pub(super) fn yields(&self, number: u64) -> bool {
         let Ledger { ceiling, now, .. } = &*self.ledger;
         if ceiling.needy.is_empty() {
@@ -289,18 +284,18 @@ impl Turn<'_> {
         };
         let needy = ceiling.needy.iter();
         let deserving = needy.filter(|(pool, need)| **pool != self.id && deserves(need));
-        // Those already get the places of stopping processes.
+        // Those already get the slots of stopping processes.
         deserving.count() as u32 > ceiling.ending
     }
 }
 
 impl Pool {
-    /// How many processes are in use or being opened.
+    /// Processes in use or being opened.
     fn busy(&self) -> u32 {
         self.count().saturating_sub(self.idle.len() as u32)
     }
 
-    /// Since when a waiter that arrived at `arrived` has waited while nobody was served.
+    /// Since when a waiter that arrived at `arrived` has waited while its pool served nobody.
     fn waits_since(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_served)
     }

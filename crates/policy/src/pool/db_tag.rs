@@ -1,4 +1,4 @@
-//! How a database's name becomes the tag that ties processes to it (`db_tag`).
+//! Derives the tag that ties processes to a database from its name (`db_tag`).
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ pub enum DbTag {
     /// The database's name.
     #[default]
     Name,
-    /// The part of the name before the first `/`, the whole name when that part is empty.
+    /// The part of the name before the first `/`; the whole name if that part is empty.
     Prefix,
     /// No tag: processes serve all databases.
     None,
 }
 
 impl DbTag {
-    /// Returns the tenant that a database belongs to. It may be named by one of its shards
-    /// (`shards/00000000-ffffffff/NAME.1700000000`).
+    /// Returns a database's tenant. The name may be that of a shard (`shards/00000000-ffffffff/NAME.1700000000`).
     pub fn tenant(self, db: &str) -> Tenant {
         self.key(db).map_or(Tenant::Databases, Tenant::Database)
     }

@@ -1,6 +1,6 @@
-//! The events of the pool's decision core: clients ask and return, processes come and go.
+//! The events of the pool's decision core: requests and returns of clients, starts and ends of processes.
 //!
-//! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it of messages.
+//! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it from messages.
 //! SOURCE    couch_proc_manager 001: the calls, casts and infos of its gen_server, as data.
 
 use std::time::Duration;
@@ -12,101 +12,100 @@ use super::settings::PoolSettings;
 use super::tenants::TenantRules;
 use crate::time::Timestamp;
 
-/// How a pool goes.
+/// How a pool is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RemoveMode {
-    /// Idle processes stop now, the others when they come back.
+    /// Idle processes stop now, the others when they are returned.
     Graceful,
     /// All stop now; their holders are notified.
     Immediate,
 }
 
-/// How a client gives a process back.
+/// How a client returns a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnStatus {
-    /// The process did its work.
+    /// The process has worked.
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
-    /// The client dropped it without returning it: as with one that crashed, `on_client_crash` decides.
+    /// The client dropped it without returning it: `on_client_crash` decides, as for a crashed client.
     Lost,
 }
 
-/// In what state the process itself is when it comes back, as its OsProcess actor sees it.
+/// The state of a returned process, reported by its OsProcess actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Every prompt was answered and nothing is half done: it can serve the next client at once.
+    /// Every prompt is answered and nothing is pending: it can serve the next client at once.
     Clean,
-    /// Nothing is half done, but what the client left in it must be reset first, and the reset
-    /// must be seen to work (after a client that died, or one that spoke to it without us).
+    /// Nothing is pending, but the client's state must be reset first, and the reset must be verified (after a client
+    /// that died, or one that used it directly).
     NeedsReset,
-    /// Nothing is half done, but design documents were taught behind our back: it must forget everything. Only
-    /// a new process is safe where it cannot ([`PoolSettings::can_forget`](super::PoolSettings::can_forget)).
+    /// Nothing is pending, but design documents were taught without our knowledge: it must forget everything. If it
+    /// cannot ([`PoolSettings::can_forget`](super::PoolSettings::can_forget)), only a new process is safe.
     NeedsForgetting,
     /// A prompt is unanswered, or a list is open: only a new process is safe.
     Broken,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A client asks for a process (`get_proc`).
+    /// A client requests a process (`get_proc`).
     GetProc {
-        /// Fresh, larger than every earlier one.
+        /// New, larger than all earlier ones.
         request: RequestId,
-        /// Who asks; the process is taken back when it ends.
+        /// The client; the process is taken back when it ends.
         client: ClientId,
         /// The pools that may serve it.
         target: Target,
         /// Ignored unless the pool reserves capacity.
         lane: Lane,
-        /// What for; `None` is the client itself, without a design document.
+        /// The requirements; `None`: the client itself is the tenant, without a design document.
         affinity: Option<Affinity>,
         /// When the client must have its answer.
         deadline: Timestamp,
     },
-    /// A client gives a process back (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
+    /// A client returns a process (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
     RetProc {
         /// Who returns it.
         client: ClientId,
         proc: ProcId,
-        /// The assignment that is over.
+        /// The loan that is over.
         token: Token,
-        /// What the client says.
+        /// The client's report.
         status: ReturnStatus,
-        /// What the process says.
+        /// The process's report.
         condition: Condition,
     },
-    /// A monitored client ended (`DOWN`): its requests are dropped and its processes come back.
+    /// A monitored client ended (`DOWN`): its requests are dropped and its processes are returned.
     ClientDown {
         client: ClientId,
-        /// Whether it ended in good order: then its processes are returned. Otherwise it crashed,
-        /// and `on_client_crash` decides.
+        /// Whether it ended normally: then its processes are returned. Otherwise it crashed, and `on_client_crash`
+        /// decides.
         normal: bool,
-        /// The condition of each process it holds, by process; a missing one counts as
-        /// [`Condition::NeedsReset`].
+        /// The condition of each process that it holds; a missing one counts as [`Condition::NeedsReset`].
         conditions: Vec<(ProcId, Condition)>,
     },
     /// An opener ended with `spawn_ok`: the process has answered its first `reset`.
     SpawnOk {
-        /// The process that it opened.
+        /// The opened process.
         proc: ProcId,
     },
     /// An opener ended in any other way: `spawn_error`, a panic, killed (PM-7).
     SpawnError {
-        /// The process that it should have opened.
+        /// The process to be opened.
         proc: ProcId,
     },
-    /// An opener ended because a signal or an order from outside ended the process that it opened: that says nothing
-    /// about the command.
+    /// An opener ended because a signal or an order from outside ended its process: this says nothing about the
+    /// command.
     SpawnKilled {
-        /// The process that it should have opened.
+        /// The process to be opened.
         proc: ProcId,
     },
-    /// A process has ended isolates. Comes before the event that ends the use in which it did.
+    /// A process has ended isolates. Precedes the event that ends the use in which it did.
     Evicted {
         proc: ProcId,
-        /// Whose they were.
+        /// Their tenants.
         tenants: Vec<Tenant>,
     },
     /// Teaching, resetting or forgetting ended. A failure removes the process.
@@ -115,61 +114,60 @@ pub enum Event {
         /// Whether it now knows the design document, is reset, or has forgotten everything.
         ok: bool,
     },
-    /// A process server ended (`EXIT`), asked or unasked. Its child is reaped by then.
+    /// A process server ended (`EXIT`), expected or not. Its child is already reaped.
     ProcExit { proc: ProcId },
-    /// As [`Event::ProcExit`], for a process that ended by itself before it had worked for anybody.
+    /// Like [`Event::ProcExit`], for a process that ended before any work.
     ProcFailed {
         proc: ProcId,
-        /// The time since it was started.
+        /// The time since its start.
         age: Duration,
     },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
     OsProcIdle { proc: ProcId },
-    /// `set_threshold_ts` (reload): every idle process goes now, every other one when it comes back.
+    /// `set_threshold_ts` (reload): every idle process is stopped now, every other one when it is returned.
     SetThresholdTs,
-    /// `terminate_stale_procs`: idle processes older than the threshold go.
+    /// `terminate_stale_procs`: idle processes older than the threshold are stopped.
     TerminateStaleProcs,
-    /// How many processes there may be in all pools together, stopping ones included.
+    /// Sets the limit of processes in all pools together, including stopping ones.
     SetCeiling {
-        /// Most; `None` is no ceiling.
+        /// The limit; `None`: none.
         max: Option<u32>,
     },
-    /// A use of a process has cost processor time, of which its tenant may use a share. Comes before the event that
-    /// ends the use, where that is known to the pool.
+    /// A use of a process has cost processor time, of which its tenant has a share. Precedes the event that ends the
+    /// use, if the pool knows the cost by then.
     Charge {
         /// The tenant.
         db: DbKey,
-        /// On processors.
+        /// Processor time.
         cost: Duration,
     },
-    /// How much each tenant may have at a time, over all pools.
+    /// Sets the limits of each tenant over all pools.
     SetTenants {
         /// All rules.
         rules: Box<TenantRules>,
     },
-    /// A pool that was just added opens its first processes, and serves those of its group who
-    /// wait elsewhere.
+    /// A pool that was just added opens its first processes, and serves waiters of its group that are queued
+    /// elsewhere.
     StartPool { pool: PoolId },
-    /// Settings of one pool changed: what [`super::Pools::plan`] says of them is carried out.
-    /// Nothing happens where it is an error.
+    /// The settings of one pool have changed: the changes of [`super::Pools::plan`] are made. If that fails, nothing
+    /// changes.
     Reconfigure {
         pool: PoolId,
         /// All its settings.
         settings: Box<PoolSettings>,
     },
-    /// A pool is removed: nothing more is opened or lent, and its waiters are refused.
-    /// [`PoolAction::PoolGone`] says when it is gone. A second one can only make it faster.
+    /// A pool is removed: nothing more is opened or lent, and its waiters are refused. [`PoolAction::PoolGone`]
+    /// follows when it is gone. A second order can only make it faster.
     RemovePool { pool: PoolId, mode: RemoveMode },
-    /// A pool's processes may be opened again, before the time of its throttle is up: an operator
-    /// says so, or the configuration was loaded again.
+    /// Lifts a pool's throttle: on an operator's order, or after a reload.
     Unthrottle { pool: PoolId },
-    /// How much memory a process takes, as the operating system says.
+    /// A process's memory, as the operating system reports it.
     Memory {
         proc: ProcId,
         /// In bytes.
         bytes: u64,
     },
-    /// Time passed: [`super::Pools::next_deadline`] was reached.
+    /// [`super::Pools::next_deadline`] was reached.
     Tick,
     /// The service ends: everything is refused, every process is stopped.
     Shutdown,

@@ -1,29 +1,26 @@
-//! The order of the waiters: by lane, then by the time that their tenants have had processes for, then by
-//! arrival.
+//! The order of waiters: by lane, then by their tenants' use of processes, then by arrival.
 //!
-//! SUMMARY   The interactive lane goes before the bulk lane where capacity is reserved for it. With
-//!           `fairness = "per_db"` each tenant has an account in each pool, and the tenant with the smallest
-//!           one is the next. It grows by a second for each second for which a process is held for the
-//!           tenant, from when the process is chosen or opened, and by [`LOAN_COST`] for each loan; what is
-//!           in it halves each [`HALF_LIFE`]. A tenant that did not wait starts at the account of the one
-//!           that was served last, as it was then, unless its own is larger: it is among the first, and has
-//!           no claim for a time when it asked for nothing.
-//! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a
-//!           tenant had, others are before it for that for one half-life at most. Each change costs a
-//!           logarithm of the number of tenants; finding the next one costs as many looks as tenants differ
-//!           in how many processes they hold.
-//! CALLED    When a request joins the queue, when a process is meant for it, and when its use ends.
-//! SOURCE    Start-time fair queueing, with a cost that is known at the end. Neither couch_proc_manager nor
-//!           pidq has anything of the kind: their waiters are one FIFO.
-//! LIMITS    [`ACCOUNTS_MAX`] accounts are kept of tenants that neither wait nor hold.
+//! SUMMARY   The interactive lane precedes the bulk lane where capacity is reserved for it. With `fairness =
+//!           "per_db"` each tenant has an account in each pool, and the tenant with the smallest account is served
+//!           next. An account grows by one second for each second that a process is held for the tenant, starting
+//!           when the process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`].
+//!           A tenant that starts to wait joins with the account that the tenant served last had then, unless its own
+//!           is larger: it is among the first, but gains nothing from having been idle.
+//! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a tenant has used,
+//!           others precede it for at most one half-life because of that. A change takes time logarithmic in the
+//!           number of tenants; finding the next waiter takes one lookup for each distinct number of held processes.
+//! CALLED    When a request joins the queue, when a process is assigned to it, and when its use ends.
+//! SOURCE    Start-time fair queueing, with a cost that is known only at the end. Neither couch_proc_manager nor pidq
+//!           has an equivalent: their waiters are one FIFO.
+//! LIMITS    Keeps at most [`ACCOUNTS_MAX`] accounts of tenants that neither wait nor hold.
 //!
 //! # How accounts are kept in order while they change
 //!
-//! Time is counted in half-lives since an origin. An account is kept as what it was worth there: multiplied by
-//! two for each half-life since. So what is not added to stays the same number. A process that was held for
-//! ever is an account of [`FULL`] seconds; as kept, that is the same growing number for all, [`Accounts::full`]. An
-//! account is a fixed part and that number for each process held, so among tenants that hold equally many the
-//! fixed parts are the order, as long as nothing begins or ends.
+//! Time is counted in half-lives since an origin. An account is stored as its value at the origin, that is,
+//! multiplied by two for each half-life since. So an account that nothing is added to keeps its stored value. A
+//! process held forever is an account of [`FULL`] seconds; its stored value grows and is the same for all,
+//! [`Accounts::full`]. An account is a fixed part plus that value for each held process, so tenants that hold equally
+//! many are ordered by their fixed parts until a loan begins or ends.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -34,25 +31,25 @@ use super::id::{Lane, Tenant};
 use super::settings::PoolSettings;
 use crate::time::Timestamp;
 
-/// After how long a second that a process was held counts half.
+/// After this time, a second of holding a process counts half.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 
-/// What a loan costs beside the time that it takes, in seconds.
+/// The cost of a loan besides its duration, in seconds.
 const LOAN_COST: f64 = 0.001;
 
-/// The account of a tenant that has always held one process, in seconds: a half-life divided by ln 2.
+/// The account of a tenant that has held one process forever, in seconds: a half-life divided by ln 2.
 const FULL: f64 = 5.0 / std::f64::consts::LN_2;
 
-/// How many accounts are kept of tenants that neither wait nor hold a process.
+/// Maximum accounts kept of tenants that neither wait nor hold a process.
 const ACCOUNTS_MAX: usize = 10_000;
 
-/// How many accounts there are before the first look for some to forget.
+/// Number of accounts before the first attempt to forget some.
 const ACCOUNTS_KEPT_MIN: usize = 64;
 
-/// After how many half-lives the origin moves. A number has room for twice as many.
+/// Half-lives after which the origin moves. A float has range for twice as many.
 const ORIGIN_MOVES_AFTER: f64 = 500.0;
 
-/// The place of a lane in the queue: 0 goes first.
+/// A lane's place in the queue; 0 is served first.
 pub(super) const fn lane_place(settings: &PoolSettings, lane: Lane) -> usize {
     match lane {
         Lane::Bulk if settings.interactive_reserved > 0 => 1,
@@ -60,7 +57,7 @@ pub(super) const fn lane_place(settings: &PoolSettings, lane: Lane) -> usize {
     }
 }
 
-/// Seconds as they are kept: worth what they were at the origin.
+/// Seconds in stored form: their value at the origin.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept(f64);
 
@@ -84,22 +81,21 @@ impl PartialEq for Kept {
 
 impl Eq for Kept {}
 
-/// What decides when a tenant is served; the same for all where waiters are served in order of arrival.
+/// What orders a tenant; equal for all where waiters are served in order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// How many processes are held for it.
     pub(super) held: u32,
-    /// Its account without what these add to it from the origin on.
+    /// Its account without the contribution of held processes.
     pub(super) fixed: Kept,
 }
 
 impl Standing {
-    /// The account, where a process that was held forever is worth `full`.
+    /// The account, where `full` is the value of a process held forever.
     pub(super) fn account(self, full: Kept) -> Kept {
         Kept(self.fixed.0 + f64::from(self.held) * full.0)
     }
 
-    /// Adds to the fixed part. Zero has no sign, so that equal accounts are equal.
+    /// Adds to the fixed part. Avoids negative zero, so that equal accounts compare equal.
     fn add(&mut self, seconds: f64) {
         self.fixed = Kept(self.fixed.0 + seconds + 0.0);
     }
@@ -108,21 +104,20 @@ impl Standing {
 /// The accounts of one pool's tenants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accounts {
-    /// What accounts are worth as they are kept.
+    /// The reference time of stored values.
     origin: Timestamp,
-    /// What a process that was held forever is worth now.
+    /// The stored value of a process held forever.
     full: Kept,
-    /// The account of the tenant that was served last, as it was then.
+    /// The account of the tenant served last, as of then.
     floor: Kept,
-    /// tenant -> its account; unordered: always asked for one tenant.
+    /// tenant -> its account; never iterated in order.
     rows: FxHashMap<Tenant, Standing>,
-    /// How many tenants were left when the table was last cleaned.
+    /// Tenants left after the last cleanup.
     kept: usize,
 }
 
 impl Accounts {
-    /// Notes what time it is. Returns whether the standings of all tenants are others now, though in the same
-    /// order.
+    /// Updates the time. Returns whether all standings changed; their order did not.
     pub(super) fn set_time(&mut self, now: Timestamp) -> bool {
         let moves = self.half_lives(now) > ORIGIN_MOVES_AFTER;
         if moves {
@@ -138,7 +133,7 @@ impl Accounts {
         moves
     }
 
-    /// What a process that was held forever is worth now.
+    /// The current stored value of a process held forever.
     pub(crate) const fn full(&self) -> Kept {
         self.full
     }
@@ -148,12 +143,12 @@ impl Accounts {
         self.rows.get(tenant).copied().unwrap_or_default()
     }
 
-    /// The account that a tenant would wait with.
+    /// The account that a tenant would join the queue with.
     pub(super) fn account(&self, tenant: &Tenant) -> Kept {
         self.standing(tenant).account(self.full).max(self.floor)
     }
 
-    /// A tenant asks that does not wait yet. `waits`: who else does.
+    /// A tenant without waiters asks. `waits`: whether another tenant waits.
     pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);
         let standing = self.rows.entry(tenant.clone()).or_default();
@@ -173,13 +168,13 @@ impl Accounts {
         *standing
     }
 
-    /// A process is held for a tenant no more.
+    /// A process is no longer held for a tenant.
     pub(super) fn end(&mut self, tenant: &Tenant) -> Standing {
         let full = self.full.0;
         self.change_held(tenant, full)
     }
 
-    /// What was begun at an instant came to nothing, and the tenant's account is as if it had not been.
+    /// Undoes a loan that began at this instant but came to nothing.
     pub(super) fn undo(&mut self, tenant: &Tenant, begun: Timestamp) -> Standing {
         let cost = self.cost(self.full_at(begun));
         self.change_held(tenant, -cost)
@@ -199,8 +194,8 @@ impl Accounts {
         *standing
     }
 
-    /// What a process that is held from an instant on adds to the fixed part, where one that was held forever
-    /// is worth `full` then.
+    /// What a process held from an instant on adds to the fixed part, where `full` is the value then of one held
+    /// forever.
     fn cost(&self, full: Kept) -> f64 {
         full.0 * (LOAN_COST / FULL) - full.0
     }
@@ -209,15 +204,15 @@ impl Accounts {
         Kept(FULL * self.half_lives(at).exp2())
     }
 
-    /// How many half-lives an instant is after the origin; less than none if it is before.
+    /// Half-lives from the origin to an instant; negative if it is earlier.
     fn half_lives(&self, at: Timestamp) -> f64 {
         let seconds = at.since(self.origin).as_secs_f64() - self.origin.since(at).as_secs_f64();
         seconds / HALF_LIFE.as_secs_f64()
     }
 
-    /// Forgets the accounts that say nothing: of tenants that neither wait nor hold a process, and would start
-    /// where they are without it, or not as much as a loan's cost behind that. Looks only when the table has
-    /// doubled, so that each request pays for one row of it.
+    /// Drops accounts that carry no information: of tenants that neither wait nor hold a process, and would rejoin
+    /// with the same account, or one at most a loan's cost smaller. Runs only when the table has doubled, so each
+    /// request pays for one row.
     fn forget(&mut self, waits: impl Fn(&Tenant) -> bool) {
         if self.rows.len() < 2 * self.kept + ACCOUNTS_KEPT_MIN {
             return;
@@ -251,7 +246,7 @@ mod tests {
         let mut accounts = Accounts::default();
         let mut now = Timestamp::ZERO;
         accounts.set_time(now);
-        // As one process that was held for an hour, for a day, and for a week.
+        // The same as one process held for an hour, a day, and a week.
         for hours in [1, 24, 168] {
             let one = tenant(hours);
             accounts.join(&one, |_| false);

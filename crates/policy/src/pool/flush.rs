@@ -1,12 +1,12 @@
-//! Serving requests: from an idle process, from a slot, from a process that forgets its tenant, or by
-//! reaping; and in what order.
+//! Serves requests: from an idle process, from a slot, from a process that forgets its tenant, or by reaping; and
+//! determines their order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
-//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It
-//!           costs a logarithm for each waiter that it serves, and one more.
+//! PROMISES  After a flush, no waiter that may be next could be served (PM-5). It takes time logarithmic in the queue
+//!           for each served waiter, plus one.
 //! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
 //!           make_proc, replenish, reap_idle.
-//! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
+//! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching is only started here.
 
 use super::action::{PoolAction, Refusal, StopReason};
 use super::id::{DdocKey, Lane, RequestId, Tenant};
@@ -17,11 +17,10 @@ use super::turn::Turn;
 use crate::time::Timestamp;
 
 impl Turn<'_> {
-    /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise, if
-    /// it may wait.
+    /// Accepts a request: answers it if an idle process is ready for it; otherwise queues it, if it may wait.
     pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
-        // With nobody waiting this one would be the first in the flush, so that a request that
-        // needs nothing but an idle process may skip the tables.
+        // Without waiters this one would be first in the flush, so a request that only needs an idle process may skip
+        // the tables.
         let is_held_back = self.ledger.tenants.is_held_back(&request.tenant);
         if self.pool.waiters.len() == 0
             && !is_held_back
@@ -50,7 +49,7 @@ impl Turn<'_> {
         self.keep_queue_short(id);
     }
 
-    /// Refuses the request that came last when it would have to wait behind as many as may.
+    /// Refuses the newest request if it would exceed the queue's maximum.
     fn keep_queue_short(&mut self, newest: RequestId) {
         let Some(most) = self.pool.settings.queue_max else {
             return;
@@ -67,7 +66,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Serves waiters for as long as one that may be next can be served.
+    /// Serves waiters while one that may be next can be served.
     pub(super) fn flush(&mut self) {
         let mut head_until = None;
         self.ledger.ceiling.needy.remove(&self.id);
@@ -84,7 +83,7 @@ impl Turn<'_> {
                 continue;
             }
             if self.pool.is_blocked(self.ledger.now) {
-                // It waits for a process that is there; others may find theirs.
+                // It waits for an existing process; others may find theirs.
                 if self.forget_for(head) || self.serve_overtaking() {
                     continue;
                 }
@@ -118,13 +117,12 @@ impl Turn<'_> {
                 continue;
             }
             if has_slot {
-                // Places are made at the end of the event, in whichever pool has one to spare.
+                // Slots are freed at the end of the event, in whichever pool has one to spare.
                 self.note_need(head, false, patience.is_some());
                 break;
             }
-            // A waiter that was patient can use one process of its database and no more. The next
-            // such waiter is patient again: if the load is too high for every wait, the pool must not
-            // spend its time with restarts.
+            // A waiter after its affinity wait can use one process of its database and no more. The next such waiter
+            // waits again: if the load is too high for every wait, the pool must not spend its time on restarts.
             let most = if patience.is_some() { 1 } else { usize::MAX };
             if !self.reap(most) {
                 break;
@@ -139,8 +137,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Gives a process in hand to the request that it was opened or taken for, taught first if
-    /// need be.
+    /// Gives a transitioning process to its request, taught first if necessary.
     pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
         let ddoc = self.ledger.request(id).and_then(|row| row.ddoc.clone());
         match ddoc {
@@ -149,7 +146,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Closes a request and answers it with a process in hand.
+    /// Closes a request and answers it with a transitioning process.
     pub(super) fn answer(&mut self, id: RequestId, number: u64) {
         if let Some(request) = self.ledger.close(id) {
             self.assign(id, &request, number);
@@ -165,8 +162,8 @@ impl Turn<'_> {
             return false;
         };
         let lane = request.lane;
-        // Where processes can forget, one that is taught nothing is for others again at once, and one with isolates is
-        // in any case.
+        // If processes can forget, one without lessons is available to others again at once; one with isolates always
+        // is.
         let settings = &self.pool.settings;
         let keeps_it =
             settings.isolates_max == 0 && (request.ddoc.is_some() || !settings.can_forget);
@@ -183,7 +180,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Has an idle process forget a tenant for a waiter that nothing idle fits. Returns false if none can.
+    /// Makes an idle process forget a tenant for a waiter without a fitting one. Returns false if none can.
     fn forget_for(&mut self, id: RequestId) -> bool {
         let Some(request) = self.ledger.request(id) else {
             return false;
@@ -197,13 +194,13 @@ impl Turn<'_> {
         self.take_idle(number, lane);
         match self.pool.settings.isolates_max {
             0 => self.forget(number, Some(id)),
-            // The isolate that was used longest ago makes room.
+            // The least recently used isolate is evicted.
             _ => self.hand_over(id, number),
         }
         true
     }
 
-    /// Takes a waiter out of the queue, to be served.
+    /// Removes a waiter from the queue, to be served.
     fn leave_queue(&mut self, id: RequestId) {
         let Some(request) = self.ledger.requests.get_mut(&id) else {
             return;
@@ -216,14 +213,14 @@ impl Turn<'_> {
         self.ledger.tenants.leave(&tenant);
     }
 
-    /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
+    /// Serves the oldest waiter behind the head that an idle process fits, if any.
     ///
-    /// Nothing that is idle is of any use to the head, so that every idle process is tagged.
+    /// No idle process is useful to the head, so every idle one is tagged.
     fn serve_overtaking(&mut self) -> bool {
         let Some(later) = self.next_servable() else {
             return false;
         };
-        // Those of the other lane would have come first.
+        // Those of the other lane would have been first.
         if !self.may_serve(later) {
             return false;
         }
@@ -261,7 +258,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Takes an idle process in hand for a request of this lane.
+    /// Makes an idle process transitioning for a request of this lane.
     fn take_idle(&mut self, number: u64, lane: Lane) {
         self.pool.take_idle(number);
         if lane == Lane::Bulk {
@@ -269,14 +266,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the lane of this request may have a process now.
+    /// Whether the lane of this request may get a process now.
     fn may_serve(&self, id: RequestId) -> bool {
         let lane = self.ledger.request(id).map(|row| row.lane);
         lane.is_none_or(|lane| self.pool.is_open_to(lane))
     }
 
-    /// Has a process in hand forget everything. It is for the tenant of the request from now on, and for
-    /// anybody without one.
+    /// Makes a transitioning process forget everything. It is then for the request's tenant, or for anyone without a
+    /// request.
     pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
         self.untag(number);
         if let Some(id) = request {
@@ -293,8 +290,7 @@ impl Turn<'_> {
         });
     }
 
-    /// Begins to teach a process in hand. It bears the tag from now on: what it has
-    /// half learned is this database's.
+    /// Begins to teach a transitioning process. It is tagged from now on: partial knowledge belongs to this database.
     fn teach(&mut self, id: RequestId, number: u64, ddoc: DdocKey) {
         let row = self.ledger.request(id);
         let tenant = row.map(|row| row.tenant.clone());
@@ -314,7 +310,7 @@ impl Turn<'_> {
         });
     }
 
-    /// Lends a process in hand. Where it is not shared, it is its tenant's from now on.
+    /// Lends a transitioning process. If it is not shared, it is its tenant's from now on.
     fn assign(&mut self, id: RequestId, request: &RequestRow, number: u64) {
         let select = self.pool.select(number, &request.tenant, self.ledger.now);
         if self.pool.settings.keeps_apart() {
@@ -362,7 +358,7 @@ impl Turn<'_> {
         waits.then(|| self.pool.affinity_end(request.arrived))
     }
 
-    /// Stops the idle tagged processes whose last use is longest ago: `most`, and a batch at most.
+    /// Stops the least recently used idle tagged processes: `most`, and at most a batch.
     fn reap(&mut self, most: usize) -> bool {
         let batch = self.pool.reapable().min(most);
         for _ in 0..batch {
@@ -373,7 +369,7 @@ impl Turn<'_> {
         batch > 0
     }
 
-    /// Notes when time alone must bring the next flush.
+    /// Records when a flush is due by time alone.
     pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
         if self.pool.head_until != until {
             let due = Due::Head(self.id);

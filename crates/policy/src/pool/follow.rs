@@ -1,32 +1,32 @@
-//! How the pools follow the configuration at the start and at a reload.
+//! How pools follow the configuration at the start and at a reload.
 //!
-//! SUMMARY   [`follow`] decides what happens to a name, [`keeps_out`] whether a pool may be in its group.
-//! PROMISES  Pure. An operator's changes at run time stay until the configuration changes the same pool. Pools of
-//!           one group have one language.
+//! SUMMARY   [`follow`] decides the fate of a name, [`keeps_out`] whether a pool may join its group.
+//! PROMISES  Pure. Operators' changes at run time persist until the configuration changes the same pool. Pools of a
+//!           group share one language.
 //! CALLED    By the ProcManager, which has the names, when it starts and at each reload.
 //! SOURCE    pooler: reconfiguration of running pools.
 
 use super::id::PoolId;
 use super::settings::PoolKind;
 
-/// What the configuration says of a name, and which pool has it. `S` is a section.
+/// A name's sections in the configuration, and its pool. `S` is a section.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfiguredName<'a, S> {
-    /// Whether the configuration is the first one.
+    /// Whether this is the first configuration.
     pub is_first: bool,
     /// Whether a language has this name.
     pub is_language: bool,
-    /// The section of this name in the former configuration.
+    /// Its section in the previous configuration.
     pub before: Option<&'a S>,
-    /// The section in this one.
+    /// Its section in this one.
     pub now: Option<&'a S>,
-    /// The existing pool of this name, unless it is being removed.
+    /// Its existing pool, unless that is being removed.
     pub pool: Option<(PoolId, PoolKind)>,
-    /// Whether that pool has been kept out of its group.
+    /// Whether that pool is kept out of its group.
     pub is_kept_out: bool,
 }
 
-/// What happens to a name.
+/// What happens to a name's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// There is no pool, and none is configured.
@@ -35,15 +35,15 @@ pub enum Follow {
     Add(PoolKind),
     /// The pool is removed.
     Remove(PoolId),
-    /// The pool is removed, and one of another kind added.
+    /// The pool is removed, and one of another kind is added.
     Replace(PoolId, PoolKind),
-    /// The pool gets the section that is configured.
+    /// The pool gets the configured section.
     Change(PoolId),
-    /// The pool keeps its section. Settings for all pools may have changed.
+    /// The pool keeps its section; settings for all pools may have changed.
     Keep(PoolId),
 }
 
-/// Decides what happens to a name.
+/// Decides the fate of a name.
 pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_news = name.is_first || name.before != name.now;
     let kind = if name.is_language {
@@ -54,9 +54,9 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_asked_for = name.is_language || name.now.is_some();
     match name.pool {
         None if name.is_language || (is_asked_for && is_news) => Follow::Add(kind),
-        // Also one that an operator has removed, while its section is unchanged.
+        // Also if an operator removed the pool and its section is unchanged.
         None => Follow::Nothing,
-        // A language's own pool goes with it; one that an operator has added stays.
+        // A language's own pool is removed with it; one added by an operator stays.
         Some((pool, PoolKind::Language)) if !is_asked_for => Follow::Remove(pool),
         Some((pool, PoolKind::Named)) if !is_asked_for => match name.before {
             Some(_) => Follow::Remove(pool),
@@ -68,8 +68,8 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     }
 }
 
-/// Returns the language that keeps a pool of `language` out of a group: that of the `others` there. Requests to a group
-/// must get one language.
+/// Returns the language that keeps a pool of `language` out of a group: that of the group's `others`. Requests to a
+/// group must get a single language.
 pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
     others.filter(|others| *others != language)
 }
@@ -80,7 +80,7 @@ mod tests {
 
     const POOL: PoolId = PoolId(7);
 
-    /// A name that means nothing to a configuration which is read again.
+    /// A name that is unknown to a reload.
     const UNKNOWN: ConfiguredName<'_, u32> = ConfiguredName {
         is_first: false,
         is_language: false,

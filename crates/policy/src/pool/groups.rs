@@ -1,15 +1,12 @@
-//! Several pools at a time: which serves a request or takes over a waiter; adding, changing and removing
-//! pools.
+//! Several pools at a time: choosing one for a request or to take over a waiter; adding, changing and removing pools.
 //!
-//! SUMMARY   The parts of [`Pools`] that look beyond one pool.
-//! PROMISES  A request that several pools may serve never waits in one while another has a slot, an
-//!           untagged process or one that can forget its tenant to spare (PM-19). A pool that is removed leaves no request
-//!           unanswered.
+//! SUMMARY   The methods of [`Pools`] that involve more than one pool.
+//! PROMISES  A request that several pools may serve never waits in one while another has a slot, an untagged process,
+//!           or a spare process that can forget its tenant (PM-19). Removing a pool leaves no request unanswered.
 //! CALLED    By [`Pools::handle`].
-//! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
-//!           the pools of a group is ours: there they wait where they are.
-//! LIMITS    With `fairness = "per_db"` a pool that has something to lend looks at every tenant that waits for its
-//!           group.
+//! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between the pools of a
+//!           group is ours: there they stay where they are.
+//! LIMITS    With `fairness = "per_db"` a pool that has something to lend scans all tenants that wait for its group.
 
 use super::action::{PoolAction, Refusal};
 use super::event::RemoveMode;
@@ -21,12 +18,12 @@ use super::route::{choose_pool, next_try, targets};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 
-/// How many waiters of one kind are checked for one that a pool can serve.
+/// How many waiters of one kind are checked to find one that a pool can serve.
 const LOOKS_MAX: usize = 8;
 
 impl Pools {
-    /// Adds a pool. Identities are 0, 1, 2 and so on, in order, and that of a pool that is gone
-    /// before a new one. [`super::Event::StartPool`] starts it.
+    /// Adds a pool. Ids are 0, 1, 2 and so on; those of pools that are gone are reused first.
+    /// [`super::Event::StartPool`] starts it.
     pub fn add_pool(&mut self, settings: impl Into<PoolSettings>) -> PoolId {
         let settings = settings.into();
         let id = match self.vacant.pop() {
@@ -63,8 +60,8 @@ impl Pools {
         }
     }
 
-    /// Lets a pool take over the waiters of other pools that it can serve (PM-19). A pool that loses a
-    /// waiter may serve others that this one kept from it.
+    /// Lets a pool take over other pools' waiters that it can serve (PM-19). A pool that loses a waiter may then
+    /// serve others that this waiter blocked.
     pub(super) fn take_over(&mut self, mut pool: PoolId, out: &mut Vec<PoolAction>) {
         let mut left = Vec::new();
         loop {
@@ -89,7 +86,7 @@ impl Pools {
         }
     }
 
-    /// Lets another pool take over a request that waits again, if one can serve it (PM-19).
+    /// Lets another pool take over a request that waits again, if it can serve it (PM-19).
     pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<PoolAction>) {
         let Some(request) = self.ledger.request(id) else {
             return;
@@ -99,8 +96,8 @@ impl Pools {
         }
     }
 
-    /// The request in another pool's queue that this pool can serve at once, and would serve first if it were in
-    /// its own.
+    /// The request in another pool's queue that this pool can serve at once, and would serve first if it were in its
+    /// own queue.
     pub(crate) fn waiter_to_take_over(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
@@ -127,8 +124,8 @@ impl Pools {
         firsts.min().map(|(.., id)| id)
     }
 
-    /// The first waiters of a kind, in the order in which this pool would serve them: a few, because a pool with a
-    /// slot or an untagged process can serve the first.
+    /// The first waiters of a kind, in the order in which this pool would serve them. A few suffice, because a pool
+    /// with a slot or an untagged process can serve the first.
     fn first_waiters(&self, pool: PoolId, target: Target, lane: Lane) -> Vec<(Kept, RequestId)> {
         let ledger = &self.ledger;
         let is_held_back = |tenant: &Tenant| ledger.tenants.is_held_back(tenant);
@@ -139,7 +136,7 @@ impl Pools {
             return oldest.into_iter().map(|id| (Kept::default(), id)).collect();
         }
         let firsts = ledger.roaming.firsts(target, lane);
-        // Behind a request in its own queue that it cannot serve there is none that it can.
+        // If a request in its own queue that it cannot serve is first, it can serve none after it.
         let others = firsts.filter(|(tenant, id)| {
             let row = ledger.request(*id);
             row.is_some_and(|row| row.pool != pool) && !is_held_back(tenant)
@@ -152,7 +149,7 @@ impl Pools {
         firsts
     }
 
-    /// New settings; nothing changes if they are of another kind or language.
+    /// Changes settings; ignored if the new ones are of another kind or language.
     pub(super) fn reconfigure(
         &mut self,
         pool: PoolId,
@@ -174,8 +171,8 @@ impl Pools {
         self.shorten_queue(pool, out);
     }
 
-    /// Moves the newest waiters to pools of their group while more wait than may, and refuses those
-    /// that no other pool has room for. Waiters that can be served were served before.
+    /// Moves the newest waiters to pools of their group while the queue is too long, and refuses those that no other
+    /// pool has room for. Waiters that can be served were served before.
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
@@ -184,12 +181,12 @@ impl Pools {
         {
             self.displace(newest, Refusal::PoolBusy, out);
         }
-        // By fairness the newest may have been the next one: the timer is for the one that is next now.
+        // With fairness the newest may have been next: the timer is set for the one that is next now.
         self.on_pool(pool, out, |_| ());
     }
 
-    /// Removes a pool: nothing is opened or lent from now on. Its waiters move to pools of their group,
-    /// or are refused.
+    /// Removes a pool: it opens and lends nothing from now on. Its waiters move to pools of their group, or are
+    /// refused.
     pub(super) fn remove_pool(
         &mut self,
         pool: PoolId,
@@ -214,7 +211,7 @@ impl Pools {
         self.on_pool(pool, out, |turn| turn.stop_for_removal(mode));
     }
 
-    /// Takes a request out of a pool that cannot keep it, and refuses it if no other pool can.
+    /// Removes a request from a pool that cannot keep it, and refuses it if no other pool can.
     fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<PoolAction>) {
         let Some(mut row) = self.withdraw(id, out) else {
             return;
@@ -229,7 +226,7 @@ impl Pools {
         }
     }
 
-    /// Takes a request from the pool where it is, without an answer.
+    /// Removes a request from its pool, without an answer.
     pub(super) fn withdraw(
         &mut self,
         id: RequestId,
@@ -239,7 +236,7 @@ impl Pools {
         self.turn(pool, out)?.withdraw(id)
     }
 
-    /// Forgets a pool of which nothing is left.
+    /// Forgets a pool that is empty.
     pub(super) fn remove(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         if let Some(mut turn) = self.turn(pool, out) {
             turn.sleep();

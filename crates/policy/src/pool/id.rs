@@ -1,8 +1,7 @@
 //! The nouns of the pool's decision core: pools, processes, requests, clients, documents.
 //!
-//! DIFFERS   Where the reference has Erlang terms (pids, monitor references), identities here are
-//!           ever-growing numbers, issued by the core or by the actor, so that a late event about
-//!           something that is gone is recognised and ignored.
+//! DIFFERS   The reference has Erlang terms (pids, monitor references). Here ids are increasing numbers, issued by
+//!           the core or the actor, so that a late event about something gone is recognised and ignored.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,7 +13,7 @@ use super::settings::{GroupId, LanguageId};
 
 /// A pool: one language and one command under one name. Its index in [`super::Pools`].
 ///
-/// The identity of a pool that is gone ([`PoolAction::PoolGone`]) is given to a later one.
+/// The id of a pool that is gone ([`PoolAction::PoolGone`]) is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
@@ -37,7 +36,7 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// One assignment of a process to a client. Fresh for every assignment (PM-3).
+/// One loan of a process to a client. Every loan has a new one (PM-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -47,19 +46,19 @@ impl fmt::Display for ProcId {
     }
 }
 
-/// The tag that ties a process to a database (`db_tag`), already reduced to what counts.
+/// The tag that ties a process to a database (`db_tag`): the part of its name that counts.
 pub type DbKey = Arc<str>;
 
-/// A design document as a process is taught it. A process knows at most one text of an id.
+/// A design document as taught to a process. A process knows at most one text of each id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DdocKey {
     /// `_id`, for example `_design/shop`.
     pub id: Arc<str>,
-    /// The document, to the letter. Its `_rev` says nothing: another document may bear the same.
+    /// The exact document. Its `_rev` says nothing: another document may have the same.
     pub text: TaughtText,
 }
 
-/// The text of a design document, with a hash that tells most different ones apart at once.
+/// The text of a design document, with a hash that quickly distinguishes most texts.
 #[derive(Clone, Debug)]
 pub struct TaughtText {
     hash: u64,
@@ -84,7 +83,7 @@ impl From<&str> for TaughtText {
     }
 }
 
-/// The hash is a shortcut; the text decides.
+/// The hash is only a shortcut; the text decides.
 impl PartialEq for TaughtText {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
@@ -99,16 +98,16 @@ impl Hash for TaughtText {
     }
 }
 
-/// Whose functions a request runs. A process is tagged for one tenant at most.
+/// The owner of the functions that a request runs. A process is tagged for at most one tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tenant {
-    /// A database, by what counts of its name (`db_tag`).
+    /// A database, by the part of its name that counts (`db_tag`).
     Database(DbKey),
     /// All databases together (`db_tag = none`).
     Databases,
-    /// A user, over all of its connections.
+    /// A user, over all its connections.
     User(Arc<str>),
-    /// A client that names none of them, as long as it lives.
+    /// A client that names none of these, while it lives.
     Client(ClientId),
 }
 
@@ -122,10 +121,10 @@ impl Tenant {
     }
 }
 
-/// What a client wants beyond the language.
+/// A client's requirements beyond the language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// Whose functions the process is to run.
+    /// The owner of the functions to run.
     pub tenant: Tenant,
     /// The design document that it must know, if there is one.
     pub ddoc: Option<DdocKey>,
@@ -145,10 +144,10 @@ pub enum Target {
 /// What kind of work a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Somebody waits for the one answer: validate, update, show, filter.
+    /// Somebody waits for a single answer: validate, update, show, filter.
     #[default]
     Interactive,
-    /// Many documents, nobody in a hurry: map, reduce.
+    /// Many documents, without urgency: map, reduce.
     Bulk,
 }
 

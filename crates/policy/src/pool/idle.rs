@@ -1,14 +1,13 @@
 //! The indexes of idle processes: by database, by known design document, by last use.
 //!
-//! SUMMARY   Finds the newest idle process of a kind, and the tagged one that was used longest ago.
-//!           What is newest is a matter of the pool: the process that was created last, or the one
-//!           that came back last.
-//! PROMISES  Each question and each change costs a logarithm; putting a process in or taking it
-//!           out costs one such change for each design document that it knows.
+//! SUMMARY   Finds the newest idle process of a kind, and the least recently used tagged one. The pool defines the
+//!           newest: the process created last, or the one returned last.
+//! PROMISES  Each query and change takes logarithmic time; adding or removing a process takes one such change for
+//!           each design document that it knows.
 //! SOURCE    couch_proc_manager 001, tables idle_by_db and idle_access.
-//! DIFFERS   The reference scans idle_by_db of a database for the design document; here it is
-//!           indexed. A shelf lives as long as a process belongs to it, idle or not, so that
-//!           lending and returning neither creates nor frees anything.
+//! DIFFERS   The reference scans a database's idle_by_db for the design document; here it is indexed. A shelf lives
+//!           as long as it has member processes, idle or not, so lending and returning neither allocate nor free
+//!           anything.
 
 use std::collections::BTreeSet;
 
@@ -22,33 +21,33 @@ use crate::time::Timestamp;
 /// The idle processes of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdleIndex {
-    /// The processes without a tag, and those with isolates, idle while they have room for another one.
+    /// Untagged processes, and those with isolates; idle while they have room for another one.
     untagged: Shelf,
-    /// tag -> its processes; unordered: always asked for one tag.
+    /// tag -> its processes; unordered: looked up by tag.
     tagged: FxHashMap<Tenant, Shelf>,
-    /// (last use, number) of the idle processes that have no room for another tenant; ordered: the first is reaped
-    /// first, or forgets a tenant.
+    /// (last use, number) of the idle processes without room for another tenant; ordered: the first is reaped first,
+    /// or forgets a tenant.
     access: BTreeSet<(Timestamp, u64)>,
-    /// Those of `access` that know no design document.
+    /// Those of `access` without a design document.
     untaught: BTreeSet<(Timestamp, u64)>,
 }
 
-/// The processes of one tag, or those of none. One with isolates belongs to each of its tenants, and to none: it is idle
-/// there while it has room.
+/// The processes of one tag, or untagged ones. One with isolates belongs to each of its tenants' shelves and to the
+/// untagged one, where it is idle while it has room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shelf {
-    /// How many belong here: idle ones, lent ones, and openings meant for this tag.
+    /// Number of members: idle ones, lent ones, and openings for this tag.
     members: u32,
     /// The idle ones; ordered: the last is lent first.
     idle: Ranking,
-    /// design document -> who knows it; unordered: always asked for one document.
+    /// design document -> processes that know it; unordered: looked up by document.
     by_ddoc: FxHashMap<DdocKey, Knowing>,
 }
 
 /// The processes of one shelf that know one design document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Knowing {
-    /// How many know it, idle or not; the row goes with the last.
+    /// Number of processes that know it, idle or not; the row is removed with the last.
     members: u32,
     /// The idle ones; ordered: the last is lent first.
     idle: Ranking,
@@ -104,7 +103,7 @@ impl Shelf {
 }
 
 impl IdleIndex {
-    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening meant for `tenant`.
+    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening for `tenant`.
     pub(super) fn join(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
         let shelf = match tenant {
             None => &mut self.untagged,
@@ -116,7 +115,7 @@ impl IdleIndex {
         }
     }
 
-    /// Takes a member away again; it is not idle.
+    /// Removes a member that is not idle.
     pub(super) fn leave(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
         let shelf = self.shelf_mut(tenant);
         for ddoc in ddocs {
@@ -131,7 +130,7 @@ impl IdleIndex {
         }
     }
 
-    /// Notes that a member of `tenant` that is not idle now knows `new` instead of `old`.
+    /// Records that a member of `tenant` that is not idle now knows `new` instead of `old`.
     pub(super) fn learn(&mut self, tenant: Option<&Tenant>, new: &DdocKey, old: Option<&DdocKey>) {
         let shelf = self.shelf_mut(tenant);
         shelf.knows(new);
@@ -173,18 +172,18 @@ impl IdleIndex {
         }
     }
 
-    /// The newest idle process without a tag.
+    /// The newest idle untagged process.
     pub(super) fn newest_untagged(&self) -> Option<u64> {
         number(self.untagged.idle.last())
     }
 
-    /// The newest idle process without a tag that knows `ddoc`.
+    /// The newest idle untagged process that knows `ddoc`.
     pub(super) fn newest_untagged_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
         self.untagged.newest_knowing(ddoc)
     }
 
-    /// The newest idle process of a tag, and first the newest that knows `ddoc`. With it comes
-    /// whether it knows it.
+    /// The newest idle process of a tag that knows `ddoc`, or else the newest of the tag; with whether it knows the
+    /// document.
     pub(super) fn newest_tagged(
         &self,
         tenant: &Tenant,
@@ -197,7 +196,7 @@ impl IdleIndex {
         }
     }
 
-    /// The newest idle process of the largest tag. Looks at every tag.
+    /// The newest idle process of the largest tag. Checks every tag.
     pub(super) fn last_resort(&self) -> Option<u64> {
         let stocked = self
             .tagged
@@ -207,32 +206,32 @@ impl IdleIndex {
         number(largest?.1.idle.last())
     }
 
-    /// The idle tagged process whose last use is longest ago.
+    /// The least recently used idle tagged process.
     pub(super) fn oldest_used(&self) -> Option<u64> {
         self.access.first().map(|(_, number)| *number)
     }
 
-    /// As [`Self::oldest_used`], of those that know no design document.
+    /// As [`Self::oldest_used`], among those without a design document.
     pub(super) fn oldest_untaught(&self) -> Option<u64> {
         self.untaught.first().map(|(_, number)| *number)
     }
 
-    /// The idle process without a tag that would be lent last.
+    /// The idle untagged process that would be lent last.
     pub(super) fn oldest_untagged(&self) -> Option<u64> {
         number(self.untagged.idle.first())
     }
 
-    /// The idle process that is stopped first when there are too many: tagged ones come first.
+    /// The idle process to stop first if there are too many, preferring tagged ones.
     pub(super) fn first_to_stop(&self) -> Option<u64> {
         self.oldest_used().or_else(|| self.oldest_untagged())
     }
 
-    /// How many processes are idle.
+    /// Number of idle processes.
     pub(crate) fn len(&self) -> usize {
         self.untagged.idle.len() + self.access.len()
     }
 
-    /// How many tagged processes are idle.
+    /// Number of idle tagged processes.
     pub(crate) fn tagged_len(&self) -> usize {
         self.access.len()
     }
@@ -244,13 +243,13 @@ impl IdleIndex {
             .is_some_and(|shelf| !shelf.idle.is_empty())
     }
 
-    /// How many processes of this tag are lent, learning, being reset, or being opened.
+    /// Number of processes of this tag that are lent, learning, being reset, or being opened.
     pub(crate) fn in_use(&self, tenant: &Tenant) -> usize {
         let used = |shelf: &Shelf| shelf.members as usize - shelf.idle.len();
         self.tagged.get(tenant).map_or(0, used)
     }
 
-    /// Whether there is a process without a tag, or one of this tag, or an opening meant for it.
+    /// Whether there is an untagged process, or one of this tag, or an opening for it.
     pub(super) fn has_member(&self, tenant: Option<&Tenant>) -> bool {
         let tagged = tenant.and_then(|tenant| self.tagged.get(tenant));
         self.untagged.members > 0 || tagged.is_some()

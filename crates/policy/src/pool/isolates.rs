@@ -1,11 +1,10 @@
-//! What the isolates of a process are known to hold, and which one is selected.
+//! The known content of a process's isolates, and the selected one.
 //!
-//! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the one that is
-//!           selected, and those that are parked. Selecting another one parks the first.
-//!           A tenant over whose work processes end again and again has processes of its own, so that no other tenant loses
-//!           its isolates.
-//! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants (PM-24).
-//!           A tenant that is unknown here gets a new isolate when selected, whatever the process may still have.
+//! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the selected
+//!           one, and parked ones. Selecting another parks the current one. A tenant during whose work processes end
+//!           repeatedly gets separate processes, so that no other tenant loses its isolates.
+//! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants
+//!           (PM-24). A tenant unknown here gets a new isolate when selected, whatever the process may still have.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    None in CouchDB; workerd and isolated-vm keep isolates in one process.
 
@@ -16,33 +15,33 @@ use super::id::Tenant;
 use super::tables::{Isolate, Pool, ProcState, known};
 use crate::time::Timestamp;
 
-/// What a process that ends while it serves a tenant counts for, beside a use that ends well.
+/// The weight of a process's end while it serves a tenant; a use that ends well has weight 1.
 const END: u32 = 10;
 
-/// From how many a tenant has processes of its own, until it has made up for all.
+/// The score from which a tenant has separate processes, until it is back to zero.
 const APART_FROM: u32 = 3 * END;
 
-/// How many tenants are remembered over whose work processes have ended.
+/// How many offenders are remembered.
 const REMEMBERED_MAX: usize = 64;
 
-/// The tenants over whose work processes have ended.
+/// Tenants during whose work processes have ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Offenders(FxHashMap<Tenant, Offender>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Offender {
-    /// What it has not made up for.
+    /// The score not made up for yet.
     score: u32,
     is_apart: bool,
 }
 
 impl Offenders {
-    /// Whether a tenant has processes of its own.
+    /// Whether a tenant has separate processes.
     pub(super) fn is_apart(&self, tenant: &Tenant) -> bool {
         !self.0.is_empty() && self.0.get(tenant).is_some_and(|row| row.is_apart)
     }
 
-    /// A process has ended while it served a tenant.
+    /// Records that a process ended while it served a tenant.
     pub(super) fn note_end(&mut self, tenant: &Tenant) {
         if self.0.len() == REMEMBERED_MAX && !self.0.contains_key(tenant) {
             let rows = self.0.iter().map(|(tenant, row)| (row.score, tenant));
@@ -54,7 +53,7 @@ impl Offenders {
         row.is_apart |= row.score == APART_FROM;
     }
 
-    /// A use for a tenant has ended well.
+    /// Records that a use for a tenant ended well.
     pub(super) fn note_return(&mut self, tenant: &Tenant) {
         if !self.0.is_empty()
             && let Some(row) = self.0.get_mut(tenant)
@@ -68,7 +67,7 @@ impl Offenders {
 }
 
 impl Pool {
-    /// The idle process that makes room for a tenant that has processes of its own, where all have room for others.
+    /// The oldest idle process without a tag, to make room for a tenant with separate processes.
     pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()
@@ -80,8 +79,8 @@ impl Pool {
         proc.is_some_and(|proc| proc.isolates_max > 0)
     }
 
-    /// Ties a process in hand to the isolate of a tenant, if it has isolates; the one that was used longest ago makes
-    /// room if there are too many. `None`: there is nothing to select.
+    /// Binds a transitioning process to a tenant's isolate, if it has isolates; if there are too many, the least
+    /// recently used is evicted. `None`: nothing to select.
     pub(super) fn select(
         &mut self,
         number: u64,
@@ -110,7 +109,7 @@ impl Pool {
             self.totals.isolates_made += 1;
         }
         proc.tenant = Some(tenant.clone());
-        // It is reset with that.
+        // Selecting resets it.
         proc.left_by = None;
         proc.is_apart = self.offenders.is_apart(tenant);
         if proc.is_apart {
@@ -127,7 +126,7 @@ impl Pool {
         Some(Select { tenant, is_new })
     }
 
-    /// Which design documents the selected isolate of a process in hand knows is not what was taught for requests.
+    /// Forgets the recorded design documents of a transitioning process's selected isolate: it may have others.
     pub(super) fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         self.idle.join(proc.tenant.as_ref(), &[]);
@@ -135,7 +134,7 @@ impl Pool {
         proc.ddocs.clear();
     }
 
-    /// A process that is in use has ended isolates that were parked.
+    /// A process in use has ended parked isolates.
     pub(super) fn evict(&mut self, number: u64, tenants: &[Tenant]) {
         let proc = self.procs.get_mut(&number);
         let Some(proc) = proc.filter(|proc| proc.state != ProcState::Idle) else {

@@ -1,9 +1,8 @@
-//! What all pools share: requests, clients, deadlines, and the counters of identities.
+//! State shared by all pools: requests, clients, deadlines, and counters of identities.
 //!
-//! SUMMARY   The rows of requests until they are answered, their clients, the loans, and what
-//!           is due when.
-//! PROMISES  A request is in `requests`, `asked` and `due`, or in none of them. What a client asked
-//!           for or holds is found in proportion to how much that is.
+//! SUMMARY   The rows of requests until they are answered, their clients, the loans, and due times.
+//! PROMISES  A request is in all of `requests`, `asked` and `due`, or in none. Finding what a client requested or
+//!           holds takes time proportional to its number.
 //! SOURCE    couch_proc_manager 001: the client records, monitors and call timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +16,13 @@ use super::random::Random;
 use super::tenants::Tenants;
 use crate::time::Timestamp;
 
-/// A request that was accepted and not yet answered.
+/// An accepted request without an answer so far.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRow {
     pub(crate) client: ClientId,
     /// The pools that may serve it.
     pub(crate) target: Target,
-    /// The one of them where it is.
+    /// The pool of these where it is.
     pub(crate) pool: PoolId,
     pub(crate) lane: Lane,
     /// When a process was chosen or opened for it, once it has left the queue.
@@ -37,25 +36,25 @@ pub(crate) struct RequestRow {
 }
 
 impl RequestRow {
-    /// Whether other pools than the one where it waits may serve it.
+    /// Whether pools other than its current one may serve it.
     pub(crate) const fn roams(&self) -> bool {
         !matches!(self.target, Target::Pool(_))
     }
 }
 
-/// The one place where a request is.
+/// The one place of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestPlace {
     /// In the queue of its pool.
     Queue,
-    /// With the opening of this number.
+    /// Assigned to the opening with this number.
     Opening(u64),
-    /// With the process of this number, which forgets another tenant or learns its design document.
+    /// Assigned to the process with this number, which forgets another tenant or learns its design document.
     Teaching(u64),
 }
 
 impl RequestPlace {
-    /// The phase that a client is told.
+    /// The phase reported to the client.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Queue => Phase::Queue,
@@ -65,7 +64,7 @@ impl RequestPlace {
     }
 }
 
-/// Something that time alone brings about.
+/// An event due at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     /// The deadline of a request.
@@ -74,22 +73,22 @@ pub(crate) enum Due {
     Head(PoolId),
     /// Upkeep of a pool.
     Pool(PoolId),
-    /// A tenant no longer owes processor time.
+    /// A tenant has paid back its processor time.
     Debts,
     /// An idle process may be stopped for a waiter of another pool.
     Places,
 }
 
-/// The queued requests that several pools might serve, by target and lane; unordered: asked for one kind.
+/// Queued requests that several pools might serve, by target and lane; unordered: looked up by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Roaming(FxHashMap<(Target, Lane), RoamingKind>);
 
-/// Those of one target and lane.
+/// Requests of one target and lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RoamingKind {
-    /// Those of each tenant, the oldest first; unordered: always asked for one tenant.
+    /// Each tenant's requests, oldest first; unordered: looked up by tenant.
     queues: FxHashMap<Tenant, BTreeSet<RequestId>>,
-    /// The oldest of each tenant; ordered: the oldest of all are among the queues of the first few.
+    /// Each tenant's oldest request; ordered: the oldest ones overall are in the queues of the first few.
     firsts: BTreeMap<RequestId, Tenant>,
 }
 
@@ -98,14 +97,14 @@ impl Roaming {
         self.0.is_empty()
     }
 
-    /// Adds a request, unless only one pool may serve it.
+    /// Adds a request if several pools may serve it.
     pub(crate) fn insert(&mut self, id: RequestId, row: &RequestRow) {
         if row.roams() {
             self.change(row, |queue| queue.insert(id));
         }
     }
 
-    /// Removes a request, if it is here.
+    /// Removes a request, if present.
     pub(super) fn remove(&mut self, id: RequestId, row: &RequestRow) {
         if row.roams() {
             self.change(row, |queue| queue.remove(&id));
@@ -134,7 +133,7 @@ impl Roaming {
         }
     }
 
-    /// The oldest request of each tenant, in order of arrival.
+    /// Each tenant's oldest request, in order of arrival.
     pub(super) fn firsts(
         &self,
         target: Target,
@@ -144,7 +143,7 @@ impl Roaming {
         kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
     }
 
-    /// The oldest requests of all tenants for which `serves` holds: `most` of them.
+    /// The `most` oldest requests of tenants for which `serves` holds.
     pub(super) fn oldest(
         &self,
         (target, lane): (Target, Lane),
@@ -165,27 +164,27 @@ impl Roaming {
     }
 }
 
-/// The tables and counters that all pools share.
+/// Tables and counters shared by all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
-    /// because a long queue would spend its time with moving them when the table grows.
+    /// request -> its row; unordered: looked up by request. Rows are boxed, or growing the table would spend its time
+    /// moving those of a long queue.
     pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
-    /// (client, request); ordered: what a client asked for lies together.
+    /// (client, request); ordered: a client's requests are adjacent.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
-    /// The queued requests that other pools might serve as well.
+    /// Queued requests that other pools might serve, too.
     pub(crate) roaming: Roaming,
-    /// (client, process); ordered: what a client holds lies together.
+    /// (client, process); ordered: a client's held processes are adjacent.
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
-    /// (client, process); ordered: the processes that belong to a client lie together.
+    /// (client, process); ordered: a client's own processes are adjacent.
     pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
-    /// The client whose end is being handled: its processes can no longer be lent.
+    /// The client whose end is being handled: its processes must not be lent any more.
     pub(super) leaving: Option<ClientId>,
-    /// The request that lost its process in this event: another pool may be able to serve it.
+    /// The request that lost its process in this event: another pool may serve it.
     pub(super) waits_again: Option<RequestId>,
-    /// (instant, what); ordered: the first is due first.
+    /// (instant, event); ordered by due time.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
-    /// The latest instant that was given; it never runs backwards.
+    /// The current time, which never runs backwards.
     pub(crate) now: Timestamp,
     /// Processes up to this number were decided before the last reload.
     pub(crate) threshold: u64,
@@ -195,20 +194,20 @@ pub(crate) struct Ledger {
     pub(crate) last_number: u64,
     /// The token of the newest assignment.
     pub(crate) last_token: Token,
-    /// How often a process became idle so far.
+    /// How many times a process has become idle.
     pub(super) returns: u64,
-    /// What the tenants have that have bounds.
+    /// Usage of tenants with bounds.
     pub(crate) tenants: Tenants,
-    /// How many processes there may be in all pools.
+    /// The maximum of processes in all pools.
     pub(crate) ceiling: Ceiling,
-    /// For choices that are to be even.
+    /// For uniform choices.
     pub(super) random: Random,
-    /// The newest request that was ever seen.
+    /// The newest request so far.
     newest_request: Option<RequestId>,
 }
 
 impl Ledger {
-    /// Whether this identity is larger than every earlier one, as it must be; and notes it.
+    /// Whether this identity is larger than every earlier one, as required; records it.
     pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
         let fresh = self.newest_request < Some(request);
         if fresh {
@@ -226,7 +225,7 @@ impl Ledger {
         debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
     }
 
-    /// Removes the row of a request: it is answered, or its answer is no longer awaited.
+    /// Removes the row of a request that is answered or abandoned.
     pub(super) fn close(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.requests.remove(&id)?;
         let asked = self.asked.remove(&(request.client, id));
@@ -240,7 +239,7 @@ impl Ledger {
         self.requests.get(&id).map(Box::as_ref)
     }
 
-    /// Moves a request from the queue to where it is served.
+    /// Moves a request from the queue to the place that serves it.
     pub(super) fn place(&mut self, id: RequestId, place: RequestPlace) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = place;
@@ -257,13 +256,13 @@ impl Ledger {
         }
     }
 
-    /// What is due by now, if anything is.
+    /// The next overdue event, if any.
     pub(super) fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;
         (*at <= self.now).then_some(*due)
     }
 
-    /// Moves a timer; `None` is a timer that is off.
+    /// Moves a timer; `None`: it is off.
     pub(super) fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
         if let Some(at) = before {
             self.due.remove(&(at, due));
@@ -288,7 +287,7 @@ impl Ledger {
         self.last_token
     }
 
-    /// Whether the opening of this process was decided before the last reload.
+    /// Whether this process's opening was decided before the last reload.
     pub(crate) const fn is_stale(&self, number: u64) -> bool {
         number <= self.threshold
     }

@@ -1,8 +1,8 @@
-//! What a pool remembers beyond its tables: how long its processes may live, whether it may open
-//! any, and whether it is being removed.
+//! A pool's state beyond its tables: how long its processes may live, whether it may open any, and whether it is
+//! being removed.
 //!
-//! SUMMARY   [`Life`], and the questions that are answered from it and the tables.
-//! CALLED    By the handlers of one pool's events, and by those who judge them.
+//! SUMMARY   [`Life`], and decisions from it and the tables.
+//! CALLED    By the handlers of one pool's events, and by their checks.
 //! SOURCE    Postfix master (throttle, stress); pooler (culling, age).
 
 use std::collections::BTreeSet;
@@ -17,41 +17,40 @@ use super::tables::{Pool, Proc};
 use crate::admission::{Snapshot, Stress, Throttle};
 use crate::time::Timestamp;
 
-/// The memory of one pool.
+/// The state of one pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
-    /// Until when nothing is opened, after failing starts.
+    /// Until when failed starts prevent openings.
     pub(crate) throttle: Throttle,
     /// Whether processes are started with stress on.
     pub(super) stress: Stress,
-    /// Processes up to this number were decided before `reuse` changed: they go as stale ones do.
+    /// Processes up to this number were decided before `reuse` changed: they are treated as stale.
     pub(crate) renewed_up_to: u64,
-    /// How it is being removed, if it is.
+    /// The mode of its removal, if it is being removed.
     pub(crate) removing: Option<RemoveMode>,
-    /// Whether it is gone: its identity waits for another.
+    /// Whether it is gone: its id waits to be reused.
     pub(crate) gone: bool,
-    /// (end of life, number) of the processes that were not found too old yet; ordered: the first
-    /// is due first.
+    /// (end of life, number) of the processes not found too old yet; ordered by time.
     pub(crate) ages: BTreeSet<(Timestamp, u64)>,
-    /// The processes that were idle when stress began, and still have to be replaced.
+    /// Processes that were idle when stress began and are not replaced yet.
     pub(super) refresh: BTreeSet<u64>,
-    /// Openings up to this number began before the latest start that succeeded, or before the
-    /// throttle was lifted: that they fail says nothing about the command as it is now.
+    /// Openings up to this number began before the latest successful start, or before the throttle was lifted: their
+    /// failure says nothing about the current command.
     pub(super) excused_up_to: u64,
-    /// Processes up to this number were decided before the throttle was last lifted: that they end early says nothing
+    /// Processes up to this number were decided before the throttle was last lifted: their early end says nothing
     /// either.
     pub(super) forgiven_up_to: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
     pub(super) pause: Option<Timestamp>,
-    /// How many there have to be again after processes were destroyed that are to be replaced.
+    /// The size to restore after processes to be replaced were destroyed.
     pub(super) restore_to: u32,
-    /// Whether idle processes have to be stopped as soon as fewer are stopping.
+    /// Whether idle processes must be stopped once fewer are stopping.
     pub(super) deferred: bool,
-    /// Whether something is gone that waiters may have hoped for.
+    /// Whether something that waiters may have hoped for is gone.
     pub(super) shrunk: bool,
-    /// When time alone must bring something about.
+    /// The next time at which something is due.
     pub(crate) wake: Option<Timestamp>,
 }
 
@@ -65,18 +64,18 @@ impl Pool {
         (self.stopping.len() as u32).saturating_sub(batch)
     }
 
-    /// Whether one more would be within the limit.
+    /// Whether the limit allows one more.
     pub(crate) fn has_slot(&self) -> bool {
         self.count() + self.overdue() < self.settings.limits.hard_limit
     }
 
-    /// Whether as many wait as may.
+    /// Whether the queue has reached its limit.
     pub(super) fn queue_is_full(&self) -> bool {
         let most = self.settings.queue_max;
         most.is_some_and(|most| self.waiters.counted() >= most as usize)
     }
 
-    /// Whether nothing may be opened, for other reasons than the limit.
+    /// Whether openings are prevented, for reasons other than the limit.
     pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
         self.life.removing.is_some() || self.life.throttle.is_on(now)
     }
@@ -86,12 +85,12 @@ impl Pool {
         self.has_slot() && !self.is_blocked(now)
     }
 
-    /// Whether a request of this lane may have a process: the bulk lane leaves some to the other.
+    /// Whether a request of this lane may get a process: the bulk lane leaves some to the other.
     pub(crate) fn is_open_to(&self, lane: Lane) -> bool {
         lane == Lane::Interactive || self.unreserved() != Some(0)
     }
 
-    /// How many more processes the bulk lane may have; `None`: any.
+    /// How many more processes the bulk lane may get; `None`: any number.
     fn unreserved(&self) -> Option<u32> {
         let reserved = self.settings.interactive_reserved;
         let bulk_max = self.settings.limits.hard_limit.saturating_sub(reserved);
@@ -110,12 +109,13 @@ impl Pool {
             }
     }
 
-    /// Whether the waiters let a later request pass that an idle process fits.
+    /// Whether the waiters let a later request overtake them, for an idle process that fits it.
     fn lets_pass(&self, now: Timestamp) -> bool {
         self.head_until.is_some() || self.is_blocked(now)
     }
 
-    /// The idle process that forgets a tenant for another one, if processes can: that of the longest unused.
+    /// The idle process that forgets its tenant for another: that of the tenant unused for longest. `None` if
+    /// processes cannot forget.
     pub(crate) fn forgetful(&self) -> Option<u64> {
         self.settings
             .serves_any()
@@ -126,7 +126,7 @@ impl Pool {
     /// Whether an idle process can forget its tenant for this request at once.
     pub(crate) fn can_forget_for(&self, request: &RequestRow) -> bool {
         let tenant = self.settings.wanted(request).tenant();
-        // It would wait for its own process that is in use.
+        // It would wait for its tenant's process in use.
         let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
         self.forgetful().is_some()
             && self.is_open_to(request.lane)
@@ -134,28 +134,29 @@ impl Pool {
             && !waits
     }
 
-    /// Whether one may be opened for this request, and nobody is before it.
+    /// Whether one may be opened for this request, with no request before it.
     pub(crate) fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane) && self.may_open(now)
     }
 
-    /// Whether a process that is there, or one that may be opened, can serve this request some time.
+    /// Whether an existing process, or one that may be opened, can serve this request eventually.
     pub(super) fn has_hope(&self, request: &RequestRow, now: Timestamp) -> bool {
         !self.is_blocked(now) || self.could_serve(request)
     }
 
-    /// Whether the throttle leaves this request nothing to wait for: nothing that is there, and no new try in its time.
+    /// Whether the throttle leaves this request nothing to wait for: no existing process, and no retry before its
+    /// deadline.
     pub(crate) fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.life.throttle.is_on(now) && !self.could_serve(request) && !self.tries_for(request)
     }
 
-    /// Whether processes are opened again before the time of this request is up.
+    /// Whether openings are retried before this request's deadline.
     pub(super) fn tries_for(&self, request: &RequestRow) -> bool {
         let until = self.life.throttle.until();
         until.is_some_and(|until| until < request.deadline)
     }
 
-    /// Whether a process that is there or is being opened can serve this request some time.
+    /// Whether a process that exists or is being opened can serve this request eventually.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
         let fits = if self.settings.serves_any() || self.lends_any_to(request) {
             !self.procs.is_empty()
@@ -170,7 +171,7 @@ impl Pool {
         ledger.is_stale(number) || number <= self.life.renewed_up_to
     }
 
-    /// When this process is too old. The end of each life is spread by the number of the process.
+    /// When this process is too old. Lives end spread out, by the number of the process.
     pub(crate) fn end_of_life(&self, number: u64, proc: &Proc) -> Option<Timestamp> {
         let recycle = &self.settings.recycle;
         let age = recycle.max_age?;
@@ -179,7 +180,7 @@ impl Pool {
         Some(proc.born + age.mul_f64(1.0 - jitter * fraction))
     }
 
-    /// Whether a process has served for long enough, and by which measure.
+    /// Whether a process is worn out, and by which measure.
     pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
         let recycle = &self.settings.recycle;
         if *recycle == Recycle::default() {
@@ -196,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Notes anew when each process is too old.
+    /// Recomputes when each process is too old.
     pub(super) fn rebuild_ages(&mut self) {
         let procs = self.procs.iter();
         let ends = procs.filter_map(|(&number, proc)| {
@@ -206,45 +207,45 @@ impl Pool {
         self.life.ages = ends.collect();
     }
 
-    /// Whether nothing is opened in the background for a moment.
+    /// Whether background openings are paused.
     pub(crate) fn is_paused(&self, now: Timestamp) -> bool {
         self.life.pause.is_some_and(|until| now < until)
     }
 
-    /// How many idle processes may be told to stop now: one reap batch stops at a time.
+    /// How many idle processes may be stopped now: one reap batch stops at a time.
     pub(super) fn batch_left(&self) -> usize {
         let batch = self.settings.limits.reap_batch() as usize;
         batch.saturating_sub(self.stopping.len())
     }
 
-    /// How many idle processes there are beyond `init_size` and `min_free`.
+    /// The number of idle processes beyond `init_size` and `min_free`.
     pub(crate) fn surplus(&self) -> u32 {
         let above_size = self.count().saturating_sub(self.settings.init_size);
         above_size.min(self.claimed() + self.surplus_free())
     }
 
-    /// Whether the pool would not keep a process in hand in advance.
+    /// Whether one more free process would be surplus.
     pub(super) fn is_spare(&self) -> bool {
         self.count() > self.settings.init_size && self.free() >= self.settings.min_free
     }
 
-    /// How many are missing to `init_size` and `min_free`.
+    /// How many are missing for `init_size` and `min_free`.
     pub(crate) fn missing(&self) -> u32 {
         let below_size = self.settings.init_size.saturating_sub(self.count());
         below_size.max(self.settings.min_free.saturating_sub(self.free()))
     }
 
-    /// How many are free beyond `min_free`.
+    /// How many free processes exceed `min_free`.
     pub(super) fn surplus_free(&self) -> u32 {
         self.free().saturating_sub(self.settings.min_free)
     }
 
-    /// How many are idle or being opened, and for anybody.
+    /// How many are idle or being opened, for any tenant.
     fn free(&self) -> u32 {
         (self.idle.len() + self.opening.len()) as u32 - self.claimed()
     }
 
-    /// How many idle processes are for their tenants only. One that can forget its tenant is not.
+    /// How many idle processes serve only their tenants. One that can forget its tenant does not count.
     fn claimed(&self) -> u32 {
         match self.settings.reuse {
             Reuse::Database if !self.settings.can_forget => self.idle.tagged_len() as u32,
@@ -252,7 +253,7 @@ impl Pool {
         }
     }
 
-    /// What admission is decided by; stopping processes are counted as far as `stopping` says.
+    /// The input of admission; `stopping` says how many stopping processes count.
     pub(super) fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
         Snapshot {
             avail: self.idle.len() as u32,

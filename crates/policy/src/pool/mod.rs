@@ -1,48 +1,46 @@
 //! couch_proc_manager as a pure state machine: every decision of the pool, without side effects.
 //!
-//! SUMMARY   [`Pools`] takes what happened ([`Event`]) and when, and returns what to do
-//!           ([`PoolAction`]). It holds no clock, no actor and no process. A language's own pool and a
-//!           named pool are the same tables with other [`PoolSettings`].
-//! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].
-//!           Every event costs at most the logarithm of the tables' size, times the number of processes
-//!           and requests that it changes. Reload, `terminate_stale_procs` and shutdown
-//!           walk the tables.
+//! SUMMARY   [`Pools`] takes an event ([`Event`]) and its time, and returns actions ([`PoolAction`]). It has no
+//!           clock, actor or process. A language's own pool and a named pool are the same tables with different
+//!           [`PoolSettings`].
+//! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`]. Every event costs at most
+//!           the logarithm of the tables' size for each process and request that it changes. Reload,
+//!           `terminate_stale_procs` and shutdown scan the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
 //!           pidq and pooler: named pools, groups, sizes, recycling. Postfix master: throttle, stress.
 //!
 //! # Deliberate differences from the reference
 //!
-//! * **Teaching is a state** of a process, not a call in the manager's turn, so a query server
-//!   that fails or hangs while it learns costs one process and one answer.
-//! * **Every event ends with a flush**: also a reload, an idle close, the end of a replenishing
-//!   open, a changed limit.
-//! * **A request has one answer and one deadline** in every phase, and is dropped as soon as its
-//!   client is gone. A process started for it becomes idle.
-//! * **A return names its loan** ([`Token`]); a second or late one changes nothing.
+//! * **Teaching is a state** of a process, not a call in the manager's turn, so a query server that fails or hangs
+//!   while it learns costs one process and one answer.
+//! * **Every event ends with a flush**: also a reload, an idle close, the end of a background opening, a changed
+//!   limit.
+//! * **A request has one answer and one deadline** in every phase, and is dropped as soon as its client is gone. A
+//!   process started for it becomes idle.
+//! * **A return names its loan** ([`Token`]); a second or late one has no effect.
 //! * **An opening ends in one of two ways**: `SpawnOk`, or anything else.
-//! * **The oldest waiter may wait for a process of its own database** before idle processes of
-//!   others are stopped for it ([`Limits::affinity_wait`]).
+//! * **The oldest waiter may wait for a process of its own database** before idle processes of others are stopped for
+//!   it ([`Limits::affinity_wait`]).
 //! * **Stopping processes are bounded**: a reap waits while a whole batch is still ending.
-//! * **A process that can forget is not reaped**: it forgets its database ([`PoolAction::Forget`]) and serves
-//!   the waiter. From the decision on it has the waiter's tag and no documents, but it is taught or lent only
-//!   when it has forgotten. If it fails, the waiter returns to its place in the queue.
-//! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
-//!   before the reload. A stale process never becomes idle again.
+//! * **A process that can forget is not reaped**: it forgets its database ([`PoolAction::Forget`]) and serves the
+//!   waiter. From the decision on it has the waiter's tag and no documents, but is taught or lent only once it has
+//!   forgotten. If it fails, the waiter returns to its place in the queue.
+//! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided before the reload. A
+//!   stale process never becomes idle again.
 //!
 //! # Who waits for what
 //!
-//! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the
-//! oldest waiter, and only by one that takes an idle process which the oldest cannot use.
+//! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the oldest waiter,
+//! and only by one that takes an idle process which the oldest cannot use.
 //!
-//! The affinity wait lasts while a process of the oldest waiter's database is in use, until
-//! `affinity_wait` after its arrival, or after the last process that was reaped for such a waiter,
-//! whichever is later. Then one idle process is reaped for it. So at most one process is exchanged
-//! each `affinity_wait`, even under a load where every wait is longer. (Counted from the arrival
-//! alone, every call would exchange a process.) Hence the bound: **if any process is
-//! idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**,
-//! and a waiter with n before it is overtaken for n + 1 such times at most. With an `affinity_wait`
-//! of zero the order is always strict, as in the reference.
+//! The affinity wait lasts while a process of the oldest waiter's database is in use, until `affinity_wait` after its
+//! arrival, or after the last process reaped for such a waiter, whichever is later. Then one idle process is reaped
+//! for it. So at most one process is exchanged each `affinity_wait`, even under a load where every wait is longer.
+//! (Counted only from the arrival, every call would exchange a process.) Hence the bound: **if any process is idle,
+//! the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**, and a waiter with n
+//! before it is overtaken for at most n + 1 such times. If `affinity_wait` is zero the order is always strict, as in
+//! the reference.
 //!
 //! # Where to look
 //!
@@ -61,32 +59,31 @@
 //!
 //! # Where processes are not shared
 //!
-//! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants
-//! a process of its tenant: a database, a user, or the client itself. It gets one that is tagged for that
-//! tenant, or one without a tag, and every loan tags. So a process without a tag never ran a function, and
-//! one with a tag never leaves its tenant, unless it forgets. Its slot may: an idle process is reaped for
-//! other tenants as for other databases, or forgets its tenant if it can. One without design documents
-//! forgets before another process is opened. A client's process ends with the client, or forgets it. A
-//! change of `reuse` replaces the processes, whose past means nothing under the other rule.
+//! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants a process
+//! of its tenant: a database, a user, or the client itself. It gets one tagged for that tenant, or an untagged one,
+//! and every loan tags. So an untagged process never ran a function, and a tagged one never leaves its tenant, unless
+//! it forgets. Its slot may: an idle process is reaped for other tenants as for other databases, or forgets its
+//! tenant if it can. A process without design documents forgets before another is opened. A client's process ends
+//! with the client, or forgets it. A change of `reuse` replaces the processes, because their past is meaningless
+//! under the other rule.
 //!
-//! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, of which
-//! one is selected at a time. It counts as untagged while it has room; without room its oldest isolate is evicted.
+//! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, one
+//! selected at a time. It counts as untagged while it has room; without room its oldest isolate is evicted.
 //!
 //! # What named pools add
 //!
-//! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve
-//!   it takes it over. So a new pool serves the waiters of its group at once, and a removed pool
-//!   leaves its waiters to the others.
-//! * **`init_size` and `min_free` always hold**, not only after a loan: also after a death, a reload, and
-//!   a throttle.
-//! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a
-//!   pool never has more children than `max` and one batch. Optional stops (culling, age,
-//!   stress) wait for their batch; necessary ones do not.
-//! * **While a pool is throttled**, a request waits if an existing process may serve it, even a lent
-//!   one, or if the next try comes before its deadline. Other requests are refused at once.
-//! * **A start ends with the answer to the first `reset`**, which the opener sends. Every failure
-//!   before it is a failed start, and so is the end of a process soon after it and before any work. No later
-//!   failure is, so no client can throttle a pool by what it sends.
+//! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve it takes it
+//!   over. So a new pool serves the waiters of its group at once, and a removed pool leaves its waiters to the
+//!   others.
+//! * **`init_size` and `min_free` always hold**, not only after a loan: also after a death, a reload, and a throttle.
+//! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a pool never has
+//!   more children than `max` and one batch. Optional stops (culling, age, stress) wait for their batch; necessary
+//!   ones do not.
+//! * **While a pool is throttled**, a request waits if an existing process may serve it, even a lent one, or if the
+//!   next try is before its deadline. Other requests are refused at once.
+//! * **A start ends with the answer to the first `reset`**, which the opener sends. Every earlier failure is a failed
+//!   start, and so is the end of a process soon after it and before any work. No later failure is, so no client can
+//!   throttle a pool by what it sends.
 //! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
 //!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
 

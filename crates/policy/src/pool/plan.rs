@@ -1,7 +1,7 @@
-//! What new settings, a new pool or a removal would do to processes and waiters, as a list.
+//! The effects of new settings, a new pool or a removal on processes and waiters, as a list.
 //!
-//! SUMMARY   The event is handled by a copy of the pools, and what the copy would do is counted. So the
-//!           plan is exactly what is done when the event comes.
+//! SUMMARY   A copy of the pools handles the event, and its actions are counted. So the plan is exactly what the
+//!           event will do.
 //! PROMISES  Changes nothing.
 //! CALLED    By the ProcManager, which answers operators with the plan and logs it.
 //! SOURCE    pooler's reconfiguration of pools: settings as data, changes as a list.
@@ -13,22 +13,22 @@ use super::id::PoolId;
 use super::pools::Pools;
 use super::settings::PoolSettings;
 
-/// What new settings do to a pool that is running.
+/// An effect of new settings on a running pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This many idle processes are stopped: they are above `max`, or `reuse` changes.
+    /// This many idle processes are stopped: they exceed `max`, or `reuse` changes.
     StopIdle(u32),
     /// This many processes in use are stopped on return, for the same reasons.
     StopReturned(u32),
-    /// This many waiters, the newest ones, are refused: they are more than `queue_max`, and no
-    /// other pool of their group has room for them.
+    /// This many waiters, the newest ones, are refused: they exceed `queue_max`, and no other pool of their group has
+    /// room.
     ShrinkQueue(u32),
     /// This many processes are opened: for waiters, for `init_size` and `min_free`.
     Start(u32),
 }
 
 impl Pools {
-    /// Returns what [`Event::Reconfigure`] would do to a pool; nothing for a pool that does not exist.
+    /// Returns the effects of [`Event::Reconfigure`] on a pool; none for a missing pool.
     pub fn plan(&self, pool: PoolId, new: &PoolSettings) -> Vec<Change> {
         let Some(row) = self.pool(pool) else {
             return Vec::new();
@@ -55,21 +55,21 @@ impl Pools {
         changes.into_iter().flatten().collect()
     }
 
-    /// Returns how many processes a pool of these settings would open if it were added now: for its
-    /// sizes, and for the waiters of its group.
+    /// Returns how many processes a pool with these settings would open if added now: for its sizes, and for waiters
+    /// of its group.
     pub fn plan_add(&self, settings: &PoolSettings) -> u32 {
         let mut copy = self.clone();
         let pool = copy.add_pool(*settings);
         opened(&copy.trial(Event::StartPool { pool }), pool)
     }
 
-    /// Returns how many requests would be refused if a pool were removed now; pools of its group take
-    /// over the others.
+    /// Returns how many requests would be refused if a pool were removed now; pools of its group take over the
+    /// others.
     pub fn plan_removal(&self, pool: PoolId, mode: RemoveMode) -> u32 {
         refused(&self.trial(Event::RemovePool { pool, mode }))
     }
 
-    /// Returns what would be done about an event, and does nothing.
+    /// Returns the actions of an event without carrying them out.
     fn trial(&self, event: Event) -> Vec<PoolAction> {
         let mut actions = Vec::new();
         self.clone().handle(event, self.ledger.now, &mut actions);

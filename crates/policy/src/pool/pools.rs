@@ -1,7 +1,6 @@
 //! All pools of the service: the entry point of the decision core.
 //!
-//! SUMMARY   First handles what is due by now, then gives each event to the pools that it concerns, and
-//!           flushes them.
+//! SUMMARY   First handles everything due by now, then passes each event to the affected pools, and flushes them.
 //! PROMISES  Total: an event about anything unknown or gone changes nothing. Deterministic: the
 //!           same events at the same times give the same actions.
 //! CALLED    By the ProcManager actor.
@@ -45,7 +44,7 @@ impl Pools {
         Self::default()
     }
 
-    /// Returns a service without pools. The seed decides which pool of a group is drawn.
+    /// Returns a service without pools. The seed determines which pool of a group is drawn.
     pub fn with_seed(seed: u64) -> Self {
         let mut pools = Self::default();
         pools.ledger.random = Random::new(seed);
@@ -54,10 +53,10 @@ impl Pools {
 
     /// Handles an event, and appends the actions to `out`, in order.
     ///
-    /// Whatever is due by `now` happens before the event, as if a [`Event::Tick`] had come first,
-    /// so no request is served after its deadline. A `now` before the latest one counts as that.
+    /// Everything due by `now` happens before the event, as if an [`Event::Tick`] had preceded it, so no request is
+    /// served after its deadline. A `now` before the latest one counts as that.
     ///
-    /// A request of an unknown pool, or whose id is not larger than every earlier one, is ignored like any
+    /// A request of an unknown pool, or with an id that is not larger than all earlier ones, is ignored like any
     /// event about something unknown: it gets no answer.
     pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<PoolAction>) {
         self.ledger.now = self.ledger.now.max(now);
@@ -134,7 +133,7 @@ impl Pools {
         self.on_proc(proc, out, |turn, n| turn.spawn_error(n, failure));
     }
 
-    /// Returns the row of a request that arrives now and has no place yet.
+    /// Returns the row of a new request without a place so far.
     fn row(
         &self,
         client: ClientId,
@@ -161,9 +160,8 @@ impl Pools {
         }
     }
 
-    /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end
-    /// of the affinity wait of an oldest waiter, when an idle process may be stopped for another pool, or
-    /// when a pool has upkeep to do.
+    /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end of an oldest
+    /// waiter's affinity wait, when an idle process may be stopped for another pool, or when a pool needs upkeep.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.ledger.due.first().map(|(at, _)| *at)
     }
@@ -185,29 +183,28 @@ impl Pools {
         self.ledger.asked.range(range).map(|(_, id)| *id).collect()
     }
 
-    /// Returns the number of processes in all pools, those being opened included
-    /// (`get_proc_count`).
+    /// Returns the number of processes in all pools, including those being opened (`get_proc_count`).
     pub fn proc_count(&self) -> u32 {
         self.pools.iter().map(Pool::count).sum()
     }
 
-    /// Returns whether a request waits because all pools together have their most processes.
+    /// Returns whether a request waits because all pools together have reached their maximum.
     pub fn is_full(&self) -> bool {
         !self.ledger.ceiling.needy.is_empty()
     }
 
-    /// Returns which bound of a tenant holds back its requests, and until when, if known.
+    /// Returns which bound of a tenant holds its requests back, and until when, if known.
     pub fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
         self.ledger.tenants.held_back_by(tenant)
     }
 
-    /// Returns how many rows the tables have that can be many: processes, openings and requests.
+    /// Returns the number of rows in the large tables: processes, openings and requests.
     pub fn row_count(&self) -> usize {
         self.proc_count() as usize + self.ledger.requests.len()
     }
 
-    /// Returns the number of processes from before the last reload (`get_stale_proc_count`). They are
-    /// stopped on return.
+    /// Returns the number of processes from before the last reload (`get_stale_proc_count`). They are stopped on
+    /// return.
     pub fn stale_proc_count(&self) -> u32 {
         let stale = |pool: &Pool| {
             let numbers = pool.procs.keys();
@@ -235,7 +232,7 @@ impl Pools {
         self.pool(pool).map(|pool| pool.totals).unwrap_or_default()
     }
 
-    /// Returns the settings of a pool; `None` when there is no such pool.
+    /// Returns the settings of a pool; `None` if there is no such pool.
     pub fn settings(&self, pool: PoolId) -> Option<&PoolSettings> {
         self.pool(pool).map(|pool| &pool.settings)
     }
@@ -321,7 +318,7 @@ impl Pools {
         self.flush(&touched, out);
     }
 
-    /// Does what is due by now.
+    /// Handles everything due by now.
     fn time_passes(&mut self, out: &mut Vec<PoolAction>) {
         let mut touched = BTreeSet::new();
         while let Some(due) = self.ledger.overdue() {

@@ -1,8 +1,8 @@
-//! Random numbers that can be repeated.
+//! Reproducible random numbers.
 //!
 //! SOURCE    SplitMix64.
 
-/// A generator: the same seed gives the same numbers.
+/// A generator: equal seeds give equal numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Random {
     state: u64,
@@ -13,7 +13,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// Returns a number below `bound`, each as likely as the others; 0 when the bound is 0.
+    /// Returns a uniform number below `bound`; 0 if the bound is 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         let wide = u128::from(mix(self.state)) * u128::from(bound);
@@ -23,7 +23,7 @@ impl Random {
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Returns a number that looks random and is always the same for the same `value`.
+/// Returns a pseudorandom number determined by `value`.
 pub(super) const fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

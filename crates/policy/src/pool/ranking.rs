@@ -1,28 +1,28 @@
-//! An ordered set whose largest members come and go all the time.
+//! An ordered set with frequent changes of its largest members.
 //!
-//! SUMMARY   The largest few are in a short list, the others in a tree. The process that is lent is the
-//!           largest, so that lending and returning touch the end of the list only.
-//! PROMISES  Every question and change costs a logarithm at most, beside a walk over the short list.
+//! SUMMARY   The largest few are in a short list, the others in a tree. The largest process is lent, so lending and
+//!           returning change only the end of the list.
+//! PROMISES  Every query and change costs at most a logarithm, plus a walk over the short list.
 
 use std::collections::BTreeSet;
 
-/// The place of an idle process among its equals: what it is ranked by, and its number.
+/// The rank of an idle process among its equals: its key, and its number.
 pub(super) type Ranked = (u64, u64);
 
-/// How many are in the short list at most: two cache lines' worth of moves are cheaper than a tree.
+/// The most in the short list: moving two cache lines is cheaper than a tree.
 const TOP_MAX: usize = 16;
 
 /// Ranked processes, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranking {
-    /// The largest ones in ascending order; all are larger than those in `rest`.
+    /// The largest in ascending order; all are larger than those in `rest`.
     top: Vec<Ranked>,
     /// The others.
     rest: BTreeSet<Ranked>,
 }
 
 impl Ranking {
-    /// Adds one that is not there.
+    /// Adds a new one.
     pub(super) fn insert(&mut self, ranked: Ranked) {
         debug_assert!(self.iter().all(|other| *other != ranked), "PM-2: idle once");
         if self.rest.last().is_some_and(|last| ranked < *last) {
@@ -36,7 +36,7 @@ impl Ranking {
         }
     }
 
-    /// Takes one out; whether it was there.
+    /// Removes one; returns whether it existed.
     pub(super) fn remove(&mut self, ranked: &Ranked) -> bool {
         match self.top.iter().rposition(|other| other == ranked) {
             Some(at) => {
@@ -57,12 +57,12 @@ impl Ranking {
         self.top.last().or_else(|| self.rest.last())
     }
 
-    /// How many there are.
+    /// Their number.
     pub(super) fn len(&self) -> usize {
         self.top.len() + self.rest.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.top.is_empty() && self.rest.is_empty()
     }
@@ -73,7 +73,7 @@ impl Ranking {
     }
 }
 
-/// Two are equal that hold the same, wherever they keep it.
+/// Equal if they have the same members, wherever those are stored.
 impl PartialEq for Ranking {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A ranking answers as a plain ordered set does, after any changes.
+        /// A ranking behaves like a plain ordered set, after any changes.
         #[test]
         fn a_ranking_is_an_ordered_set(changes in prop::collection::vec((any::<bool>(), 0..60_u64), 0..400)) {
             let (mut ranking, mut model) = (Ranking::default(), BTreeSet::new());

@@ -15,7 +15,7 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// From now on nothing is opened or lent. Returns whether that, or the mode, is new.
+    /// From now on nothing is opened or lent. Returns whether this, or the mode, is new.
     pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
         let removing = &mut self.pool.life.removing;
         let is_new = *removing < Some(mode);
@@ -25,8 +25,8 @@ impl Turn<'_> {
         is_new
     }
 
-    /// Stops the processes that are not held; with [`RemoveMode::Immediate`] also the others, and
-    /// notifies their holders.
+    /// Stops the processes that are not held; with [`RemoveMode::Immediate`] also the others, notifying their
+    /// holders.
     pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
         for number in self.numbers_sorted() {
             let held = matches!(self.pool.procs[&number].state, ProcState::Assigned { .. });
@@ -53,7 +53,7 @@ impl Turn<'_> {
 }
 
 impl Pool {
-    /// Whether it was removed and nothing of it is left.
+    /// Whether it was removed and is empty.
     pub(super) fn is_finished(&self) -> bool {
         self.life.removing.is_some() && self.count() == 0 && self.stopping.is_empty()
     }

@@ -1,7 +1,7 @@
 //! New limits and settings of a pool: their immediate effects.
 //!
-//! SUMMARY   Stops surplus idle processes, and reorders the waiters. What only a return
-//!           or the background can do follows by itself.
+//! SUMMARY   Stops surplus idle processes, and reorders the waiters. Effects that need a return or background work
+//!           follow later.
 //! CALLED    By [`super::Pools::handle`]. Surplus waiters are refused after it.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
@@ -10,7 +10,7 @@ use super::settings::PoolSettings;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// Puts new settings in force, and stops what is above the new limits and idle.
+    /// Applies new settings, and stops idle processes above the new limits.
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();
@@ -41,8 +41,7 @@ impl Turn<'_> {
         self.pool.count_max = self.pool.count().max(new.limits.hard_limit);
     }
 
-    /// Replaces the processes, whose past says nothing under another rule: idle ones now, the others when
-    /// they come back.
+    /// Replaces the processes, whose past is meaningless under another rule: idle ones now, others on return.
     fn renew(&mut self) {
         self.pool.life.renewed_up_to = self.ledger.last_number;
         self.pool.life.shrunk = true;
@@ -50,7 +49,7 @@ impl Turn<'_> {
         self.stop_stale();
     }
 
-    /// Puts the waiters in order anew.
+    /// Reorders the waiters.
     fn queue_anew(&mut self) {
         let waiters = std::mem::take(&mut self.pool.waiters);
         for id in waiters.iter() {

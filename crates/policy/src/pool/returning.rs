@@ -1,8 +1,7 @@
-//! What happens to a process after its use: it becomes idle, is reset, forgets, is replaced, or stopped.
+//! What follows a process's use: it becomes idle, is reset, forgets, is replaced, or is stopped.
 //!
-//! SUMMARY   The handlers of `ret_proc` and of the end of a client that holds a process.
-//! PROMISES  Only the holder of a process can return it, once (PM-3). A process that must stop never
-//!           becomes idle (PM-13).
+//! SUMMARY   Handles `ret_proc`, and the end of a client that holds a process.
+//! PROMISES  Only a process's holder can return it, once (PM-3). A process that must stop never becomes idle (PM-13).
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: return_proc; pidq: the process of a crashed consumer.
 
@@ -108,7 +107,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Makes a process in hand idle, unless it must stop.
+    /// Makes a transitioning process idle, unless it must stop.
     pub(super) fn settle(&mut self, number: u64) {
         match self.reason_to_retire(number) {
             Some(why) => self.retire(number, why),
@@ -119,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a process in hand. If only its tenant is gone, it forgets the tenant instead, if it can.
+    /// Stops a transitioning process. If only its tenant is gone, it forgets the tenant instead, if it can.
     fn retire(&mut self, number: u64, why: StopReason) {
         match why {
             StopReason::TenantGone if self.pool.settings.can_forget => self.forget(number, None),
@@ -149,8 +148,7 @@ impl Turn<'_> {
         leaving.is_some_and(|client| self.ledger.owned.contains(&(client, self.proc_id(number))))
     }
 
-    /// Stops a process of an ended client that no longer holds it; an idle one that can forget the client
-    /// stays.
+    /// Stops an ended client's process that it no longer holds; an idle one that can forget the client stays.
     pub(super) fn retire_orphan(&mut self, number: u64) {
         match self.pool.procs.get(&number).map(|proc| &proc.state) {
             None | Some(ProcState::Assigned { .. }) => {}
@@ -162,7 +160,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends a loan, and takes the process in hand.
+    /// Ends a loan, and makes the process transitioning.
     pub(super) fn release(&mut self, number: u64, client: ClientId) {
         let held = self.ledger.held.remove(&(client, self.proc_id(number)));
         debug_assert!(held, "PM-3: an assigned process is held by its client");

@@ -1,10 +1,10 @@
-//! Which pool serves a request that several may serve.
+//! Chooses the pool for a request that several pools may serve.
 //!
 //! SUMMARY   The pools of a group or a language, and the choice among them.
-//! PROMISES  Uniform over the pools that have a free process for the request, however many each
-//!           has; deterministic for one seed.
+//! PROMISES  Uniform over the pools with a free process for the request, however many each has; deterministic for a
+//!           given seed.
 //! CALLED    By [`super::Pools`].
-//! SOURCE    pidq (take_pid from a pool at random), pooler (groups). The fallbacks are ours.
+//! SOURCE    pidq (take_pid from a random pool), pooler (groups). The fallbacks are ours.
 
 use rustc_hash::FxHashMap;
 
@@ -14,11 +14,10 @@ use super::settings::PoolSettings;
 use super::tables::Pool;
 use crate::time::Timestamp;
 
-/// How often a pool is drawn at random before the search of all. While most pools have a free
-/// process, the first draw fits.
+/// Random draws before all pools are searched. While most pools have a free process, the first draw fits.
 const DRAWS: usize = 2;
 
-/// Target -> the pools that belong to it, without those that are being removed.
+/// Target -> its pools, except those being removed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupMembers(FxHashMap<Target, Vec<PoolId>>);
 
@@ -54,10 +53,10 @@ pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> +
     group.into_iter().chain([Target::Any(settings.language)])
 }
 
-/// Chooses among the pools of a group: at random one with a free process for the request, else at random one that
-/// may open one, else at random one where a process can forget another tenant, else the one with the shortest queue
-/// that has room, else the one whose throttle ends first, if before the deadline.
-/// `None`: no pool may open a process before the deadline, and no existing process can serve the request.
+/// Chooses among the pools of a group: a random one with a free process for the request, else a random one that may
+/// open one, else a random one where a process can forget another tenant, else the one with the shortest queue that
+/// has room, else the one whose throttle ends first, if before the deadline. `None`: no pool may open a process
+/// before the deadline, and no existing process can serve the request.
 pub(super) fn choose_pool(
     members: &[PoolId],
     pools: &[Pool],
@@ -90,7 +89,7 @@ pub(super) fn choose_pool(
         .filter(|id| row(*id).has_hope(request, now));
     let shortest = hopeful.min_by_key(|id| {
         let pool = row(*id);
-        // A pool that lacks only a place gets one sooner than one at its limit.
+        // A pool that only lacks a slot gets one sooner than a pool at its limit.
         let lacks_place = pool.can_open_for(request, now);
         (pool.queue_is_full(), !lacks_place, pool.waiters.len())
     });
@@ -103,13 +102,13 @@ pub(super) fn choose_pool(
     })
 }
 
-/// When the first throttle of these pools ends, if all are throttled.
+/// The end of the first throttle of these pools, if all are throttled.
 pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
     let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
     members.iter().filter_map(until).min()
 }
 
-/// Draws a suitable pool at random.
+/// Draws a random suitable pool.
 fn draw(
     members: &[PoolId],
     pools: &[Pool],

@@ -1,6 +1,6 @@
 //! Which idle process a client gets.
 //!
-//! SUMMARY   The selection order of the pool, as one function over the idle indexes.
+//! SUMMARY   The pool's selection order, as one function over the idle indexes.
 //! PROMISES  A request for a tenant's process gets one that is tagged for it, or one without a tag
 //!           (PM-8, PM-24); where taught processes are lent, any if no design document is needed. Among
 //!           equals the newest-created process.
@@ -15,16 +15,16 @@ use super::tables::Pool;
 /// Which processes can serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted<'a> {
-    /// Those without a tag, and those of a tenant; each stays as it is.
+    /// Untagged ones, and those of a tenant; tags stay as they are.
     Shared(&'a Tenant),
-    /// Those without a tag, if they know the design document or have learned it.
+    /// Untagged ones that know the design document or have learned it.
     Untagged(&'a DdocKey),
-    /// Those of a tenant, and those without a tag, which get its tag.
+    /// Those of a tenant, and untagged ones, which get its tag.
     Of(&'a Tenant, Option<&'a DdocKey>),
 }
 
 impl<'a> Wanted<'a> {
-    /// Returns the tag of the process that is going to serve the request.
+    /// Returns the tag that the chosen process will have.
     pub(crate) const fn tenant(self) -> Option<&'a Tenant> {
         match self {
             Self::Of(tenant, _) => Some(tenant),
@@ -32,7 +32,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Returns whose tagged processes can serve the request.
+    /// Returns the tenant whose tagged processes can serve the request.
     pub(crate) const fn tag(self) -> Option<&'a Tenant> {
         match self {
             Self::Shared(tenant) | Self::Of(tenant, _) => Some(tenant),
@@ -42,7 +42,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl PoolSettings {
-    /// Returns which processes can serve a request: the one place where reuse is decided.
+    /// Returns which processes can serve a request. Reuse is decided here alone.
     pub(crate) const fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
         match (&request.ddoc, &request.tenant) {
             (ddoc, tenant) if self.keeps_apart() => Wanted::Of(tenant, ddoc.as_ref()),
@@ -53,31 +53,28 @@ impl PoolSettings {
     }
 }
 
-/// An idle process, and what it needs before the client can have it.
+/// An idle process, and what it needs before it can be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// The process.
     pub(super) number: u64,
-    /// How well it fits.
     pub(super) fit: Fit,
 }
 
 /// What a chosen process still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// Nothing.
     Ready,
     /// It must learn the design document.
     Teach,
-    /// It becomes tagged, and must learn the design document if there is one: another untagged
-    /// process is opened in its place if there is a slot.
+    /// It becomes tagged, and learns the design document if there is one; an untagged process is opened to replace it
+    /// if there is a slot.
     Tag,
     /// It must forget another tenant, which has taught it no design document.
     Forget,
 }
 
 impl Pool {
-    /// Chooses the idle process for a request that is next.
+    /// Chooses the idle process for the next request.
     pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
         self.choose_own(request).or_else(|| {
             let number = self.lends_any_to(request).then(|| self.idle.last_resort());
@@ -86,14 +83,14 @@ impl Pool {
         })
     }
 
-    /// Whether any process can serve a request, if it is next.
+    /// Whether any process can serve this request when its turn comes.
     pub(super) fn lends_any_to(&self, request: &RequestRow) -> bool {
         let settings = &self.settings;
         settings.lends_taught && !settings.keeps_apart() && request.ddoc.is_none()
     }
 
-    /// Chooses the idle process for a request from those without a tag and of its own. One that loses no design
-    /// document forgets its tenant rather than that another process is opened.
+    /// Chooses the idle process for a request among untagged ones and the tenant's own. A process without design
+    /// documents to lose forgets its tenant, which is cheaper than opening one.
     pub(crate) fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
         let found = choose(&self.idle, self.settings.wanted(request));
         let is_apart =
@@ -111,8 +108,7 @@ impl Pool {
 ///
 /// * shared: an untagged one; one of the tag;
 /// * of a tenant: one of the tag that knows the design document; one of the tag; an untagged one;
-/// * untagged (`db_tag = none`): one that knows the design document; another one, which stays
-///   untagged.
+/// * untagged (`db_tag = none`): one that knows the design document; any other, which stays untagged.
 fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
     let ready = |number| Choice {
         number,

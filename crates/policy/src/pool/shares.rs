@@ -1,13 +1,13 @@
-//! The processor time that each tenant has left of its share (`cpu_share`).
+//! Each tenant's remaining share of processor time (`cpu_share`).
 //!
-//! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time lately. It is a bucket that
-//!           holds what the share comes to in [`WINDOW`], and fills at the share. What a use of a process has cost
-//!           is taken out when it is over; a tenant that has used more than was there is in debt until the share has
-//!           made up for it.
-//! PROMISES  A tenant is in debt for [`DEBT_MAX`] at most. Each change costs a logarithm of the number of accounts.
+//! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time recently. It is a bucket that
+//!           holds the share of one [`WINDOW`], and refills at the rate of the share. The cost of a process's use is
+//!           taken out when the use ends; a tenant that has used more than the bucket held is in debt until the share
+//!           has made up for it.
+//! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change costs a logarithm of the number of accounts.
 //! CALLED    By [`super::tenants`], which holds back tenants in debt.
-//! SOURCE    The generic cell rate algorithm: a bucket is kept as the instant when it will be full.
-//! LIMITS    [`ACCOUNTS_MAX`] accounts are kept; the fullest buckets are forgotten first, as if they were full.
+//! SOURCE    The generic cell rate algorithm: a bucket is stored as the time when it will be full.
+//! LIMITS    At most [`ACCOUNTS_MAX`] accounts; the fullest buckets are forgotten first, as if they were full.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,50 +17,50 @@ use rustc_hash::FxHashMap;
 use super::id::DbKey;
 use crate::time::Timestamp;
 
-/// In what time an empty bucket becomes full.
+/// The time in which an empty bucket fills.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most debt, as the time in which the share makes up for it.
+/// The largest debt, as the time in which the share makes up for it.
 pub(crate) const DEBT_MAX: Duration = Duration::from_secs(180);
 
-/// How many accounts are kept.
+/// The most accounts.
 pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 
-/// The accounts of all tenants whose bucket is not full.
+/// The accounts of all tenants with a bucket that is not full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
-    /// database -> its account; unordered: always asked for one.
+    /// database -> its account; unordered: lookups are always for one.
     pub(crate) accounts: FxHashMap<DbKey, Account>,
-    /// (when it will be full, database); ordered: those that are in debt are the last, the deepest at the end.
+    /// (when it will be full, database); ordered: tenants in debt are last, the deepest debt at the end.
     pub(crate) order: BTreeSet<(Timestamp, DbKey)>,
-    /// The instant up to which debts that have ended are known.
+    /// The time up to which ended debts have been handled.
     now: Timestamp,
 }
 
 /// The bucket of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// When it will be full, if nothing is taken out.
+    /// When it will be full if nothing is taken out.
     pub(crate) full_at: Timestamp,
     /// In thousandths of a core.
     share: u32,
 }
 
 impl Shares {
-    /// When a tenant will be out of debt; `None`: it is in none.
+    /// When a tenant's debt ends; `None`: it has none.
     pub(crate) fn debt_end(&self, db: &str) -> Option<Timestamp> {
         let account = self.accounts.get(db)?;
         self.is_debt(account.full_at)
             .then(|| end_of_debt(account.full_at))
     }
 
-    /// When the first tenant will be out of debt.
+    /// When the first debt ends.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         let mut debts = self.order.range(after(self.now + WINDOW)..);
         debts.next().map(|(full_at, _)| end_of_debt(*full_at))
     }
 
-    /// Notes what time it is, and adds to `changed` who is out of debt by that. Full buckets are forgotten.
+    /// Sets the time, and adds tenants whose debt has ended to `changed`. Full buckets are forgotten.
     pub(super) fn set_time(&mut self, now: Timestamp, changed: &mut Vec<DbKey>) {
         let ended = after(self.now + WINDOW)..after(now + WINDOW);
         let ended = self.order.range(ended).map(|(_, db)| DbKey::clone(db));
@@ -71,8 +71,8 @@ impl Shares {
         }
     }
 
-    /// Takes what a use has cost out of the bucket of a tenant whose share is `share` thousandths of a core. Adds to
-    /// `changed` who is in debt by that, or in none because its account is forgotten.
+    /// Takes the cost of a use out of the bucket of a tenant with a share of `share` thousandths of a core. Adds to
+    /// `changed` tenants that are now in debt, or are not because their account was forgotten.
     pub(super) fn charge(
         &mut self,
         db: &DbKey,
@@ -96,7 +96,7 @@ impl Shares {
         }
     }
 
-    /// Other shares hold from now on. What is left in a bucket stays in it, as far as it holds that.
+    /// Applies new shares. The rest in a bucket is kept, up to its new size.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {
@@ -130,23 +130,23 @@ impl Shares {
         Some((full_at, db))
     }
 
-    /// Whether a bucket that will be full then has less than nothing in it now.
+    /// Whether a bucket that will be full at this time is below empty now.
     fn is_debt(&self, full_at: Timestamp) -> bool {
         full_at > self.now + WINDOW
     }
 }
 
-/// When a bucket will be empty that is full a while later, and has less in it now.
+/// When a bucket is empty, given when it will be full; it has less now.
 fn end_of_debt(full_at: Timestamp) -> Timestamp {
     Timestamp::ZERO + full_at.since(Timestamp::ZERO + WINDOW)
 }
 
-/// Where what is full after an instant begins in the order.
+/// The start, in the order, of everything full after this time.
 fn after(at: Timestamp) -> (Timestamp, DbKey) {
     (at + Duration::from_nanos(1), DbKey::from(""))
 }
 
-/// Converts a time at one share to the time at another.
+/// Converts a time at one share to that at another.
 fn scaled(time: Duration, share: u32, other: u32) -> Duration {
     let nanoseconds = time.as_nanos() * u128::from(share);
     let nanoseconds = nanoseconds.div_ceil(u128::from(other.max(1)));

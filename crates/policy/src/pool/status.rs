@@ -1,4 +1,4 @@
-//! The pool's status: a snapshot, and counters since the start.
+//! A pool's status: a snapshot, and counters since the start.
 //!
 //! SOURCE    couch_proc_manager's process_count and stale_proc_count; pidq's status.
 
@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 pub struct PoolStatus {
     /// The settings in force.
     pub settings: PoolSettings,
-    /// Processes that are assigned, learning, or being reset.
+    /// Processes being assigned, learning, or being reset.
     pub used: u32,
     /// Idle processes.
     pub free: u32,
@@ -25,7 +25,7 @@ pub struct PoolStatus {
     pub free_tagged: u32,
     /// Openings in flight. Used, free and opening together count against the hard limit.
     pub opening: u32,
-    /// Processes that were told to stop and have not ended yet; not counted against the limit.
+    /// Stopping processes; not counted against the limit.
     pub stopping: u32,
     /// Requests in the queue.
     pub waiting: u32,
@@ -33,9 +33,9 @@ pub struct PoolStatus {
     pub longest_wait: Duration,
     /// How the pool is being removed, if it is.
     pub removing: Option<RemoveMode>,
-    /// For how long no process is opened, after a failed start.
+    /// How long starts are paused, after a failed start.
     pub throttled: Option<Duration>,
-    /// For how long processes are started with stress on.
+    /// How long processes are started with stress on.
     pub stressed: Option<Duration>,
     /// The processes, oldest first.
     pub procs: Vec<ProcStatus>,
@@ -44,17 +44,15 @@ pub struct PoolStatus {
 /// One process at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcStatus {
-    /// Which one.
     pub proc: ProcId,
-    /// What it does.
     pub phase: ProcPhase,
     /// The database it is tagged for.
     pub db: Option<DbKey>,
-    /// How many design documents it knows.
+    /// The number of design documents it knows.
     pub ddocs: u32,
-    /// How many tenants have an isolate in it.
+    /// The number of tenants with an isolate in it.
     pub isolates: u32,
-    /// How often it was assigned.
+    /// The number of its assignments.
     pub uses: u64,
     /// Time since its opening succeeded.
     pub age: Duration,
@@ -77,7 +75,7 @@ pub enum ProcPhase {
     Teaching,
 }
 
-/// What happened in one pool since it was added. Every number only grows.
+/// Events of one pool since it was added. Never decreased.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolTotals {
     /// Assignments of a process to a client.
@@ -92,13 +90,13 @@ pub struct PoolTotals {
     pub started: u64,
     /// Processes that forgot their tenant instead of being replaced.
     pub forgot: u64,
-    /// Isolates that were made.
+    /// Isolates made.
     pub isolates_made: u64,
-    /// Isolates that ended to make room for others.
+    /// Isolates evicted for others.
     pub isolates_evicted: u64,
     /// Openings that failed.
     pub start_failures: u64,
-    /// Processes that ended unasked.
+    /// Processes that ended by themselves.
     pub died: u64,
     /// Requests refused because their deadline passed.
     pub timed_out: u64,
@@ -108,7 +106,7 @@ pub struct PoolTotals {
 }
 
 impl PoolTotals {
-    /// How many processes were told to stop for this reason.
+    /// The number of processes stopped for this reason.
     pub const fn stopped(&self, why: StopReason) -> u64 {
         self.stopped[why as usize]
     }

@@ -1,6 +1,6 @@
-//! The tables of one pool, and the only functions that change two of them at once.
+//! The tables of one pool, and the only functions that change two of them together.
 //!
-//! SUMMARY   procs, opening, stopping, the idle indexes, the waiters.
+//! SUMMARY   Procs, opening, stopping, the idle indexes, the waiters.
 //! PROMISES  The idle indexes hold exactly the idle processes (PM-2); the queue knows which tags have
 //!           an idle process (PM-11).
 //! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so keys do not include it.
@@ -23,25 +23,25 @@ use crate::time::Timestamp;
 pub(crate) struct Pool {
     /// The settings in force.
     pub(crate) settings: PoolSettings,
-    /// number -> process, whatever its state; unordered: always asked for one process.
+    /// number -> process in any state; unordered: looked up by number.
     pub(crate) procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
     pub(crate) opening: FxHashMap<u64, Opening>,
-    /// Processes that were told to stop and have not ended.
+    /// Stopping processes.
     pub(crate) stopping: FxHashSet<u64>,
-    /// Most procs and openings: the hard limit, or the number in use when it was lowered.
+    /// Maximum procs and openings: the hard limit, or the number in use when it was lowered.
     pub(crate) count_max: u32,
     /// The procs and openings that serve the bulk lane.
     pub(crate) bulk: u32,
-    /// The idle ones of procs, indexed.
+    /// The idle procs, indexed.
     pub(crate) idle: IdleIndex,
     /// The requests in the queue.
     pub(crate) waiters: Waiters,
-    /// Each tenant's recent use of the pool, if that decides whose turn it is.
+    /// Each tenant's recent use of the pool, if that determines the order of waiters.
     pub(crate) accounts: Accounts,
-    /// The tenants whose work has ended processes with isolates.
+    /// Tenants whose work has ended processes with isolates.
     pub(super) offenders: Offenders,
-    /// What it remembers of itself.
+    /// Its own history.
     pub(crate) life: Life,
     /// The end of the oldest waiter's affinity wait, while it lasts.
     pub(crate) head_until: Option<Timestamp>,
@@ -56,26 +56,25 @@ pub(crate) struct Pool {
 /// One process.
 #[derive(Clone, Debug)]
 pub(crate) struct Proc {
-    /// What it does.
     pub(crate) state: ProcState,
-    /// The tenant for which it is tagged, until it forgets everything (PM-8).
+    /// The tenant that it is tagged for, until it forgets everything (PM-8).
     pub(crate) tenant: Option<Tenant>,
-    /// The design documents it knows, one text per id. A short list, scanned at each lending.
+    /// The design documents it knows, one text per id. Short, so scanned at each lending.
     pub(crate) ddocs: Vec<DdocKey>,
     /// The isolates of other tenants, least recently used first.
     pub(crate) parked: Vec<Isolate>,
-    /// How many tenants may have an isolate in it; 0: it has no isolates.
+    /// Maximum tenants with an isolate in it; 0: it has no isolates.
     pub(crate) isolates_max: u32,
-    /// Whether it is for the selected tenant alone.
+    /// Whether it is reserved for the selected tenant.
     pub(super) is_apart: bool,
     /// How often it was assigned.
     pub(crate) uses: u64,
-    /// Whether it was assigned since it started, or forgot everything.
+    /// Whether it was assigned since it started or forgot everything.
     pub(crate) has_served: bool,
-    /// Its latest client, and for which tenant, since its start, its last reset by the service, or since it
-    /// forgot everything.
+    /// Its latest client and tenant since its start, since its last reset by the service, or since it forgot
+    /// everything.
     pub(crate) left_by: Option<(ClientId, Tenant)>,
-    /// Its place among its equals while it is idle: the largest is lent first.
+    /// Its order among equals while idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
     pub(crate) bulk: bool,
@@ -87,7 +86,7 @@ pub(crate) struct Proc {
     pub(super) last_use: Timestamp,
 }
 
-/// What a process keeps of a tenant that it does not serve now.
+/// A process's state for a tenant that it does not serve now.
 #[derive(Clone, Debug)]
 pub(crate) struct Isolate {
     pub(crate) tenant: Tenant,
@@ -102,33 +101,28 @@ pub(crate) enum ProcState {
     /// It waits for a client.
     Idle,
     /// A client holds it.
-    Assigned {
-        /// Which one.
-        client: ClientId,
-        /// Under which token.
-        token: Token,
-    },
+    Assigned { client: ClientId, token: Token },
     /// It learns a design document.
     Teaching {
         /// The request, while it waits.
         request: Option<RequestId>,
-        /// What it will know.
+        /// The document that it learns.
         ddoc: DdocKey,
     },
     /// It is being reset after a client.
     Resetting,
-    /// It forgets everything taught and all effects of functions. Its documents are already removed, and it has
-    /// the tag of the request.
+    /// It drops everything taught and all effects of functions. Its documents are already removed, and its tag is the
+    /// request's.
     Forgetting {
         /// The request, while it waits.
         request: Option<RequestId>,
     },
-    /// In hand, between two uses. Never seen between two events (PM-14).
+    /// Being moved between two uses. Never seen between two events (PM-14).
     Transitioning,
 }
 
 impl ProcState {
-    /// The request for which it learns or forgets, while that one waits.
+    /// The waiting request that it learns or forgets for.
     pub(crate) const fn request(&self) -> Option<RequestId> {
         match self {
             Self::Teaching { request, .. } | Self::Forgetting { request } => *request,
@@ -140,13 +134,13 @@ impl ProcState {
 /// One opening in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
-    /// The request, while it waits; `None` from the start when it replenishes.
+    /// The request, while it waits; `None` from the start if it replenishes.
     pub(crate) request: Option<RequestId>,
-    /// The tag for which it was started, and under which it counts until it has started.
+    /// The tag that it was started for, and counts under until started.
     pub(crate) tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
     pub(crate) bulk: bool,
-    /// How many tenants may have an isolate in the process.
+    /// Maximum tenants with an isolate in the process.
     pub(crate) isolates_max: u32,
 }
 
@@ -159,7 +153,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of processes and openings, to which the limits apply.
+    /// Returns the number of processes and openings, which the limits apply to.
     pub(crate) fn count(&self) -> u32 {
         (self.procs.len() + self.opening.len()) as u32
     }
@@ -169,20 +163,20 @@ impl Pool {
         self.count() > self.settings.limits.hard_limit
     }
 
-    /// When a waiter that arrived at `arrived` stops waiting for a process of its own database, once it is
-    /// the oldest one.
+    /// When a waiter that arrived at `arrived` stops waiting for a process of its own database, once it is the
+    /// oldest.
     pub(crate) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_impatience) + self.settings.limits.affinity_wait
     }
 
-    /// How many idle tagged processes may be stopped for their slots now.
+    /// How many idle tagged processes may be stopped now to free their slots.
     pub(crate) fn reapable(&self) -> usize {
         let batch = self.settings.limits.reap_batch() as usize;
         let free = batch.saturating_sub(self.stopping.len());
         free.min(self.idle.tagged_len())
     }
 
-    /// Takes a slot for a process that is about to be opened.
+    /// Takes a slot for an opening.
     pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
         if opening.tenant.is_some() {
@@ -192,7 +186,7 @@ impl Pool {
         self.opening.insert(number, opening);
     }
 
-    /// Turns an opening into a process, which is in hand, and returns the request that it was opened for.
+    /// Turns an opening into a transitioning process, and returns its request.
     pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {
@@ -235,7 +229,7 @@ impl Pool {
         Some(opening)
     }
 
-    /// Tags the openings of requests again, under another rule of reuse.
+    /// Retags the openings of requests under another rule of reuse.
     pub(super) fn retag_openings(&mut self, ledger: &Ledger) {
         for opening in self.opening.values_mut() {
             let Some(request) = opening.request.and_then(|id| ledger.request(id)) else {
@@ -251,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// Makes a process in hand idle. `returns`: the number of earlier returns, in all pools.
+    /// Makes a transitioning process idle. `returns`: the number of earlier returns, in all pools.
     pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -269,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// Takes an idle process in hand.
+    /// Makes an idle process transitioning.
     pub(super) fn take_idle(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
@@ -283,7 +277,7 @@ impl Pool {
         }
     }
 
-    /// Notes that an unused process in hand is for the bulk lane.
+    /// Records that an unused transitioning process is for the bulk lane.
     pub(super) fn lend_to_bulk(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert!(!proc.bulk, "PM-18: it serves nobody");
@@ -291,21 +285,21 @@ impl Pool {
         self.bulk += 1;
     }
 
-    /// Takes a process in hand whose use is over, and that is not idle.
+    /// Makes a process transitioning whose use is over, and that is not idle.
     pub(super) fn take_busy(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
         proc.state = ProcState::Transitioning;
     }
 
-    /// Begins to teach or reset a process in hand, or to make it forget.
+    /// Begins to teach, reset or forget a transitioning process.
     pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = state;
     }
 
-    /// Assigns a process in hand to a client, for a tenant. Returns whether another client may have left
+    /// Assigns a transitioning process to a client, for a tenant. Returns whether another client may have left
     /// something in it.
     pub(super) fn assign(
         &mut self,
@@ -329,12 +323,12 @@ impl Pool {
         is_left
     }
 
-    /// Notes that a process in hand was reset by the service.
+    /// Records that a transitioning process was reset by the service.
     pub(super) fn note_reset(&mut self, number: u64) {
         known(&mut self.procs, number).left_by = None;
     }
 
-    /// Whether this client holds this process under this token.
+    /// Whether this client holds this process with this token.
     pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
         self.procs.get(&number).is_some_and(|proc| {
             let (client, token) = holder;
@@ -342,7 +336,7 @@ impl Pool {
         })
     }
 
-    /// Tags a process in hand for a tenant. Returns false if it was tagged already.
+    /// Tags a transitioning process for a tenant. Returns false if it was already tagged.
     pub(super) fn tag(&mut self, number: u64, tenant: &Tenant) -> bool {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -357,8 +351,7 @@ impl Pool {
         true
     }
 
-    /// Removes the tag and the documents of a process that is not idle, because it forgets them. Returns the
-    /// tag.
+    /// Removes the tag and the documents of a process that is not idle, because it forgets them. Returns the tag.
     pub(super) fn untag(&mut self, number: u64) -> Option<Tenant> {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
@@ -371,7 +364,7 @@ impl Pool {
         proc.tenant.take()
     }
 
-    /// Notes that a process in hand knows `ddoc`, and no other text of that id.
+    /// Records that a transitioning process knows `ddoc`, and no other text of that id.
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -405,12 +398,12 @@ impl Pool {
         Some(proc)
     }
 
-    /// Whether the tenants' accounts decide whose turn it is.
+    /// Whether the tenants' accounts determine the order of waiters.
     pub(crate) fn keeps_accounts(&self) -> bool {
         self.settings.fairness == Fairness::PerDb
     }
 
-    /// Opens an account for a tenant that asks, if it needs one.
+    /// Opens an account for a requesting tenant, if it needs one.
     pub(super) fn join(&mut self, tenant: &Tenant) {
         if self.keeps_accounts() && !self.waiters.waits(tenant) {
             let waiters = &self.waiters;
@@ -430,7 +423,7 @@ impl Pool {
         self.waiters.remove(lane, id, &request.tenant);
     }
 
-    /// The waiter that is next.
+    /// The next waiter.
     pub(crate) fn next_waiter(&self) -> Option<RequestId> {
         self.waiters.next(self.accounts.full())
     }
@@ -444,7 +437,7 @@ impl Pool {
         }
     }
 
-    /// The idle indexes as they must be, rebuilt from procs and opening.
+    /// The correct idle indexes, rebuilt from procs and openings.
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.tenant.is_some()) {
@@ -461,7 +454,7 @@ impl Pool {
         idle
     }
 
-    /// The queue as it must be, rebuilt from the requests of this pool, whose identity is `id`.
+    /// The correct queue, rebuilt from the requests of this pool, whose identity is `id`.
     pub(crate) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
@@ -474,8 +467,8 @@ impl Pool {
         waiters
     }
 
-    /// Returns the tenants of processes in use, once per process: lent ones, and those being opened, taught or made
-    /// to forget for a request. `id`: the pool's.
+    /// Returns the tenant of each use: of lent processes, and of those opened, taught or made to forget for a
+    /// request. `id`: the pool's.
     pub(crate) fn uses<'a>(
         &'a self,
         id: PoolId,
@@ -489,7 +482,7 @@ impl Pool {
 }
 
 impl Proc {
-    /// The tenants whose functions ran in it, each with its known design documents.
+    /// The tenants whose functions ran in it, with their known design documents.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[DdocKey])> + Clone {
         let parked = self
             .parked
@@ -499,7 +492,7 @@ impl Proc {
         tenant.chain(parked)
     }
 
-    /// The entries of the idle indexes: under each tenant, and under none while it may serve any.
+    /// The keys in the idle indexes: each tenant, and none while it may serve any.
     pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
         let untagged = match self.tenant {
             None => Some(&self.ddocs[..]),
@@ -523,7 +516,7 @@ impl Proc {
         parked.unwrap_or(self.last_use)
     }
 
-    /// The tenant for which it is lent, while it is.
+    /// The tenant that it is lent for, if it is lent.
     pub(super) fn used_for(&self) -> Option<&Tenant> {
         let is_lent = matches!(self.state, ProcState::Assigned { .. });
         let left_by = self.left_by.as_ref().filter(|_| is_lent);
@@ -531,7 +524,7 @@ impl Proc {
     }
 }
 
-/// The row of a process whose number came from another table of the pool.
+/// The row of a process with a number from another table of the pool.
 pub(super) fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
     procs
         .get_mut(&number)

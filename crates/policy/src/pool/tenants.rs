@@ -1,19 +1,17 @@
-//! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, how many that wait, and
-//! how much processor time it uses.
+//! Bounds of a tenant over all pools: lent processes, calls, waiting calls, and processor time.
 //!
-//! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts what each has, as long as it
-//!           has anything. A request of a tenant that has as many calls as it may is refused at once, and one that
-//!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may,
-//!           or that owes processor time, waits, and others are served past it.
-//! PROMISES  A tenant never has more processes than its bound by being lent another one, and none is meant for one
-//!           that owes processor time. What is waited for is served when the tenant gives one back, or its share
-//!           has made up for what it owes, whichever pool either is in: its oldest request first.
-//! CALLED    When a request comes and goes, when a use of a process begins and ends, and when its cost is known.
+//! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts the usage of each active tenant. A
+//!           request that would wait is refused at once if its tenant has reached its maximum of waiting calls; a
+//!           request of a tenant at its process limit, or in debt of processor time, waits, and others are served
+//!           past it.
+//! PROMISES  Lending never takes a tenant above its process limit, and a tenant in debt of processor time gets no
+//!           process. Its oldest waiter is served once the tenant returns a process or its share has covered the
+//!           debt, in whichever pool.
+//! CALLED    When a request arrives and ends, when a use of a process begins and ends, and when its cost is known.
 //! SOURCE    None.
-//! LIMITS    Clients that name no database, and all databases where they are one tenant (`db_tag = none`), have
-//!           no bounds. Costs nothing without rules. A tenant that reaches or leaves its bound costs a look at
-//!           every pool; requests that several pools may serve and that are held back are checked one by one
-//!           by a pool that has something to lend.
+//! LIMITS    Clients that name no database, and all databases if they are one tenant (`db_tag = none`), have no
+//!           bounds. Costs nothing without rules. Reaching or leaving a bound checks every pool; held-back requests
+//!           that several pools may serve are checked one by one by each pool with a process to lend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,16 +27,16 @@ use super::shares::Shares;
 use super::tables::Pool;
 use crate::time::Timestamp;
 
-/// What is set for the tenants of one name or pattern. `None`: what a less exact one says; 0 is no bound.
+/// The rules for a name or pattern. `None`: inherited from a less specific rule; 0: no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantRule {
-    /// Most processes that are lent at a time, over all pools.
+    /// Maximum lent processes, over all pools.
     pub processes_max: Option<u32>,
-    /// Most calls that wait at a time. They do not count for the queues of pools.
+    /// Maximum waiting calls. They do not count toward the pools' queues.
     pub queue_max: Option<u32>,
-    /// How much of a core its functions may use, in thousandths; see [`super::shares`].
+    /// Maximum processor use of its functions, in thousandths of a core; see [`super::shares`].
     pub cpu_share: Option<u32>,
-    /// How long a process may take to answer a prompt, in milliseconds.
+    /// Maximum time of a process to answer a prompt, in milliseconds.
     pub timeout: Option<u32>,
 }
 
@@ -68,18 +66,18 @@ impl TenantBound {
     }
 }
 
-/// The rules for all tenants, by name or by pattern. A pattern ends in `*`, which stands for any end of a name.
+/// The rules for all tenants, by name or pattern. A pattern ends in `*`, which matches any suffix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantRules {
-    /// Shared: there may be many, and they are passed on.
+    /// Shared, because there may be many.
     names: Arc<BTreeMap<String, TenantRule>>,
-    /// What is before the star, the longest first.
+    /// The prefix before the star, longest first.
     patterns: Vec<(String, TenantRule)>,
-    /// Whether one of them has a share of processor time.
+    /// Whether any rule has a share of processor time.
     has_shares: bool,
 }
 
-/// What holds for one tenant. `None` is no bound.
+/// The bounds of one tenant; `None`: no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bounds {
     processes_max: Option<u32>,
@@ -87,7 +85,7 @@ struct Bounds {
 }
 
 impl TenantRules {
-    /// Returns the rules that are set under these names and patterns.
+    /// Returns the rules with these names and patterns.
     pub fn new(rules: impl IntoIterator<Item = (String, TenantRule)>) -> Self {
         let (mut all, mut names) = (Self::default(), BTreeMap::new());
         for (name, rule) in rules {
@@ -103,17 +101,17 @@ impl TenantRules {
         all
     }
 
-    /// Returns whether nothing is set for anybody.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.patterns.is_empty()
     }
 
-    /// Returns whether what uses cost is to be reported ([`super::Event::Charge`]), for some tenants.
+    /// Returns whether the costs of uses have to be reported ([`super::Event::Charge`]), for some tenants.
     pub fn has_shares(&self) -> bool {
         self.has_shares
     }
 
-    /// What holds for a tenant while it waits and holds.
+    /// The bounds of a tenant while it is active.
     fn bounds_of(&self, db: &str) -> Bounds {
         Bounds {
             processes_max: self.bound(db, TenantBound::ProcessesMax),
@@ -121,20 +119,20 @@ impl TenantRules {
         }
     }
 
-    /// Returns a bound of a tenant, as the most exact rule that has it says.
+    /// Returns a bound of a tenant, from the most specific rule that sets it.
     pub fn bound(&self, db: &str, bound: TenantBound) -> Option<u32> {
         let set = self.fitting(db).find_map(|(.., rule)| bound.of(rule));
         set.filter(|most| *most > 0)
     }
 
-    /// Returns the name or the pattern whose rule says what this bound of a tenant is.
+    /// Returns the name or pattern of the rule that sets a bound of a tenant.
     pub fn set_by(&self, db: &str, bound: TenantBound) -> Option<String> {
         let mut fitting = self.fitting(db);
         let (name, star, _) = fitting.find(|(.., rule)| bound.of(rule).is_some())?;
         Some(format!("{name}{star}"))
     }
 
-    /// The rules that fit a tenant, the most exact first, each with its name, or with what is before its star.
+    /// The rules that match a tenant, most specific first, each with its name or prefix.
     fn fitting<'a>(
         &'a self,
         db: &'a str,
@@ -152,27 +150,27 @@ impl TenantRules {
     }
 }
 
-/// What each tenant has, and what processor time it has left.
+/// The usage of each tenant, and its remaining processor time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tenants {
     rules: TenantRules,
-    /// database -> what it has, if that is anything; unordered: always asked for one.
+    /// database -> its usage while active; unordered: looked up by database.
     rows: FxHashMap<DbKey, Has>,
-    /// Processor time that is left.
+    /// Remaining processor time.
     pub(crate) shares: Shares,
-    /// When the first tenant is out of debt.
+    /// When the first tenant's debt ends.
     pub(crate) wake: Option<Timestamp>,
-    /// Those that have reached their bound of processes or of processor time, or have left it, in this event.
+    /// Tenants that reached or left a bound of processes or processor time in this event.
     changed: Vec<DbKey>,
 }
 
-/// What a tenant has.
+/// A tenant's usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Has {
     bounds: Bounds,
-    /// Requests in a queue.
+    /// Queued requests.
     waiting: u32,
-    /// Processes that are lent to it, or opened, taught or cleared for a request of it.
+    /// Processes lent to it, or being opened, taught or made to forget for its requests.
     held: u32,
 }
 
@@ -189,12 +187,12 @@ impl Has {
 }
 
 impl Tenants {
-    /// Whether a tenant may have no process more now.
+    /// Whether a tenant must not get another process now.
     pub(crate) fn is_held_back(&self, tenant: &Tenant) -> bool {
         self.of(tenant).is_some_and(Has::is_full) || self.debt_end(tenant).is_some()
     }
 
-    /// What holds a tenant back, and until when, where time alone ends it.
+    /// The bound that holds a tenant back, and until when, if it ends by time alone.
     pub(super) fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
         let debt_end = self.debt_end(tenant);
         let is_full = || self.of(tenant).is_some_and(Has::is_full);
@@ -211,23 +209,23 @@ impl Tenants {
         }
     }
 
-    /// Whether more calls of a tenant wait than may.
+    /// Whether a tenant has more waiting calls than allowed.
     pub(super) fn is_crowded(&self, tenant: &Tenant) -> bool {
         self.of(tenant).is_some_and(Has::is_crowded)
     }
 
-    /// Whether a tenant that has anything has a bound of its own for calls that wait.
+    /// Whether an active tenant has its own bound on waiting calls.
     pub(super) fn has_own_queue(&self, tenant: &Tenant) -> bool {
         let has = self.of(tenant);
         has.is_some_and(|has| has.bounds.queue_max.is_some())
     }
 
-    /// A request of a tenant waits.
+    /// A request of a tenant starts to wait.
     pub(super) fn wait(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.waiting += 1);
     }
 
-    /// A request of a tenant waits no more.
+    /// A request of a tenant no longer waits.
     pub(super) fn leave(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.waiting -= 1);
     }
@@ -237,12 +235,12 @@ impl Tenants {
         self.change(tenant, |has| has.held += 1);
     }
 
-    /// A process is held for a tenant no more.
+    /// A process is no longer held for a tenant.
     pub(super) fn end(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.held -= 1);
     }
 
-    /// What each tenant has, as the tables say.
+    /// The usage of each tenant, rebuilt from the tables.
     pub(crate) fn rebuilt(&self, pools: &[Pool], ledger: &Ledger) -> Self {
         let mut rebuilt = Self {
             rules: self.rules.clone(),
@@ -293,7 +291,7 @@ impl Tenants {
     }
 }
 
-/// Two are equal that have counted the same; what changed in an event is over with it.
+/// Compares counts only; changes within an event are temporary.
 impl PartialEq for Tenants {
     fn eq(&self, other: &Self) -> bool {
         (&self.rules, &self.rows) == (&other.rules, &other.rows)
@@ -301,7 +299,7 @@ impl PartialEq for Tenants {
 }
 
 impl Ledger {
-    /// Finds out whose debts of processor time have ended by now.
+    /// Finds the tenants whose debts have ended by now.
     pub(super) fn set_debt_time(&mut self) {
         let Tenants {
             shares, changed, ..
@@ -309,7 +307,7 @@ impl Ledger {
         shares.set_time(self.now, changed);
     }
 
-    /// Has time bring about the end of the next debt.
+    /// Sets the timer for the end of the next debt.
     pub(super) fn set_debt_timer(&mut self) {
         let next = self.tenants.shares.next_end();
         let before = std::mem::replace(&mut self.tenants.wake, next);
@@ -318,7 +316,7 @@ impl Ledger {
 }
 
 impl Pools {
-    /// Other rules hold from now on. Nothing is revoked from a tenant that has more than they allow.
+    /// Applies other rules. Nothing is revoked from tenants beyond them.
     pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
         self.ledger.set_debt_time();
         self.ledger.tenants.rules = rules;
@@ -340,7 +338,7 @@ impl Pools {
         self.on_all(out, |_| {});
     }
 
-    /// Refuses a request that has just come if it waits and more of its tenant's wait than may.
+    /// Refuses a new request if it waits and its tenant has too many waiting calls.
     pub(super) fn keep_tenant_queue_short(&mut self, newest: RequestId, out: &mut Vec<PoolAction>) {
         if self.ledger.tenants.rules.is_empty() {
             return;
@@ -353,7 +351,7 @@ impl Pools {
         }
     }
 
-    /// A use of a process has cost this tenant so much processor time.
+    /// Charges a tenant for the processor time of a use.
     pub(super) fn charge(&mut self, db: &DbKey, cost: Duration) {
         let tenants = &self.ledger.tenants;
         let Some(share) = tenants.rules.bound(db, TenantBound::CpuShare) else {
@@ -367,8 +365,8 @@ impl Pools {
         self.ledger.set_debt_timer();
     }
 
-    /// Holds the waiters of tenants back that have reached their bound, which may be others' turn then, and
-    /// serves those of tenants that have left it.
+    /// Holds back waiters of tenants that have reached a bound, which may change whose turn it is, and serves those
+    /// of tenants that have left it.
     pub(super) fn settle_tenants(&mut self, out: &mut Vec<PoolAction>) {
         while let Some(db) = self.ledger.tenants.changed.pop() {
             let tenant = Tenant::Database(db);
@@ -387,7 +385,7 @@ impl Pools {
                     self.offer(oldest, out);
                 }
             }
-            // Behind one that its pool cannot serve there may be some that others can.
+            // Behind one that its pool cannot serve there may be others that other pools can.
             if !is_held_back && !self.ledger.roaming.is_empty() {
                 for index in 0..self.pools.len() {
                     self.take_over(PoolId(index as u32), out);

@@ -1,13 +1,13 @@
-//! What a pool does when starts fail, and when it is at its limit.
+//! A pool's reaction to failed starts, and to reaching its limit.
 //!
-//! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it
-//!           begins. The check of admission's rules before every opening.
-//! PROMISES  While a pool is throttled nothing is opened. A request that no process of the pool can serve waits for the
-//!           next try if it has the time, and is refused at once otherwise.
+//! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it begins. The check
+//!           of admission's rules before every opening.
+//! PROMISES  While a pool is throttled nothing is opened. A request that no process of the pool can serve waits for
+//!           the next try if its deadline allows, and is refused at once otherwise.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
-//! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here one whose
-//!           deadline comes first gets an error, with the time of the next try.
+//! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here a request with
+//!           an earlier deadline gets an error that has the time of the next try.
 
 use super::action::{PoolAction, Refusal, StopReason, Warning};
 use super::id::RequestId;
@@ -18,14 +18,14 @@ use super::upkeep::BACKGROUND_PAUSE;
 use crate::admission::{Failure, StressEntry, may_spawn};
 
 impl Turn<'_> {
-    /// A process could not be started. Several in a row throttle the pool; one does not count if another start
-    /// succeeded meanwhile: many simultaneous starts may be slow though the command is right.
+    /// A process could not be started. Several in a row throttle the pool; a failure does not count if another start
+    /// succeeded meanwhile: many simultaneous starts may be slow although the command is right.
     pub(super) fn start_failed(&mut self, number: u64, failure: Failure) {
         let excused = number <= self.pool.life.excused_up_to;
         self.failed(failure, excused);
     }
 
-    /// A process ended soon after its start, without any work.
+    /// A process ended soon after its start, before any work.
     pub(super) fn ended_early(&mut self, number: u64) {
         let excused = number <= self.pool.life.forgiven_up_to;
         self.failed(Failure::EarlyEnd, excused);
@@ -53,7 +53,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Opens nothing in the background for a moment. Requests still try at once, each for itself.
+    /// Pauses background openings for a moment. Each request still tries at once.
     pub(super) fn pause_background(&mut self) {
         let until = self.ledger.now + BACKGROUND_PAUSE;
         self.pool.life.pause = self.pool.settings.needs_upkeep().then_some(until);
@@ -65,8 +65,7 @@ impl Turn<'_> {
         self.pool.life.throttle.succeeded();
     }
 
-    /// An operator or a reload ends the throttle. Earlier starts may be of a command that has been
-    /// corrected since.
+    /// An operator or a reload lifts the throttle. Earlier starts may be of a command that has been corrected since.
     pub(super) fn unthrottle(&mut self) {
         self.pool.life.excused_up_to = self.ledger.last_number;
         self.pool.life.forgiven_up_to = self.ledger.last_number;
@@ -97,8 +96,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Notes a request that no idle process can serve: the pool is under stress if one more process would
-    /// reach the limit.
+    /// Records a request that no idle process can serve: the pool is under stress if one more process would reach the
+    /// limit.
     pub(super) fn note_stress(&mut self, request: &RequestRow) {
         let now = self.ledger.now;
         let stopping = self.pool.stopping.len() as u32;
@@ -138,7 +137,7 @@ impl Turn<'_> {
         self.out.push(PoolAction::Warn(warning));
     }
 
-    /// Stops a process, and notes that another has to replace it.
+    /// Stops a process, and records that another must replace it.
     pub(super) fn replace(&mut self, number: u64, why: StopReason) {
         let before = self.pool.count();
         self.stop(number, why);

@@ -1,8 +1,8 @@
-//! One event on one pool: what it changes, before the waiters are flushed.
+//! One event on one pool: its changes, before waiters are flushed.
 //!
-//! SUMMARY   [`Turn`], and the handlers of what happens to a process by itself: `spawn_ok`,
-//!           `spawn_error`, `EXIT`, `os_proc_idle`, a lesson that ends; and of reload and shutdown.
-//! PROMISES  A process that is taken from one table is in another, or stopped, when a handler ends.
+//! SUMMARY   [`Turn`], and the handlers of events of processes: `spawn_ok`, `spawn_error`, `EXIT`, `os_proc_idle`,
+//!           the end of teaching; and of reload and shutdown.
+//! PROMISES  A process removed from one table is in another, or stopped, when a handler ends.
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, remove_proc.
 
@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use super::tables::{Pool, Proc, ProcState};
 use crate::admission::{EARLY_END, Failure};
 
-/// A pool together with what it shares with the others, while it handles one event.
+/// A pool, and the parts that it shares with others, while it handles one event.
 pub(super) struct Turn<'a> {
     pub(super) id: PoolId,
     pub(super) pool: &'a mut Pool,
@@ -30,7 +30,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `spawn_ok`: the process is for its request, if that one still waits.
+    /// `spawn_ok`: the process is for its request, if that is still waiting.
     pub(super) fn spawn_ok(&mut self, number: u64) {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
@@ -45,7 +45,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `spawn_error` and every other end of an opener: the slot is free again (PM-7).
+    /// `spawn_error` and every other failed opening: the slot is free again (PM-7).
     pub(super) fn spawn_error(&mut self, number: u64, failure: Failure) {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
@@ -98,8 +98,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends what a process did for a request: one whose document it was to learn is refused, and one for
-    /// which it was to forget waits for another process.
+    /// Ends what a process did for a request: if the process was being taught for it, the request is refused; if it
+    /// was forgetting, the request waits for another process.
     fn let_go(&mut self, state: &ProcState) {
         match *state {
             ProcState::Teaching {
@@ -118,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A process ended by itself before it had worked for anybody: soon after its start that is a failure to start.
+    /// A process ended before any work: soon after its start that counts as a failed start.
     pub(super) fn proc_failed(&mut self, number: u64, age: Duration) {
         let is_known =
             self.pool.procs.contains_key(&number) || self.pool.stopping.contains(&number);
@@ -128,7 +128,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `EXIT` of a process, asked or unasked. What it did when it ended may have ended it.
+    /// `EXIT` of a process, expected or not. Whatever it was doing may have ended it.
     pub(super) fn proc_exit(&mut self, number: u64) {
         if self
             .pool
@@ -153,13 +153,13 @@ impl Turn<'_> {
             self.pool.totals.died += 1;
             self.let_go(&proc.state);
             if proc.uses == 0 {
-                // One that ends unused again and again must not keep the machine busy.
+                // Processes that repeatedly end unused must not keep the machine busy.
                 self.pause_background();
             }
         }
     }
 
-    /// What the operating system says of a process's memory.
+    /// The operating system's report of a process's memory.
     pub(super) fn memory(&mut self, number: u64, bytes: u64) {
         let recycle = self.pool.settings.recycle;
         let Some(proc) = self.pool.procs.get_mut(&number) else {
@@ -177,9 +177,8 @@ impl Turn<'_> {
         }
     }
 
-    /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes always go,
-    /// down to `init_size` and `min_free`, unless they lose nothing but their tag when they forget. A
-    /// pool that is culled shrinks by that alone.
+    /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes are always stopped, down to
+    /// `init_size` and `min_free`, unless forgetting loses only their tag. A pool with culling shrinks only by that.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;
@@ -209,14 +208,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops every process in whatever state. Openings are stopped when they are born.
+    /// Stops every process in any state. Openings are stopped once they succeed.
     pub(super) fn stop_all(&mut self) {
         for number in self.numbers_sorted() {
             self.stop(number, StopReason::Shutdown);
         }
     }
 
-    /// Removes a process from all tables and tells it to end.
+    /// Removes a process from all tables and stops it.
     pub(super) fn stop(&mut self, number: u64, why: StopReason) {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);

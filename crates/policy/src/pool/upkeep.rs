@@ -1,13 +1,12 @@
-//! Keeping a pool at its size: opening in the background, culling, recycling by age.
+//! Maintains a pool's size: opens in the background, culls, recycles by age.
 //!
-//! SUMMARY   What a pool does without a request: at the end of an event, at a time, and when a stopping
-//!           process has ended.
-//! PROMISES  Idle processes are stopped one reap batch at a time. One timer a pool, which is set
-//!           only where there is something to wait for. A pool without such settings pays for a look
-//!           at them.
+//! SUMMARY   What a pool does without a request: at the end of an event, on a timer, and when a stopping process has
+//!           ended.
+//! PROMISES  Idle processes are stopped one reap batch at a time. There is one timer for each pool, set only if there
+//!           is something to wait for. A pool without such settings pays only for checking them.
 //! CALLED    By the flush that ends every event, and by the clock.
-//! SOURCE    pidq (init_size, min_free); pooler (cull_interval, max_age); Postfix master (idle
-//!           children are replaced when stress begins).
+//! SOURCE    pidq (init_size, min_free); pooler (cull_interval, max_age); Postfix master (idle children are replaced
+//!           when stress begins).
 
 use std::time::Duration;
 
@@ -18,16 +17,16 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
 
-/// How long a pool waits after a failing start that does not throttle it, or after a process that
-/// ended unused, before it opens one in the background again.
+/// How long a pool waits before it opens another process in the background, after a failed start that does not
+/// throttle it, or after a process that ended unused.
 pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
-    /// Opens what is missing, and sets the timer.
+    /// Opens missing processes, and sets the timer.
     pub(super) fn end_upkeep(&mut self) {
         self.top_up();
         let wake = self.pool.life.wake;
-        // A timer that is too early looks again; that is cheaper than to move it with each loan.
+        // A timer that is too early checks again; that is cheaper than moving it with each loan.
         if let Some(at) = self.next_wake()
             && wake.is_none_or(|wake| at < wake)
         {
@@ -36,7 +35,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A time that the pool waited for has come.
+    /// The timer has fired.
     pub(super) fn woken(&mut self) {
         self.sleep();
         let now = self.ledger.now;
@@ -50,8 +49,7 @@ impl Turn<'_> {
         self.cull_idle();
     }
 
-    /// Stops idle processes that are too old, that were started without stress, or that are too
-    /// many, for as long as a batch is not full.
+    /// Stops idle processes that are too old, were started without stress, or are surplus, until a batch is full.
     pub(super) fn cull_idle(&mut self) {
         self.pool.life.deferred = false;
         self.stop_aged();
@@ -59,7 +57,7 @@ impl Turn<'_> {
         self.stop_surplus();
     }
 
-    /// Opens processes in the background while there are fewer than there should be.
+    /// Opens processes in the background while there are too few.
     fn top_up(&mut self) {
         let restore_to = self.pool.life.restore_to;
         let now = self.ledger.now;
@@ -71,7 +69,7 @@ impl Turn<'_> {
         while below(self.pool) && self.may_open() && self.open(None) {}
         let is_short = below(self.pool) && self.pool.may_open(now);
         self.ledger.ceiling.note_short(self.id, is_short);
-        // What waits for a stopping process's slot, or for a place, is opened when that is there.
+        // An opening that waits for a stopping process's slot, or for a place, is made when that is free.
         if is_short {
             return;
         }
@@ -86,7 +84,7 @@ impl Turn<'_> {
                 break;
             }
             if !self.is_idle(number) {
-                // It goes when it comes back.
+                // It is stopped when it is returned.
                 self.pool.life.ages.pop_first();
             } else if self.pool.batch_left() > 0 {
                 self.stop(number, StopReason::Age);
@@ -140,14 +138,14 @@ impl Turn<'_> {
         }
     }
 
-    /// When time alone must bring something about, leaving out what waits for a batch.
+    /// The time of the next due work, except work that waits for a batch.
     fn next_wake(&self) -> Option<Timestamp> {
         let life = &self.pool.life;
         let age = life.ages.first().map(|(at, _)| *at);
         let cull = self.pool.settings.cull;
         let cull = cull.and_then(|cull| self.pool.cull_at(&cull));
         let times = [age, cull].into_iter().flatten();
-        // What was due already waits for an event: for a process that is stopping.
+        // Overdue work waits for an event: for a stopping process.
         let later = times.filter(|at| *at > self.ledger.now);
         later
             .chain(life.throttle.until())
@@ -156,7 +154,7 @@ impl Turn<'_> {
             .min()
     }
 
-    /// Forgets the timer.
+    /// Clears the timer.
     pub(super) fn sleep(&mut self) {
         let wake = self.pool.life.wake.take();
         self.ledger.move_due(Due::Pool(self.id), wake, None);
@@ -169,7 +167,7 @@ impl Turn<'_> {
 }
 
 impl Pool {
-    /// When idle processes may be culled next, if nothing changes.
+    /// The next time at which idle processes may be culled, if nothing changes.
     fn cull_at(&self, cull: &Cull) -> Option<Timestamp> {
         if self.surplus() == 0 {
             return None;
@@ -178,8 +176,8 @@ impl Pool {
         Some((since + cull.after).max(self.life.last_cull + cull.interval))
     }
 
-    /// The process that is idle for the longest time, and since when. Where processes are not shared,
-    /// those without a tenant come last if the pool keeps them in advance.
+    /// The process that has been idle for longest, and since when. If processes are not shared, those without a
+    /// tenant are last if the pool keeps them in advance.
     pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;

@@ -1,9 +1,9 @@
-//! From when until when a process is held for a tenant, and what that changes.
+//! The start and end of holding a process for a tenant, and what they change.
 //!
-//! SUMMARY   It begins when a process is chosen or opened for a request, and ends when the process comes back or
-//!           ends, or when the request goes before it has the process.
-//! PROMISES  What begins ends once (PM-25).
-//! CALLED    By whatever takes a request out of the queue, and whatever ends a loan.
+//! SUMMARY   A use begins when a process is chosen or opened for a request, and ends when the process is returned or
+//!           ends, or when the request is abandoned before it.
+//! PROMISES  Each use that begins ends once (PM-25).
+//! CALLED    When a request leaves the queue, and when a loan ends.
 //! SOURCE    None.
 
 use super::id::{RequestId, Tenant};
@@ -25,7 +25,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A process is held for a tenant no more.
+    /// A process is no longer held for a tenant.
     pub(super) fn end_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.end(tenant);
         if self.pool.keeps_accounts() {
@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A request lost the process that it was to have: its tenant has had nothing.
+    /// A request lost its intended process: its tenant has used nothing.
     pub(super) fn undo_use(&mut self, id: RequestId) {
         let Some(row) = self.ledger.request(id) else {
             return;
@@ -50,12 +50,12 @@ impl Turn<'_> {
         }
     }
 
-    /// The waiter that is next. Those of a tenant that has reached its bound in another pool are held back.
+    /// The next waiter. Holds back those of tenants that reached their bound in another pool.
     pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
         self.first_free(Pool::next_waiter)
     }
 
-    /// As [`Self::next_waiter`], of those that have an idle process of their tag.
+    /// As [`Self::next_waiter`], among those with an idle process of their tag.
     pub(super) fn next_servable(&mut self) -> Option<RequestId> {
         self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full()))
     }
@@ -72,15 +72,15 @@ impl Turn<'_> {
         }
     }
 
-    /// Holds the waiters of a tenant back in this pool. The other pools follow when the event ends, and then it
-    /// is seen who is held back no more.
+    /// Holds a tenant's waiters back in this pool. The other pools follow at the end of the event, when it is also
+    /// checked who is no longer held back.
     fn hold_back(&mut self, tenant: &Tenant) {
         if self.pool.waiters.len() > 0 {
             self.pool.waiters.note_held_back(tenant, true);
         }
     }
 
-    /// Notes what time it is, by which accounts are compared.
+    /// Updates the time that accounts are compared at.
     pub(super) fn set_time(&mut self) {
         if self.pool.keeps_accounts() && self.pool.accounts.set_time(self.ledger.now) {
             let accounts = &self.pool.accounts;
@@ -89,7 +89,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Opens all accounts anew: only what is held now is in them.
+    /// Restarts all accounts: they contain only what is held now.
     pub(super) fn open_accounts(&mut self) {
         self.pool.accounts = Default::default();
         self.set_time();

@@ -1,12 +1,12 @@
-//! The queue of requests that wait for a process, and which of them is next.
+//! The queue of requests waiting for a process, and the order in which they are served.
 //!
-//! SUMMARY   A queue for each tenant in each lane, in order of arrival. The first waiter of each is in an
-//!           ordered set, from which the next one is taken; and in a second set if a process of its tenant is
-//!           idle, so the first one that an idle process can serve is found without a scan. Waiters held back
-//!           by their tenant's bounds are in neither.
-//! PROMISES  Every change costs the logarithm of the number of waiters.
+//! SUMMARY   A queue for each tenant in each lane, in order of arrival. The first waiter of each is in an ordered
+//!           set, from which the next one is taken, and in a second set if a process of its tenant is idle, so that
+//!           finding the first servable waiter needs no scan. Waiters held back by their tenant's bounds are in
+//!           neither.
+//! PROMISES  Every change takes time logarithmic in the number of waiters.
 //! SOURCE    couch_proc_manager 001, table waiters.
-//! DIFFERS   The reference only ever looks at its first row; see [`super`] for when others are considered.
+//! DIFFERS   The reference only checks its first row; see [`super`] for when others are considered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use rustc_hash::FxHashMap;
 use super::fairness::{Kept, Standing};
 use super::id::{RequestId, Tenant};
 
-/// What the queue knows of a tenant.
+/// The queue's state of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TenantState {
-    /// Its standing, which decides when it is served.
+    /// Its standing, which determines when it is served.
     pub(super) standing: Standing,
     /// Whether a process of its tag is idle.
     pub(super) has_idle: bool,
@@ -33,21 +33,20 @@ pub(crate) struct TenantState {
 pub(crate) struct Waiters {
     /// The second lane is served when no waiter of the first may be served.
     lanes: [LaneWaiters; 2],
-    /// How many wait.
     len: usize,
-    /// How many of them are not held back.
+    /// Waiters that are not held back.
     open: usize,
-    /// How many of those count for the pool's queue.
+    /// Of these, waiters that count toward the pool's queue bound.
     counted: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LaneWaiters {
-    /// tenant -> its waiters; unordered: always asked for one tenant.
+    /// tenant -> its waiters; unordered: looked up by tenant.
     queues: FxHashMap<Tenant, TenantQueue>,
     /// The first waiter of each tenant that is not held back.
     firsts: Firsts,
-    /// Those of them that have an idle process of their tag.
+    /// Of these, those with an idle process of their tag.
     matched: Firsts,
 }
 
@@ -58,8 +57,8 @@ struct TenantQueue {
     state: TenantState,
 }
 
-/// The first waiters of tenants, by how many processes these hold: among tenants that hold equally many, the
-/// order does not change while time passes.
+/// The first waiters of tenants, by how many processes these hold: among tenants with equal numbers, the order does
+/// not change with time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Firsts(BTreeMap<u32, BTreeSet<(Kept, RequestId)>>);
 
@@ -80,7 +79,7 @@ impl Firsts {
         }
     }
 
-    /// The next one; `full` is the account of a process that was held forever.
+    /// The next one; `full` is the account of a process held forever.
     fn next(&self, full: Kept) -> Option<RequestId> {
         let least = self.0.iter().filter_map(|(held, equals)| {
             let (fixed, id) = *equals.first()?;
@@ -92,7 +91,7 @@ impl Firsts {
 }
 
 impl LaneWaiters {
-    /// Changes the queue of a tenant, and keeps its first waiter in order.
+    /// Changes a tenant's queue, and keeps its first waiter in order.
     fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) -> [isize; 3] {
         let queue = self.queues.entry(tenant.clone()).or_default();
         let before = queue.counts();
@@ -118,7 +117,7 @@ impl LaneWaiters {
 }
 
 impl TenantQueue {
-    /// How many of it are not held back.
+    /// Waiters that are not held back.
     fn open(&self) -> usize {
         if self.state.is_held_back {
             0
@@ -127,7 +126,7 @@ impl TenantQueue {
         }
     }
 
-    /// How many of it count for the pool's queue.
+    /// Waiters that count toward the pool's queue bound.
     fn counted(&self) -> usize {
         if self.state.has_own_queue {
             0
@@ -148,7 +147,7 @@ impl TenantQueue {
 }
 
 impl Waiters {
-    /// Adds a waiter to its tenant's queue, with the tenant's present state.
+    /// Adds a waiter to its tenant's queue, with the tenant's current state.
     pub(super) fn push(&mut self, lane: usize, id: RequestId, tenant: &Tenant, state: TenantState) {
         self.change(lane, tenant, |queue| {
             queue.ids.insert(id);
@@ -164,7 +163,7 @@ impl Waiters {
         });
     }
 
-    /// Changes what is known of a tenant, if it waits.
+    /// Updates a tenant's state, if it waits.
     pub(super) fn note(&mut self, tenant: &Tenant, note: impl Fn(&mut TenantState)) {
         for lane in 0..self.lanes.len() {
             if self.lanes[lane].queues.contains_key(tenant) {
@@ -173,7 +172,7 @@ impl Waiters {
         }
     }
 
-    /// Notes whether a tenant is held back, if it waits.
+    /// Updates whether a tenant is held back, if it waits.
     pub(super) fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
         let mut queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
         if queues.any(|queue| queue.state.is_held_back != is_held_back) {
@@ -181,7 +180,7 @@ impl Waiters {
         }
     }
 
-    /// Changes what is known of every tenant that waits.
+    /// Updates the state of every waiting tenant.
     pub(super) fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.keys());
         let tenants: BTreeSet<Tenant> = queues.cloned().collect();
@@ -197,26 +196,26 @@ impl Waiters {
         self.counted = self.counted.saturating_add_signed(counted);
     }
 
-    /// The next waiter; `full` is the account of a process that was held forever.
+    /// The next waiter; `full` is the account of a process held forever.
     pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))
     }
 
-    /// The first waiter that has an idle process of its tag.
+    /// The first waiter with an idle process of its tag.
     pub(super) fn next_servable(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.matched.next(full))
     }
 
-    /// The newest waiter that counts for the pool's queue.
+    /// The newest waiter that counts toward the pool's queue bound.
     pub(super) fn newest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         let counted = queues.filter(|queue| queue.counted() > 0);
         counted.filter_map(|queue| queue.ids.last().copied()).max()
     }
 
-    /// The oldest waiter of those that are not held back.
+    /// The oldest waiter that is not held back.
     pub(super) fn oldest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         queues
@@ -231,7 +230,7 @@ impl Waiters {
         queues.filter_map(|queue| queue.ids.first().copied()).min()
     }
 
-    /// Whether only the second lane waits, which may not use some processes.
+    /// Whether only the second lane waits, which must not use some processes.
     pub(super) fn is_second_lane_only(&self) -> bool {
         let [first, second] = &self.lanes;
         first.firsts.0.is_empty() && !second.firsts.0.is_empty()
@@ -243,18 +242,17 @@ impl Waiters {
         lanes.any(|lane| lane.queues.contains_key(tenant))
     }
 
-    /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many wait that are not held back.
+    /// The number of waiters that are not held back.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// How many waiters count for the pool's queue: they are not held back, and their tenants have no queue bound of
-    /// their own.
+    /// The number of waiters that count toward the pool's queue bound: they are not held back, and their tenants have
+    /// no queue bound of their own.
     pub(crate) fn counted(&self) -> usize {
         self.counted
     }
@@ -264,7 +262,7 @@ impl Waiters {
         self.open == 0
     }
 
-    /// Every waiter, those of the first lane first, and each lane in order of arrival.
+    /// All waiters, by lane and then in order of arrival.
     pub(crate) fn iter(&self) -> impl Iterator<Item = RequestId> {
         self.lanes.iter().flat_map(|lane| {
             let queues = lane.queues.values();

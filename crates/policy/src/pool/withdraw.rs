@@ -1,7 +1,6 @@
-//! Requests that end without a process (dropped, refused, timed out), or wait for another one.
+//! Requests that end without a process (dropped, refused, timed out), or have to wait for another one.
 //!
-//! PROMISES  A withdrawn request is no longer in any table. What was begun for it continues without a
-//!           request.
+//! PROMISES  A withdrawn request is in no table. Work begun for it continues without a request.
 //! CALLED    By the handlers of events of one pool, and of several pools.
 //! SOURCE    couch_proc_manager 001: the ends of a gen_server:call.
 
@@ -64,7 +63,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Withdraws a request whose deadline passed, and says what it waited for.
+    /// Withdraws a request whose deadline passed, and reports its phase.
     pub(super) fn time_out(&mut self, id: RequestId) {
         if let Some(row) = self.withdraw(id) {
             self.pool.totals.timed_out += 1;

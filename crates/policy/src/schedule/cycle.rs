@@ -1,10 +1,10 @@
-//! A cycle: charges usage, stops jobs, starts those whose turn it is.
+//! A cycle: charges usage, stops jobs, starts the next jobs.
 //!
 //! SOURCE    couch_replicator_scheduler HEAD and 004: reschedule, stop_excess_jobs,
 //!           start_pending_jobs, rotate_jobs; couch_replicator_share: charge and update.
-//! DIFFERS   Jobs that could not be started, because they crashed or are paused, are no reason to
-//!           stop others. A job that is told to stop keeps its slot until it is gone; the job that
-//!           starts in it is chosen then, in the same order, so that the same ones run in the end.
+//! DIFFERS   Jobs that could not be started, because they crashed or are paused, do not cause others to be stopped. A
+//!           job that is stopping keeps its slot until it is gone; the job for this slot is chosen then, in the same
+//!           order, so that the same jobs run in the end.
 
 use super::event::{ScheduleAction, StopReason};
 use super::scheduler::Scheduler;
@@ -20,11 +20,10 @@ impl Scheduler {
         }
     }
 
-    /// Trims; then stops as many as others wait beyond the free slots, within the churn that is
-    /// left; then fills.
+    /// Trims; then stops one job for each that waits beyond the free slots, within the remaining churn; then fills.
     fn cycle_current(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.update_shares(now);
-        // Those that a cycle before stopped and that are not gone yet are churn of this one too.
+        // Jobs stopped by an earlier cycle that are not gone yet also count as churn.
         let stopping = self.jobs.census.stopping;
         let excess = self.trim(out);
         let churn = self.settings.max_churn.saturating_sub(excess + stopping);
@@ -32,7 +31,7 @@ impl Scheduler {
         self.fill(now, out);
     }
 
-    /// Either trims, or fills, or rotates, by what there was at the beginning.
+    /// Either trims, or fills, or rotates, as the state at the start requires.
     fn cycle_first(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let running = self.jobs.running().len();
         self.trim(out);
@@ -43,8 +42,8 @@ impl Scheduler {
         }
     }
 
-    /// Stops continuous jobs for those that wait beyond the free slots, at most `churn` of them, and
-    /// none for a job of a lower priority than its own.
+    /// Stops continuous jobs for those that wait beyond the free slots: at most `churn`, and none for a job of lower
+    /// priority than its own.
     fn rotate(&mut self, churn: usize, out: &mut Vec<ScheduleAction>) {
         let free = self
             .settings
@@ -52,7 +51,7 @@ impl Scheduler {
             .saturating_sub(self.jobs.running().len());
         let order = self.jobs.stop_order(churn, |job| job.continuous);
         let waiting = self.jobs.waiting_levels(free + order.len());
-        // The priorities of those that wait fall, those of the ones to stop rise.
+        // Waiting jobs have falling priorities, those to stop rising ones.
         let pairs = order.into_iter().zip(waiting.into_iter().skip(free));
         for (slot, waiting) in pairs {
             if self.jobs.get(slot).level > waiting {
@@ -62,8 +61,7 @@ impl Scheduler {
         }
     }
 
-    /// Stops what runs beyond `max_jobs`: of one priority, continuous jobs before others. Returns how
-    /// many that are.
+    /// Stops jobs beyond `max_jobs`: of one priority, continuous jobs first. Returns their number.
     fn trim(&mut self, out: &mut Vec<ScheduleAction>) -> usize {
         let running = self.jobs.running().len();
         let excess = running.saturating_sub(self.settings.max_jobs);
@@ -73,7 +71,7 @@ impl Scheduler {
         excess
     }
 
-    /// Charges what runs, forgets a part of what was, and raises the penalties of what runs.
+    /// Charges running jobs, decays usage, and raises the penalties of running jobs.
     fn update_shares(&mut self, now: WallTime) {
         let running: Vec<_> = self.jobs.running().collect();
         for slot in &running {

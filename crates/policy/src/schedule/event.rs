@@ -1,9 +1,9 @@
-//! The events of the scheduler's decision core, and its actions.
+//! The events and actions of the scheduler's decision core.
 //!
 //! SUMMARY   The vocabulary between [`super::Scheduler`] and the ReplicationScheduler actor.
 //! SOURCE    couch_replicator_scheduler 004: the calls, casts and infos of its gen_server, as data.
-//! DIFFERS   An incarnation of a job has a number, so that the end of one that was replaced is not
-//!           taken for the end of its successor.
+//! DIFFERS   A job's incarnations are numbered, so the end of a replaced one is not mistaken for the end of its
+//!           successor.
 
 use std::sync::Arc;
 
@@ -11,47 +11,45 @@ use super::history::{History, HistoryEvent, Reason};
 use super::settings::Settings;
 use super::wall_time::WallTime;
 
-/// A replication id: base and extension, as `c0ebe9256695ff083347cbf95f93e280+continuous`.
+/// A replication id, base and extension: `c0ebe9256695ff083347cbf95f93e280+continuous`.
 pub type JobId = Arc<str>;
 
-/// A server that jobs speak to, as `http://db.example:5984`.
+/// A server that jobs connect to, as `http://db.example:5984`.
 pub type Server = Arc<str>;
 
 /// One incarnation of a job, from its start to its end; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run(pub u64);
 
-/// What a job is to the scheduler.
+/// A job as the scheduler sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
     pub id: JobId,
-    /// Whose share of the slots it uses: its replicator database, or the name of its user if it has
-    /// no database.
+    /// The share of slots that it uses: by replicator database, or by user if it has no database.
     pub key: Arc<str>,
-    /// Whether it never ends on its own. Others are not stopped to let jobs take turns.
+    /// Whether it never ends on its own. Only such jobs are rotated.
     pub continuous: bool,
-    /// Whether it belongs to no document: then its first failure is its end.
+    /// Whether it has no document: then its first failure ends it.
     pub transient: bool,
-    /// Whose turn is first, whatever else there is.
+    /// Its priority, which overrides all other orders.
     pub level: Level,
-    /// Who paused it, if it is not to run.
+    /// Who paused it, if it is paused.
     pub paused: Option<Pause>,
-    /// What happened to it before it became known here.
+    /// Its history elsewhere.
     pub earlier: Earlier,
 }
 
-/// A job's past, as another scheduler knew it. The default is a job that has none.
+/// A job's past in another scheduler. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
-    /// What happened; the job's crashes in a row are counted on. Times later than now are taken for now.
+    /// Its events; crashes in a row continue to count. Future times are taken as now.
     pub history: History,
-    /// It is not started before, unless it is restarted.
+    /// It is not started before this time, unless restarted.
     pub not_before: WallTime,
 }
 
 impl Earlier {
-    /// Returns it without a wait for what is left of a back-off, which the job owes to where it was before. Its crashes in a
-    /// row are still counted on.
+    /// Drops the rest of a back-off that another scheduler imposed. Crashes in a row still count.
     #[must_use]
     pub fn tried_at_once(mut self) -> Self {
         self.not_before = WallTime::ZERO;
@@ -63,156 +61,155 @@ impl Earlier {
     }
 }
 
-/// Whose turn is first: the higher number's. 0 is ordinary.
+/// Priority: higher numbers run first. 0 is normal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub i8);
 
 /// Who paused a job, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The name of a user, or of what did it.
+    /// The name of a user or component.
     pub by: Arc<str>,
     pub since: WallTime,
 }
 
-/// How an incarnation of a job ended.
+/// How a job's incarnation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It had done its work.
+    /// It has completed.
     Normal,
-    /// It did what it was told to do. Unasked, that is a crash.
+    /// It stopped as ordered. Without an order, that is a crash.
     Stopped,
-    /// It failed, in whatever way, or could not be started.
+    /// It failed in any way, or could not be started.
     Crashed(Arc<Reason>),
-    /// It crashed because a server could not be reached, one of these.
+    /// It crashed because one of these servers was unreachable.
     Unreachable(Arc<Reason>, [Server; 2]),
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A job is to be run (`add_job`). One with the same id is stopped and replaced.
+    /// Run a job (`add_job`). One with the same id is stopped and replaced.
     Add(NewJob),
-    /// A job is no longer to be run (`remove_job`).
+    /// Remove a job (`remove_job`).
     Remove {
-        /// Which; an unknown one is no mistake.
+        /// Unknown ids are ignored.
         id: JobId,
     },
-    /// A job is another daemon's: it ends at once and leaves no checkpoint. So does a run that was told
-    /// to stop before, also one of a job that was removed or replaced.
+    /// Another daemon owns the job now: it ends at once without a checkpoint, even if it was stopping because it was
+    /// removed or replaced.
     Lose {
-        /// Which; an unknown one is no mistake.
+        /// Unknown ids are ignored.
         id: JobId,
     },
-    /// All jobs are removed (`stop_clear_all_jobs`).
+    /// Remove all jobs (`stop_clear_all_jobs`).
     RemoveAll,
-    /// A job is to be restarted, its past forgotten (`restart_job`).
+    /// Restart a job and clear its past (`restart_job`).
     Restart { id: JobId },
-    /// A job is not to run until it is resumed.
+    /// Keep a job from running until it is resumed.
     Pause {
         id: JobId,
-        /// Who says so.
+        /// Who paused it.
         by: Arc<str>,
     },
-    /// A paused job may run.
+    /// Let a paused job run.
     Resume { id: JobId },
-    /// A job gets another priority.
+    /// Change a job's priority.
     SetLevel {
         id: JobId,
-        /// Its priority from now on.
+        /// The new priority.
         level: Level,
     },
-    /// An incarnation is gone (`DOWN`).
+    /// An incarnation has ended (`DOWN`).
     Exited {
-        /// Which; unknown ones are ignored.
+        /// Unknown ones are ignored.
         run: Run,
         end: End,
     },
-    /// A cycle is due, or was asked for (`reschedule`).
+    /// A cycle is due, or was requested (`reschedule`).
     Cycle,
     /// Time passed: [`super::Scheduler::next_wake`] was reached.
     Tick,
-    /// A server was asked, as [`ScheduleAction::Probe`] said.
+    /// The result of a [`ScheduleAction::Probe`].
     Probed {
         server: Server,
-        /// Whether it answered at all.
+        /// Whether the server answered at all.
         answers: bool,
     },
-    /// A run has opened its databases on these servers. May be omitted while [none is reported as
+    /// A run has opened its databases on these servers. Optional while [no server is reported as
     /// unreachable](super::Scheduler::has_unreachable).
     Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),
-    /// The service ends: everything is stopped, nothing more is started.
+    /// The service ends: stop everything, start nothing.
     Shutdown,
 }
 
-/// Something to do, in this order.
+/// An action, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleAction {
-    /// Start an incarnation; report its `Exited`, exactly once, also when it cannot be started.
+    /// Start an incarnation; report its `Exited` exactly once, even if it cannot be started.
     Start {
         id: JobId,
         run: Run,
-        /// Whether it gave up on a server that limits its rate, and makes fewer requests from now
-        /// on (`maybe_optimize_job_for_rate_limiting`).
+        /// Whether it gave up because of a rate limit, and makes fewer requests from now on
+        /// (`maybe_optimize_job_for_rate_limiting`).
         eased: bool,
     },
-    /// Stop an incarnation, with a checkpoint unless it is lost; report its `Exited` once it is gone.
-    /// One that was told to stop before may be told once more that it is lost.
+    /// Stop an incarnation, with a checkpoint unless it is lost; report its `Exited` once it is gone. May be repeated
+    /// for a stopping one that is now lost.
     Stop {
         id: JobId,
         run: Run,
-        /// Why, for the log.
         why: StopReason,
     },
-    /// A job stopped as it was told to, and is still known.
+    /// A job stopped as ordered, and remains known.
     Stopped { id: JobId },
-    /// A permanent job crashed and will be tried again.
+    /// A permanent job crashed and will be retried.
     Crashed {
         id: JobId,
         reason: Arc<Reason>,
-        /// When it is retried at the earliest.
+        /// The earliest retry.
         until: WallTime,
     },
-    /// Ask a server whether it answers; report [`Event::Probed`], exactly once.
+    /// Check whether a server answers; report [`Event::Probed`] exactly once.
     Probe {
         server: Server,
-        /// A job that speaks to it.
+        /// A job that connects to it.
         id: JobId,
     },
-    /// A server does not answer, and `jobs` wait for it so far.
+    /// A server does not answer; `jobs` are waiting for it so far.
     ServerLost { server: Server, jobs: usize },
     /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, reported repeatedly.
     ServerUnreachable { server: Server },
-    /// A server that did not answer does, and this many jobs that waited for it are tried early.
+    /// A server answers again; this many jobs that waited for it are retried early.
     ServerBack { server: Server, jobs: usize },
-    /// A job is no longer known: it had done its work, failed and belongs to no document, or was stopped because nobody
-    /// wants it, or another daemon has it. Then it may not be gone yet.
+    /// A job is no longer known: it completed, failed without a document, was removed, or belongs to another daemon.
+    /// In the last two cases its run may not have ended yet.
     Left { id: JobId, how: End },
 }
 
 /// Why a job is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// More run than may.
+    /// More than the maximum are running.
     Excess,
-    /// It is the turn of others.
+    /// Others take their turn.
     Rotated,
     /// It was paused.
     Paused,
     /// It was removed.
     Removed,
-    /// It is another daemon's.
+    /// Another daemon owns it.
     Lost,
-    /// It is replaced, or restarted.
+    /// It is replaced or restarted.
     Replaced,
     /// The service ends.
     Shutdown,
 }
 
 impl StopReason {
-    /// Returns it in words: "it is stopped because ..".
+    /// Returns the reason for "it is stopped because ..".
     pub const fn because(self) -> &'static str {
         match self {
             Self::Excess => "more jobs run than max_jobs allows",

@@ -1,14 +1,13 @@
 //! Fair share: the recent usage of each key, and the resulting penalty of its jobs.
 //!
-//! SUMMARY   Running time is charged to a job's key: its replicator database, or the user without
-//!           one. Charges become usage, and usage becomes a penalty of each job of the key that
-//!           runs. Both decay. The smaller the penalty, the sooner a job's turn.
-//! PROMISES  The reference's integers, truncation for truncation. A key takes memory only while it has
-//!           jobs or remembered usage.
+//! SUMMARY   Running time is charged to a job's key: its replicator database, or its user if there is no database.
+//!           Charges become usage, and usage becomes a penalty of each running job of the key. Both decay. The
+//!           smaller the penalty, the earlier the job's turn.
+//! PROMISES  The same integers and truncations as the reference. A key takes memory only while it has jobs or
+//!           remembered usage.
 //! CALLED    By [`super::Scheduler`], which keeps the penalties.
-//! SOURCE    couch_replicator_share and its RFC; the penalty is called priority there, and the
-//!           lower one runs first. The idea is the fair share scheduler of Kay and
-//!           Lauder.
+//! SOURCE    couch_replicator_share and its RFC, which call the penalty priority and run the lowest first. The idea
+//!           is the fair share scheduler of Kay and Lauder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::settings::{Coefficient, Shares};
 /// The account of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
-    /// How many jobs the key has.
+    /// The number of its jobs.
     pub(super) jobs: u64,
     /// Their decayed use, in microseconds.
     pub(super) usage: u64,
@@ -44,7 +43,7 @@ impl FairShare {
         self.0.entry(Arc::clone(key)).or_default().jobs += 1;
     }
 
-    /// Removes a job. Its usage stays on the account, so adding the job again gains nothing.
+    /// Removes a job. Its usage stays on the account, so that adding the job again gains nothing.
     pub(super) fn job_removed(&mut self, key: &str) {
         if let Some(account) = self.0.get_mut(key) {
             account.jobs -= 1;
@@ -71,7 +70,7 @@ impl FairShare {
         });
     }
 
-    /// Returns what a cycle adds to the penalty of a running job of this key.
+    /// Returns what one cycle adds to the penalty of a running job of this key.
     pub(super) fn raise(&self, key: &str, shares: &Shares) -> u64 {
         let used = self.0.get(key).map_or(0, |account| {
             u128::from(account.usage) * u128::from(account.jobs)

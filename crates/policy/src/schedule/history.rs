@@ -1,4 +1,4 @@
-//! What happened to a job, and what follows from it: crashes in a row, the latest start.
+//! A job's history, and what follows from it: crashes in a row, the latest start.
 //!
 //! SOURCE    couch_replicator_scheduler 004: update_history, consecutive_crashes,
 //!           latest_crash_timestamp, last_started.
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use super::wall_time::WallTime;
 
-/// What the text of a reason may take, in bytes; what is longer is cut. Histories are kept for every
-/// job, and reasons come from remote servers.
+/// Maximum length of a reason's text, in bytes; longer ones are cut. Every job has a history, and reasons come from
+/// remote servers.
 pub(crate) const REASON_BYTES_MAX: usize = 512;
 
 /// Why a job crashed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reason {
-    /// In words, as users see it, without credentials.
+    /// As shown to users, without credentials.
     pub text: Box<str>,
-    /// The same for lists: one line without ids, equal for equal causes.
+    /// For lists: one line without ids, equal for equal causes.
     pub short: Box<str>,
-    /// Whether a server asked for less so often that the job gave up (`max_backoff`).
+    /// Whether the job gave up after too many 429 responses (`max_backoff`).
     pub rate_limited: bool,
 }
 
 impl Reason {
-    /// Makes a reason, cut to [`REASON_BYTES_MAX`], whose text is short enough for lists.
+    /// Makes a reason, cut to [`REASON_BYTES_MAX`], with a text short enough for lists.
     pub fn new(text: &str, rate_limited: bool) -> Self {
         Self::with_short(text, text, rate_limited)
     }
@@ -48,14 +48,14 @@ pub enum HistoryEvent {
     Added,
     /// It was started.
     Started,
-    /// It was stopped, without any fault of its own.
+    /// It was stopped, through no fault of its own.
     Stopped,
     /// It failed, or could not be started.
     Crashed(Arc<Reason>),
 }
 
 impl HistoryEvent {
-    /// Returns the name on the wire.
+    /// Returns its name in APIs.
     pub fn name(&self) -> &'static str {
         self.into()
     }
@@ -68,30 +68,30 @@ impl HistoryEvent {
     }
 }
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEntry {
     pub at: WallTime,
     pub what: HistoryEvent,
 }
 
-/// The latest events of a job.
+/// A job's latest events.
 ///
 /// # Order
-/// The oldest first in memory, so that one more is written at the end; [`History::iter`] gives the
-/// newest first, as users see it.
+/// Oldest first in memory, so that new events are appended; [`History::iter`] yields the newest first, as shown to
+/// users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History(Vec<HistoryEntry>);
 
 impl History {
-    /// Begins the history of a job.
+    /// Starts a job's history.
     pub fn added(at: WallTime) -> Self {
         let what = HistoryEvent::Added;
         Self(vec![HistoryEntry { at, what }])
     }
 
-    /// Goes on with the history of a job that was another scheduler's. A run of which no end is known has
-    /// ended with its scheduler: that is no fault of the job.
+    /// Continues the history of another scheduler's job. A run without a known end is taken to have ended with its
+    /// scheduler, through no fault of the job.
     pub(super) fn resume(mut self, now: WallTime, max: usize) -> Self {
         for entry in &mut self.0 {
             entry.at = entry.at.min(now);
@@ -106,7 +106,7 @@ impl History {
         self
     }
 
-    /// Writes an event down, and forgets the oldest ones beyond `max`, of which at least one stays.
+    /// Appends an event, and drops the oldest ones beyond `max`; at least one is kept.
     pub fn push(&mut self, at: WallTime, what: HistoryEvent, max: usize) {
         self.0.push(HistoryEntry { at, what });
         self.trim(max);
@@ -127,36 +127,35 @@ impl History {
         self.0.last()
     }
 
-    /// Returns the reason of the newest event, if that is a crash.
+    /// Returns the newest event's reason, if it is a crash.
     pub(crate) fn fresh_crash(&self) -> Option<&Arc<Reason>> {
         self.newest()?.what.crash()
     }
 
-    /// Returns the reason of the latest crash that is still known.
+    /// Returns the latest known crash reason.
     pub(crate) fn latest_crash_reason(&self) -> Option<&Arc<Reason>> {
         self.iter().find_map(|entry| entry.what.crash())
     }
 
-    /// Returns when the latest crash was, [`WallTime::ZERO`] without one.
+    /// Returns the time of the latest crash, [`WallTime::ZERO`] without one.
     pub(crate) fn latest_crash(&self) -> WallTime {
         let mut entries = self.iter();
         let crash = entries.find(|entry| entry.what.crash().is_some());
         crash.map_or(WallTime::ZERO, |entry| entry.at)
     }
 
-    /// Returns when the latest start was, [`WallTime::ZERO`] without one.
+    /// Returns the time of the latest start, [`WallTime::ZERO`] without one.
     pub fn last_started(&self) -> WallTime {
         let mut entries = self.iter();
         let start = entries.find(|entry| entry.what == HistoryEvent::Started);
         start.map_or(WallTime::ZERO, |entry| entry.at)
     }
 
-    /// Counts the crashes since the job was last in good health.
+    /// Counts the crashes since the job was last healthy.
     ///
-    /// A crash counts when the event before it is no longer ago than `health_threshold`: then the
-    /// job had not run for long enough to be called healthy. A crash after a longer time ends the
-    /// count and is not part of it; so does a run that was stopped. A crash before which nothing is
-    /// known does not count.
+    /// A crash counts if the event before it is at most `health_threshold` older: then the job had not run long
+    /// enough to be healthy. A crash after a longer time ends the count and is not part of it; so does a stopped run.
+    /// A crash without a known earlier event does not count.
     pub(crate) fn consecutive_crashes(&self, health_threshold: Duration) -> u32 {
         let mut count = 0;
         let mut entries = self.iter().peekable();
@@ -178,7 +177,7 @@ impl History {
         count
     }
 
-    /// Returns when the first of the latest crashes in a row was; none where the latest end was none.
+    /// Returns the time of the first of the latest crashes in a row; `None` if the latest end was not a crash.
     pub(super) fn failing_since(&self, health_threshold: Duration) -> Option<WallTime> {
         let (mut since, mut started) = (None, WallTime::ZERO);
         for entry in &self.0 {
@@ -195,7 +194,7 @@ impl History {
         since
     }
 
-    /// Returns how long the job ran before its newest event, zero if that is not known.
+    /// Returns how long the job ran before its newest event, zero if unknown.
     pub(crate) fn last_run(&self) -> Duration {
         let mut entries = self.iter();
         match (entries.next(), entries.next()) {
@@ -206,7 +205,7 @@ impl History {
         }
     }
 
-    /// Makes a history of any events, the newest first.
+    /// Makes a history of these events, newest first.
     pub fn of(newest_first: impl IntoIterator<Item = HistoryEntry>) -> Self {
         let mut entries: Vec<_> = newest_first.into_iter().collect();
         entries.reverse();

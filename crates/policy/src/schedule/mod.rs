@@ -1,36 +1,34 @@
 //! couch_replicator_scheduler as a pure state machine: which of many jobs run, and when.
 //!
-//! SUMMARY   [`Scheduler`] takes what happened ([`Event`]) and when, and returns what to do
-//!           ([`ScheduleAction`]). It holds no clock, no actor and no replication.
-//! PROMISES  At most `max_jobs` jobs have an incarnation, those that are still stopping included,
-//!           unless `max_jobs` was lowered. Every event about one job costs at most a logarithm of
-//!           what is in the tables, times the number of jobs that it starts. A cycle costs one
-//!           multiplication for each job, and more only for those that run or have a penalty.
+//! SUMMARY   [`Scheduler`] takes an event ([`Event`]) and its time, and returns actions ([`ScheduleAction`]). It has
+//!           no clock, actors or replications.
+//! PROMISES  At most `max_jobs` jobs have an incarnation, including stopping ones, unless `max_jobs` was lowered. An
+//!           event about one job takes time logarithmic in the size of the tables, times the number of jobs that it
+//!           starts. A cycle takes one multiplication for each job, and more only for running jobs and those with a
+//!           penalty.
 //! CALLED    By the ReplicationScheduler actor; directly by tests and benches.
 //! SOURCE    couch_replicator_scheduler 004 and HEAD; couch_replicator_share HEAD.
 //!
-//! # Whose turn it is
+//! # Order of turns
 //!
-//! The job with the higher priority ([`Level`]), then the one with the smaller penalty
-//! ([`FairShare`]), then the one that was started longest ago, then the one with the smaller id.
-//! Jobs are stopped in the opposite order of priority and penalty, but again the one first that was
-//! started longest ago. Only continuous jobs are stopped to let others run; one-shot jobs are
-//! stopped when more run than may.
+//! The job with the higher priority ([`Level`]), then the smaller penalty ([`FairShare`]), then the oldest start,
+//! then the smaller id. Jobs are stopped in the opposite order of priority and penalty, but again the one with the
+//! oldest start first. Only continuous jobs are stopped to let others run; one-shot jobs are stopped if too many run.
 //!
-//! # Where it differs from the reference on purpose
+//! # Intended differences from the reference
 //!
-//! * **Jobs that stop count as running** until they are gone. The reference waits for each, up to
-//!   five seconds, and does nothing else meanwhile.
-//! * **Ends name an incarnation** ([`Run`]): a late one changes nothing.
-//! * **A free slot is filled at once** ([`RuleSet::Current`]), also when a back-off ends. The
-//!   reference waits for its next cycle, because finding a job costs it a walk over all of them.
-//!   Adding is as there: a job is started at once only while there are fewer jobs than `max_jobs`.
-//! * **Only jobs that could run** are a reason to stop others.
+//! * **Stopping jobs count as running** until they have ended. The reference waits for each, up to five seconds, and
+//!   does nothing else meanwhile.
+//! * **Ends name an incarnation** ([`Run`]): late ones change nothing.
+//! * **A free slot is filled at once** ([`RuleSet::Current`]), also when a back-off ends. The reference waits for its
+//!   next cycle, because finding a job walks over all of them. Adding is the same as there: a job is started at once
+//!   only while there are fewer jobs than `max_jobs`.
+//! * **Only runnable jobs** make others stop.
 //! * **The latest start is never forgotten**, however short histories are.
 //! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
-//! * **A server that is back** is noticed ([`ScheduleAction::Probe`]), and the jobs that could not reach it are tried
-//!   early, a few milliseconds after one another. Other crashes keep their back-off.
-//! * **A job may have a past** ([`Earlier`]) when it is added: its crashes are counted on.
+//! * **A server's return** is noticed ([`ScheduleAction::Probe`]), and the jobs that could not reach it are retried
+//!   early, a few milliseconds apart. Other crashes keep their back-off.
+//! * **An added job may have a past** ([`Earlier`]): its crashes continue to count.
 //! * **Per job**: pause and resume, a priority, restart, and a reason for not running.
 
 mod cycle;

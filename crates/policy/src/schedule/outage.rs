@@ -1,14 +1,14 @@
-//! Servers that could not be reached: when they are probed again, and which jobs learn that they are back.
+//! Unreachable servers: when they are probed again, and which jobs are notified of their return.
 //!
-//! SUMMARY   A job that crashed because a server could not be reached waits for its back-off as any other, up to hours.
-//!           Meanwhile its servers are probed every [`PROBE_INTERVAL`]. When one that did not
-//!           answers, the jobs that wait for it are tried early, spread over [`SPREAD_MAX`] at most.
-//! PROMISES  One question to a server at a time, [`PROBES_MAX`] in all. A server that answers the first question was
-//!           not away: its jobs keep their back-off. A job that has been started, paused, restarted or removed
-//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for, except that it was
-//!           reported as unreachable: a run that opens its databases there withdraws the report.
+//! SUMMARY   A job that crashed because a server was unreachable backs off like any other, up to hours. Meanwhile its
+//!           servers are probed every [`PROBE_INTERVAL`]. When a silent server answers again, the jobs waiting for it
+//!           are retried early, spread over at most [`SPREAD_MAX`].
+//! PROMISES  One probe of a server at a time, [`PROBES_MAX`] in total. A server that answers its first probe was not
+//!           down: its jobs keep their back-off. A job that was started, paused, restarted or removed meanwhile is
+//!           not affected. Nothing is stored about a server without waiting jobs, except that it was reported as
+//!           unreachable: a run that opens its databases there withdraws the report.
 //! CALLED    By [`super::Scheduler`].
-//! DIFFERS   The reference knows no servers: each job waits for its own back-off.
+//! DIFFERS   The reference does not track servers: each job waits for its own back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,45 +20,45 @@ use super::table::{Phase, Slot};
 use super::wall_time::WallTime;
 use crate::ownership::AVOID_MAX;
 
-/// The time between two questions to a server.
+/// The time between two probes of a server.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Servers that are probed at a time; others wait.
+/// Maximum concurrent probes; other servers wait.
 pub(crate) const PROBES_MAX: usize = 16;
 
-/// A server that has not answered for so long is reported at each probe. Daemons that reach it get its jobs.
+/// A server silent for this long is reported at each probe. Daemons that reach it get its jobs.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// The longest time over which the jobs of a server that is back are started ..
+/// Maximum time over which the jobs of a returned server are started ..
 pub(crate) const SPREAD_MAX: Duration = Duration::from_secs(10);
 
 /// .. and the time between two of them, if that is less.
 pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
 
-/// What is known of a server.
+/// The state of a server.
 #[derive(Clone, Debug, Default)]
 struct Outage {
-    /// When it was asked and did not answer first, and has not answered since.
+    /// When it first did not answer a probe, if it has not answered since.
     down_since: Option<WallTime>,
     /// When it is probed next; `None` during a probe.
     due: Option<WallTime>,
     jobs: BTreeSet<JobId>,
 }
 
-/// The servers that jobs wait for.
+/// The servers with waiting jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outages {
     servers: BTreeMap<Server, Outage>,
-    /// When servers are asked next, the earliest first.
+    /// Times of the next probes, earliest first.
     due: BTreeSet<(WallTime, Server)>,
-    /// How many are being asked.
+    /// The number of running probes.
     asked: usize,
-    /// Servers reported as unreachable, and when last.
+    /// Servers reported as unreachable, with the time of the last report.
     unreachable: BTreeMap<Server, WallTime>,
 }
 
 impl Outages {
-    /// A job waits for a server.
+    /// Makes a job wait for a server.
     fn wait(&mut self, server: Server, id: JobId, now: WallTime) {
         let outage = self.servers.entry(server.clone()).or_insert_with(|| {
             self.due.insert((now, server));
@@ -78,7 +78,7 @@ impl Outages {
         Some(outage)
     }
 
-    /// Returns when the next server is to be asked.
+    /// Returns when the next probe is due.
     fn next(&self) -> Option<WallTime> {
         let (due, _) = self.due.first()?;
         (self.asked < PROBES_MAX).then_some(*due)
@@ -86,7 +86,7 @@ impl Outages {
 }
 
 impl Scheduler {
-    /// A job has crashed, because one of these servers could not be reached.
+    /// Handles a crash because one of these servers was unreachable.
     pub(super) fn await_servers(&mut self, slot: Slot, servers: [Server; 2], now: WallTime) {
         if self.settings.rules == RuleSet::First {
             return;
@@ -100,7 +100,7 @@ impl Scheduler {
         }
     }
 
-    /// Asks the servers that are due.
+    /// Starts due probes.
     pub(super) fn probe(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         while let Some(due) = self.next_probe()
             && due <= now
@@ -121,12 +121,12 @@ impl Scheduler {
         }
     }
 
-    /// Returns when the next server is to be asked.
+    /// Returns when the next probe is due.
     pub(super) fn next_probe(&self) -> Option<WallTime> {
         self.outages.next().filter(|_| !self.shutting_down)
     }
 
-    /// A server was asked.
+    /// Handles the result of a probe.
     pub(super) fn probed(
         &mut self,
         server: &Server,
@@ -175,7 +175,7 @@ impl Scheduler {
         !self.outages.unreachable.is_empty()
     }
 
-    /// A run has opened its databases at these servers.
+    /// A run has opened its databases on these servers.
     pub(super) fn reached(&mut self, servers: [Server; 2], out: &mut Vec<ScheduleAction>) {
         for server in servers {
             if self.outages.unreachable.remove(&server).is_some() {
@@ -184,7 +184,7 @@ impl Scheduler {
         }
     }
 
-    /// Spreads the starts of those that still wait, and returns how many they are.
+    /// Spreads the starts of jobs that still wait, and returns their number.
     fn wake_early(&mut self, ids: &BTreeSet<JobId>, now: WallTime) -> usize {
         let waiting = ids.iter().filter_map(|id| self.jobs.awaits_server(id));
         let slots: Vec<Slot> = waiting.collect();

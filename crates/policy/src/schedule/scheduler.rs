@@ -1,8 +1,8 @@
-//! The entry point of the decision core: each event, and what it changes.
+//! The entry point of the decision core: each event and its effects.
 //!
 //! SUMMARY   Wakes the jobs whose wait is over, then handles the event.
-//! PROMISES  Total: an event about anything unknown or gone changes nothing. Deterministic: the
-//!           same events at the same times give the same actions.
+//! PROMISES  Total: an event about anything unknown or gone has no effect. Deterministic: the same events at the same
+//!           times give the same actions.
 //! CALLED    By the ReplicationScheduler actor.
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the gen_server's calls, casts and infos.
 
@@ -313,7 +313,7 @@ impl Scheduler {
         }
     }
 
-    /// Makes a job that does not run wait if it has to, or makes it ready.
+    /// Makes a job that does not run wait if necessary, or makes it ready.
     fn rest(&mut self, slot: Slot, now: WallTime) {
         let settings = &self.settings;
         self.jobs.change(slot, |job, _| {
@@ -342,7 +342,7 @@ impl Scheduler {
         }
     }
 
-    /// Handles the end of an incarnation that was told to stop.
+    /// Handles the end of an incarnation that was stopped.
     fn stopped(
         &mut self,
         slot: Slot,
@@ -364,7 +364,7 @@ impl Scheduler {
             if !foreign {
                 let max = settings.max_history;
                 job.history.push(now, HistoryEvent::Stopped, max);
-                // As for the count of its crashes: it ran until it was told to stop.
+                // As for the count of its crashes: it ran until it was stopped.
                 job.failing_since = None;
             }
             job.phase = then.phase(settings, job, now);
@@ -453,7 +453,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells a running job to stop.
+    /// Stops a running job.
     pub(super) fn stop(
         &mut self,
         slot: Slot,
@@ -503,7 +503,7 @@ impl Scheduler {
         while self.start_next(now, out) {}
     }
 
-    /// A slot may have become free in a way that the reference does not act upon.
+    /// A slot may have become free in a way that the reference does not react to.
     fn refill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
@@ -520,7 +520,7 @@ impl Scheduler {
         }
     }
 
-    /// A job may now run, or sooner than before.
+    /// A job may now run, or run earlier than before.
     fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
@@ -531,7 +531,7 @@ impl Scheduler {
 }
 
 impl Phase {
-    /// Returns whether a job that does not run has to wait, or is ready.
+    /// Returns whether a job that does not run must wait, or is ready.
     fn after_wait(settings: &Settings, job: &Job, now: WallTime) -> Self {
         let until = settings.rested_at(&job.history).max(job.not_before);
         if until <= now {

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: max_jobs, max_churn, max_history, interval,
 //!           health_threshold, backoff_micros; couch_replicator_share: shares and coefficients.
-//! DIFFERS   The back-off can be set. A free slot is filled at once.
+//! DIFFERS   The back-off is configurable. A free slot is filled at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,18 @@ use strum::VariantNames;
 
 use super::wall_time::WallTime;
 
-/// Which version of the reference decides who runs.
+/// The version of the reference that determines which jobs run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum RuleSet {
-    /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
-    /// churn; shares are fair. But a free slot is filled at once, also when a back-off
-    /// ends.
+    /// As in current CouchDB: a cycle fills free slots and rotates, and trimmed jobs count as churn; shares are fair.
+    /// But a free slot is filled at once, also when a back-off ends.
     #[default]
     Current,
-    /// As in the first version, of 2017: a cycle trims, or fills, or rotates; only the oldest start
-    /// decides whose turn it is. A slot is filled after a crash while there are fewer jobs than
-    /// `max_jobs`, otherwise in the next cycle, because finding a job takes a walk over all jobs.
+    /// As in the first version, of 2017: a cycle trims, or fills, or rotates; only the oldest start determines the
+    /// order. After a crash, a slot is filled at once if there are fewer jobs than `max_jobs`, otherwise in the next
+    /// cycle, because finding a job walks over all jobs.
     #[serde(rename = "2017")]
     #[strum(serialize = "2017")]
     First,
@@ -35,17 +34,17 @@ pub enum RuleSet {
 /// How long a job waits after crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first crash in a row; each further one doubles it.
+    /// Delay after the first crash; doubled by each further one in a row.
     pub base: Duration,
-    /// The longest wait.
+    /// Maximum delay.
     pub ceiling: Duration,
 }
 
 impl Backoff {
-    /// How often the wait doubles; further crashes change nothing.
+    /// Maximum doublings of the delay.
     pub(crate) const DOUBLINGS_MAX: u32 = 10;
 
-    /// Returns the wait after this many crashes in a row: none after none.
+    /// Returns the delay after this many crashes in a row; zero without any.
     pub fn after(&self, crashes: u32) -> Duration {
         let Some(doublings) = crashes.checked_sub(1) else {
             return Duration::ZERO;
@@ -66,7 +65,7 @@ impl Default for Backoff {
     }
 }
 
-/// The factor of a number in each cycle, from 0 to 1.
+/// A decay factor, applied in each cycle, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficient(f64);
 
@@ -76,7 +75,7 @@ impl Coefficient {
     /// The default for penalties.
     pub const PRIORITY: Self = Self(0.98);
 
-    /// Creates a coefficient, clipped to 0 .. 1. NaN becomes 0.
+    /// Creates a coefficient, clamped to 0 .. 1. NaN becomes 0.
     pub fn new(factor: f64) -> Self {
         Self(if factor > 0.0 { factor.min(1.0) } else { 0.0 })
     }
@@ -93,14 +92,14 @@ impl Coefficient {
 pub struct Shares(BTreeMap<Arc<str>, u16>);
 
 impl Shares {
-    /// The share of a key that has none set.
+    /// The default share of a key.
     pub const DEFAULT: u16 = 100;
     /// The smallest share.
     pub(crate) const MIN: u16 = 1;
     /// The largest share.
     pub const MAX: u16 = 1000;
 
-    /// Sets the share of a key, clipped to [`Shares::MIN`] .. [`Shares::MAX`].
+    /// Sets the share of a key, clamped to [`Shares::MIN`] .. [`Shares::MAX`].
     pub fn set(&mut self, key: &str, share: i64) {
         let share = share.clamp(i64::from(Self::MIN), i64::from(Self::MAX));
         self.0.insert(key.into(), share as u16);
@@ -111,39 +110,34 @@ impl Shares {
     }
 }
 
-/// The least time between two starts of a crashing job, even if its crashes do not count: prevents a tight
-/// loop.
+/// Minimum time between two starts of a crashing job, even if its crashes do not count: prevents a tight loop.
 pub(crate) const RESTART_MIN: Duration = Duration::from_secs(1);
 
-/// The settings of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Which version of the reference decides who runs.
+    /// The version of the reference that determines which jobs run.
     pub rules: RuleSet,
-    /// At most this many jobs run. 0 runs nothing.
+    /// Maximum running jobs. 0 runs nothing.
     pub max_jobs: usize,
-    /// At most this many jobs are stopped in a cycle to let others run. 0 rotates nothing.
+    /// Maximum jobs stopped in a cycle to let others run. 0 rotates nothing.
     pub max_churn: usize,
-    /// At most this many events are kept of each job; 0 counts as 1. A smaller number takes effect
-    /// with the next event of each job.
+    /// Maximum events kept for each job; 0 counts as 1. A lower number takes effect with each job's next event.
     pub max_history: usize,
-    /// The time between cycles, which is the most that a job is charged for in one.
+    /// The time between cycles, which is also the maximum charge of a job in one.
     pub interval: Duration,
-    /// A job that ran for longer counts as healthy, however it ends.
+    /// A job that ran longer counts as healthy, however it ends.
     pub health_threshold: Duration,
-    /// How long jobs wait after crashes.
     pub backoff: Backoff,
-    /// How fast usage is forgotten.
+    /// How fast usage decays.
     pub usage_coeff: Coefficient,
-    /// How fast penalties are forgotten.
+    /// How fast penalties decay.
     pub priority_coeff: Coefficient,
-    /// How the slots are divided.
     pub shares: Shares,
 }
 
 impl Settings {
-    /// Returns when a job with this history may run again (`not_recently_crashed`); in the past
-    /// unless its newest event is a crash.
+    /// Returns when a job with this history may run again (`not_recently_crashed`); in the past unless its newest
+    /// event is a crash.
     pub(crate) fn rested_at(&self, history: &History) -> WallTime {
         if history.fresh_crash().is_none() {
             return WallTime::ZERO;

@@ -1,11 +1,10 @@
 //! The tables of the scheduler: every job once, and the orders to search them by.
 //!
-//! SUMMARY   [`Jobs`] holds the rows. [`Jobs::change`] takes a row out of the orders while it
-//!           changes, so that rows and orders always agree.
-//! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their
-//!           number. Decay takes time in proportion to the jobs that have a penalty, and one
-//!           multiplication for each of the others.
-//! DIFFERS   The reference has one table and walks over it.
+//! SUMMARY   [`Jobs`] has the rows. [`Jobs::change`] removes a row from the orders while it changes, so that rows and
+//!           orders always agree.
+//! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their number. Decay takes time
+//!           in proportion to the jobs with a penalty, and one multiplication for each of the others.
+//! DIFFERS   The reference has one table and scans it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,7 +20,7 @@ use super::view::JobState;
 use super::wall_time::WallTime;
 use crate::counted::{Class, CountedNames};
 
-/// Where a row is; reused.
+/// The position of a row; reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot(u32);
 
@@ -35,47 +34,46 @@ pub(super) struct Job {
     pub(super) level: Level,
     /// Whether it backs off because a server rate-limits it.
     pub(super) eased: bool,
-    /// Whether it is tried early when a server answers again. Only while it backs off.
+    /// Whether it is retried early when a server answers again. Only while it backs off.
     pub(super) awaits_server: bool,
     pub(super) history: History,
-    /// It is not started before.
+    /// It must not start before.
     pub(super) not_before: WallTime,
-    /// When it was started last, also when its history has forgotten that.
+    /// The time of its latest start, even if its history has forgotten it.
     pub(super) last_started: WallTime,
-    /// When the first of its crashes in a row was, also when its history has forgotten that.
+    /// The time of the first of its consecutive crashes, even if its history has forgotten it.
     pub(super) failing_since: Option<WallTime>,
     pub(super) phase: Phase,
 }
 
-/// What a job does.
+/// The phase of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It waits for its turn.
     Ready,
-    /// It waits, because it crashed or is not to start before.
+    /// It waits, because it crashed or must not start before.
     BackingOff { until: WallTime },
-    /// It is not to run.
+    /// It must not run.
     Paused(Pause),
     /// It runs.
     Running(Run),
-    /// It was told to stop and is not gone yet: it still takes a slot.
+    /// It was stopped and is not gone yet: it still occupies a slot.
     Stopping {
         run: Run,
-        /// Whether the incarnation belongs to a row that this one has replaced, so that its end is
-        /// no event of this one.
+        /// Whether the incarnation belongs to a replaced row, so that its end is not an event of this one.
         foreign: bool,
         then: Then,
     },
 }
 
-/// What becomes of a job once its incarnation is gone.
+/// The next phase of a job once its incarnation is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// It waits for its turn.
     Pend,
     /// It is paused.
     Pause(Pause),
-    /// It was removed, and no longer has an account.
+    /// It was removed, and has no account any more.
     Leave,
 }
 
@@ -87,7 +85,7 @@ impl Phase {
         }
     }
 
-    /// Returns what becomes of a job that is stopping.
+    /// Returns the next phase of a stopping job.
     pub(super) const fn then(&self) -> Option<&Then> {
         match self {
             Self::Stopping { then, .. } => Some(then),
@@ -95,7 +93,7 @@ impl Phase {
         }
     }
 
-    /// Returns who paused a job, also one that is stopping for that.
+    /// Returns who paused a job, even one still stopping.
     pub(super) const fn pause(&self) -> Option<&Pause> {
         match self {
             Self::Paused(pause)
@@ -107,20 +105,20 @@ impl Phase {
         }
     }
 
-    /// Says what becomes of a job that is stopping.
+    /// Sets the next phase of a stopping job.
     pub(super) fn set_then(&mut self, next: Then) {
         if let Self::Stopping { then, .. } = self {
             *then = next;
         }
     }
 
-    /// Whether the job was removed and only its incarnation is still there.
+    /// Whether the job was removed and only its incarnation is left.
     pub(super) fn is_leaving(&self) -> bool {
         self.then() == Some(&Then::Leave)
     }
 }
 
-/// Whose turn it is: the smallest one's.
+/// The order of turns: the smallest is next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TurnKey {
     level: Reverse<Level>,
@@ -132,7 +130,7 @@ pub(super) struct TurnKey {
 
 /// Jobs that could run, in the order of their turns.
 ///
-/// Those without a penalty, as a rule almost all, are apart: decay does not touch them.
+/// Those without a penalty, usually almost all, are separate: decay does not change them.
 #[derive(Clone, Debug, Default)]
 struct Ready {
     clean: BTreeSet<TurnKey>,
@@ -165,8 +163,8 @@ impl Ready {
         }
     }
 
-    /// Takes the penalties as they are now. Which of two different ones is larger has not changed,
-    /// so that the sorting of what is almost sorted is cheap; but they may be equal now.
+    /// Applies current penalties. The order of different ones is unchanged, so sorting is cheap; but they may be
+    /// equal now.
     fn renew(&mut self, penalties: &[u64]) {
         let renewed = std::mem::take(&mut self.penalised).into_iter().map(|turn| {
             let penalty = penalties[turn.slot.0 as usize];
@@ -178,26 +176,26 @@ impl Ready {
     }
 }
 
-/// How many jobs are in which state.
+/// The number of jobs in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// All that are known.
+    /// All known jobs.
     pub total: usize,
-    /// Those that run, or are told to stop and are not gone yet.
+    /// Running jobs, including stopping ones that are not gone yet.
     pub running: usize,
-    /// Those of `running` that are told to stop.
+    /// Stopping jobs, included in `running`.
     pub stopping: usize,
-    /// Those that do not run and whose latest event is not a crash, paused ones included.
+    /// Jobs that do not run, with a latest event other than a crash; includes paused ones.
     pub pending: usize,
-    /// Those that do not run and whose latest event is a crash.
+    /// Jobs that do not run, with a crash as the latest event.
     pub crashed: usize,
-    /// Those that are paused and do not run.
+    /// Paused jobs that do not run.
     pub paused: usize,
-    /// Those that wait because they crashed, or are not to start before a time.
+    /// Jobs that wait because they crashed, or must not start before a time.
     pub backing_off: usize,
 }
 
-/// By what a job's state is judged.
+/// The settings that a job's state depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StateRules {
     rules: RuleSet,
@@ -205,7 +203,7 @@ pub(super) struct StateRules {
 }
 
 impl StateRules {
-    /// Returns what a job is in lists.
+    /// Returns the state of a job in lists.
     pub(super) fn listed(&self, job: &Job) -> JobState {
         match job.phase.pause() {
             Some(_) => JobState::Paused,
@@ -218,7 +216,7 @@ impl StateRules {
         match job.phase {
             Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
             _ if history.consecutive_crashes(self.health_threshold) > 0 => JobState::Crashing,
-            // The first version calls a job pending whose crash does not count.
+            // In the first version, a job with a crash that does not count is pending.
             _ if self.rules == RuleSet::Current && history.fresh_crash().is_some() => {
                 JobState::Crashing
             }
@@ -230,20 +228,20 @@ impl StateRules {
 /// All jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
-    /// Slot -> row; rows that are not in use are in `free`.
+    /// Slot -> row; unused rows are in `free`.
     rows: Vec<Option<Job>>,
-    /// Slot -> the job's penalty, 0 where there is none. Apart from the rows: decay goes over all.
+    /// Slot -> the job's penalty, 0 if there is none. Separate from the rows: decay visits all.
     penalties: Vec<u64>,
     free: Vec<Slot>,
     by_id: FxHashMap<JobId, Slot>,
     by_run: FxHashMap<Run, Slot>,
     ready: Ready,
-    /// When the wait of a job ends, and its slot; the earliest first.
+    /// When a job's wait ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
-    /// Ids in order with their states, but of jobs that are leaving.
+    /// Ids in order with their states, except of leaving jobs.
     pub(super) states: CountedNames,
-    /// Jobs whose states are others than when this was taken last.
+    /// Jobs with a changed state since this was last taken.
     pub(super) changed: Vec<JobId>,
     pub(super) state_rules: StateRules,
     pub(super) census: Census,
@@ -301,12 +299,12 @@ impl Jobs {
         self.penalties[slot.0 as usize]
     }
 
-    /// Finds the row of an id, also one that is leaving.
+    /// Finds the row of an id, even a leaving one.
     pub(super) fn find(&self, id: &str) -> Option<Slot> {
         self.by_id.get(id).copied()
     }
 
-    /// Finds a job that is tried early when a server answers again.
+    /// Finds a job that is retried early when a server answers again.
     pub(super) fn awaits_server(&self, id: &str) -> Option<Slot> {
         self.find(id).filter(|slot| self.get(*slot).awaits_server)
     }
@@ -315,24 +313,24 @@ impl Jobs {
         self.by_run.get(&run).copied()
     }
 
-    /// Returns all rows, in no order that means anything.
+    /// Returns all rows, in arbitrary order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         let rows = (0..).map(Slot).zip(&self.rows);
         rows.filter(|(_, row)| row.is_some()).map(|(slot, _)| slot)
     }
 
-    /// Returns how many slots are taken.
+    /// Returns the number of occupied slots.
     pub(super) const fn occupied(&self) -> usize {
         self.census.running
     }
 
-    /// Returns those that run and are not told to stop.
+    /// Returns the running jobs that are not stopping.
     pub(super) fn running(&self) -> impl ExactSizeIterator<Item = Slot> {
         self.running.iter().copied()
     }
 
-    /// Returns the priorities of those that wait for their turn, the highest first, at most `count`:
-    /// of those that could run, and of those that can once they have stopped.
+    /// Returns the priorities of jobs that wait for their turn, highest first, at most `count`: of jobs that could
+    /// run, and of those that can once they have stopped.
     pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
         let ready = self.next_few(count).into_iter();
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
@@ -346,12 +344,12 @@ impl Jobs {
         levels
     }
 
-    /// Returns whose turn it is.
+    /// Returns the next job.
     pub(super) fn next(&self) -> Option<Slot> {
         self.ready.first().map(|turn| turn.slot)
     }
 
-    /// Returns those whose turn it is, in order. Takes time in proportion to `count`.
+    /// Returns the next jobs, in order. Takes time in proportion to `count`.
     pub(super) fn next_few(&self, count: usize) -> Vec<Slot> {
         let (mut clean, mut penalised) = (
             self.ready.clean.iter().peekable(),
@@ -365,7 +363,7 @@ impl Jobs {
         in_order.take(count).map(|turn| turn.slot).collect()
     }
 
-    /// Returns the next of those whose wait is over.
+    /// Returns the next job whose wait is over.
     pub(super) fn rested(&self, now: WallTime) -> Option<Slot> {
         let (until, slot) = self.backing_off.first()?;
         (*until <= now).then_some(*slot)
@@ -376,13 +374,13 @@ impl Jobs {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// Returns those that wait for a time.
+    /// Returns the jobs that wait for a time.
     pub(super) fn backing_off(&self) -> Vec<Slot> {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }
 
-    /// Returns which running jobs of a kind are stopped first, at most `count`: the lowest priority
-    /// first, of one priority continuous jobs before others, then those whose turn is last.
+    /// Returns which running jobs of a kind are stopped first, at most `count`: lowest priority first, then
+    /// continuous jobs before others, then those with the last turn.
     pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
         if count == 0 {
             return Vec::new();
@@ -430,7 +428,7 @@ impl Jobs {
         }
     }
 
-    /// Takes a row into the orders.
+    /// Adds a row to the orders.
     fn enter(&mut self, slot: Slot) {
         match self.get(slot).phase {
             Phase::Ready => self.ready.insert(self.turn(slot)),
@@ -462,7 +460,7 @@ impl Jobs {
         }
     }
 
-    /// Judges states by these settings from now on.
+    /// Sets the rules of states.
     pub(super) fn set_state_rules(&mut self, settings: &Settings) {
         let state_rules = StateRules {
             rules: settings.rules,
@@ -475,7 +473,7 @@ impl Jobs {
         }
     }
 
-    /// Takes a row out of the orders.
+    /// Removes a row from the orders.
     fn leave(&mut self, slot: Slot) {
         match self.get(slot).phase {
             Phase::Ready => self.ready.remove(&self.turn(slot)),
@@ -494,7 +492,7 @@ impl Jobs {
         self.count(slot, |number| *number -= 1);
     }
 
-    /// Applies a change to each number that a row counts in.
+    /// Changes each count that a row contributes to.
     fn count(&mut self, slot: Slot, by: fn(&mut usize)) {
         let job = row(&self.rows, slot);
         let census = &mut self.census;

@@ -1,8 +1,8 @@
-//! What users see of jobs: states, summaries, and why a job does not run.
+//! The users' view of jobs: states, summaries, and why a job does not run.
 //!
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: job_summary, job_ejson; the states of
 //!           `_scheduler/docs`.
-//! DIFFERS   A job that does not run says why, in words.
+//! DIFFERS   A job that does not run reports why, in words.
 
 use std::fmt;
 use std::ops::Bound;
@@ -25,8 +25,7 @@ pub enum JobState {
     Pending,
     /// It waits because it crashed.
     Crashing,
-    /// It is not to run until it is resumed. In lists only: [`Summary::state`] says what it is beside
-    /// that.
+    /// It does not run until resumed. In lists only: [`Summary::state`] has its underlying state.
     Paused,
 }
 
@@ -34,119 +33,116 @@ impl JobState {
     /// All states.
     pub const ALL: [Self; 4] = [Self::Running, Self::Pending, Self::Crashing, Self::Paused];
 
-    /// Returns the name on the wire.
+    /// Returns its name in APIs.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// What `job_summary` says of a job; the replication itself knows the rest.
+/// A job's `job_summary`; the replication itself has the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub state: JobState,
     /// Why it crashed, if its state is [`JobState::Crashing`].
     pub error: Option<Arc<Reason>>,
-    /// How often it crashed in a row.
+    /// Number of crashes in a row.
     pub error_count: u32,
-    /// When its latest event was.
+    /// Time of its latest event.
     pub last_updated: WallTime,
 }
 
-/// A job that failed last and has not done well since.
+/// A job whose last run failed, and that has not recovered since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// When the first of its crashes in a row was.
+    /// Time of the first of its crashes in a row.
     pub since: WallTime,
-    /// When the run that it has now has gone well for long enough to count as a success; none while it has none.
+    /// When its current run counts as a success; `None` without a run.
     pub healthy_at: Option<WallTime>,
 }
 
-/// A job as it is now.
+/// A job's current state.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
     pub id: &'a Arc<str>,
     /// Whether it never ends on its own.
     pub continuous: bool,
-    /// Whether it belongs to no document.
+    /// Whether it has no document.
     pub transient: bool,
-    /// What its key used weighs on it: the smaller, the sooner its turn.
+    /// The penalty for its key's usage: smaller ones run sooner.
     pub penalty: u64,
     /// Whether it backs off because a server rate-limits it.
     pub eased: bool,
-    /// What happened to it.
     pub history: &'a History,
-    /// It is not started before, whatever its history says; in the past as a rule.
+    /// It is not started before, whatever its history; usually in the past.
     pub not_before: WallTime,
-    /// What is shown of it.
+    /// Its shown state.
     pub shown: ShownJob,
 }
 
-/// What users and other daemons see of a job, besides its history.
+/// A job's state for users and other daemons, besides its history.
 #[derive(Clone, Debug)]
 pub struct ShownJob {
-    /// The incarnation that runs, or that is not gone yet.
+    /// The incarnation that is running, or has not ended yet.
     pub run: Option<Run>,
-    /// Its priority.
     pub level: Level,
-    /// When it was started last; none if never.
+    /// When it was last started; `None` if never.
     pub last_started: Option<WallTime>,
-    /// Who paused it, if it is, or will be once it has stopped.
+    /// Who paused it, including while it is still stopping for that.
     pub paused: Option<Pause>,
-    /// What it is in lists.
+    /// Its state in lists.
     pub listed: JobState,
-    /// Since when it is that: a crashing job since the first of its crashes in a row.
+    /// Since when it is in that state: for a crashing job since the first of its crashes in a row.
     pub since: WallTime,
-    /// Why it does not run, if it does not.
+    /// Why it does not run; `None` if it does.
     pub why_not: Option<WhyNot>,
-    /// What `job_summary` says.
     pub summary: Summary,
 }
 
 impl JobView<'_> {
-    /// Returns whether a run is the job's own, and not one of a job that it replaced.
+    /// Returns whether a run belongs to the job rather than to one that it replaced.
     pub fn owns(&self, run: Run) -> bool {
         self.shown.run == Some(run) && self.shown.summary.state == JobState::Running
     }
 }
 
-/// Why a job does not run, or never will again. Shown in words.
+/// Why a job does not run, or will never run again. Shown in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// All slots are taken.
     NoSlot {
-        /// How many there are: `max_jobs`.
+        /// The number of slots: `max_jobs`.
         max_jobs: usize,
     },
-    /// There is a slot, which is filled in the next cycle.
+    /// There is a free slot, to be filled in the next cycle.
     NextCycle,
     /// It crashed.
     BackingOff {
         /// When it may run again.
         until: WallTime,
-        /// How often it crashed in a row; 0 when it had run in good health before it crashed.
+        /// Number of crashes in a row; 0 if it was healthy before it crashed.
         crashes: u32,
-        /// Whether it runs again sooner when a server that it could not reach answers.
+        /// Whether it runs sooner once an unreachable server answers.
         awaits_server: bool,
         /// The latest reason.
         reason: Arc<Reason>,
     },
-    /// It is not to start before a time that came with it.
+    /// It must not start before a given time.
     NotBefore {
         /// When it may run.
         until: WallTime,
     },
     /// It is paused.
     Paused(Pause),
-    /// It was told to stop, and writes its checkpoint.
+    /// It is stopping, and writes its checkpoint.
     Stopping,
-    /// It waits for the end of what it replaces.
+    /// It waits for the end of the job that it replaces.
     Replacing,
     /// The service ends.
     ShuttingDown,
 }
 
 impl WhyNot {
-    /// Returns it for lists: one line, equal for equal causes.
+    /// Returns the short form for lists: one line, equal for equal causes.
     pub fn short(&self) -> String {
         match self {
             Self::BackingOff { reason, .. } => reason.short.to_string(),
@@ -202,36 +198,35 @@ fn classes(states: &[JobState]) -> Classes {
 }
 
 impl Scheduler {
-    /// Returns a job.
     pub fn job(&self, id: &str) -> Option<JobView<'_>> {
         self.find(id).map(|slot| self.view(slot))
     }
 
-    /// Returns the run that has a job's slot, also one of a job that was removed.
+    /// Returns the run in a job's slot, even of a removed job.
     pub fn run_of(&self, id: &str) -> Option<Run> {
         self.jobs.get(self.jobs.find(id)?).phase.run()
     }
 
-    /// Returns all jobs, in no order that means anything.
+    /// Returns all jobs in arbitrary order.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         let slots = self.jobs.slots();
         let known = slots.filter(|slot| !self.jobs.get(*slot).phase.is_leaving());
         known.map(|slot| self.view(slot))
     }
 
-    /// Returns what `job_summary` says of a job; none once it is gone.
+    /// Returns a job's `job_summary`; `None` once it is gone.
     pub fn summary(&self, id: &str) -> Option<Summary> {
         let slot = self.find(id)?;
         Some(self.summary_of(self.jobs.get(slot)))
     }
 
-    /// Returns the state of a job; none once it is gone.
+    /// Returns a job's state; `None` once it is gone.
     pub fn state(&self, id: &str) -> Option<JobState> {
         let slot = self.find(id)?;
         Some(self.jobs.state_rules.state(self.jobs.get(slot)))
     }
 
-    /// Returns since when a job fails; none of one that is paused, or that ended well or was stopped last.
+    /// Returns since when a job fails; `None` if it is paused, completed, or was last stopped.
     pub fn failing(&self, id: &str) -> Option<Failing> {
         let job = self.jobs.get(self.find(id)?);
         let since = job.failing_since?;
@@ -243,13 +238,13 @@ impl Scheduler {
         Some(Failing { since, healthy_at })
     }
 
-    /// Returns how many jobs are in some states, as in lists.
+    /// Returns the number of jobs in these states, as in lists.
     pub fn count(&self, states: &[JobState]) -> usize {
         self.jobs.states.count(classes(states), Section::ALL)
     }
 
-    /// Returns the ids of jobs in some states, as in lists, in order: at most `limit` of those after `after`, but
-    /// for the first `skip` of them. Costs what it returns.
+    /// Returns the ids of jobs in these states, as in lists, in order: at most `limit` after `after`, skipping the
+    /// first `skip`. Takes time proportional to its result.
     pub fn page(
         &self,
         states: &[JobState],
@@ -265,12 +260,12 @@ impl Scheduler {
         names.page(classes(states), section, false, skip, limit)
     }
 
-    /// Returns the jobs whose states are others than at the last call; some more than once.
+    /// Returns jobs whose states changed since the last call; possibly with duplicates.
     pub fn take_changed(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.jobs.changed)
     }
 
-    /// Returns how many jobs are in which state. Costs nothing.
+    /// Returns the number of jobs in each state, in constant time.
     pub const fn census(&self) -> &Census {
         &self.jobs.census
     }

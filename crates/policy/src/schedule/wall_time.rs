@@ -1,4 +1,4 @@
-//! Times of day: what histories are written in.
+//! Wall-clock times, used in histories.
 
 use std::fmt;
 use std::ops::Add;
@@ -9,7 +9,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 /// Days from the March of the year zero to 1970.
 const FROM_YEAR_ZERO: u64 = 719_468;
 
-/// An instant in UTC. Histories are shown to people, so that they need one.
+/// An instant in UTC; histories are shown to people.
 ///
 /// # Units
 /// Microseconds since 1970. Shown in whole seconds: `2026-11-22T00:07:17Z`.
@@ -17,7 +17,7 @@ const FROM_YEAR_ZERO: u64 = 719_468;
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// The beginning of 1970; also "never" where a start is asked for that was not.
+    /// The beginning of 1970; for starts it also means "never".
     pub const ZERO: Self = Self(0);
 
     /// Returns the instant this many microseconds after the beginning of 1970.
@@ -30,7 +30,7 @@ impl WallTime {
         self.0
     }
 
-    /// Reads an instant as it is shown.
+    /// Parses the shown form.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -46,7 +46,7 @@ impl WallTime {
         Some(Self((days * SECONDS_PER_DAY + of_day) * 1_000_000))
     }
 
-    /// Returns how long ago `earlier` was, zero when it lies in the future.
+    /// Returns the time since `earlier`, zero if that is in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -55,7 +55,7 @@ impl WallTime {
 impl Add<Duration> for WallTime {
     type Output = Self;
 
-    /// Saturates at the end of time.
+    /// Saturates.
     fn add(self, duration: Duration) -> Self {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(micros))
@@ -77,8 +77,8 @@ impl fmt::Display for WallTime {
 
 /// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
-/// Years are counted from March, so that the day that not every year has is the last one of its
-/// year; 400 years are one period.
+/// Years are counted from March, so that the leap day is the last day of its year; the calendar repeats every 400
+/// years.
 const fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_PER_PERIOD: u64 = 146_097;
     let day = day + FROM_YEAR_ZERO;

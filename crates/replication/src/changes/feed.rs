@@ -1,13 +1,11 @@
-//! The text of a changes feed, in pieces as they arrive, taken apart into rows.
+//! Splits the text of a changes feed, arriving in pieces, into rows.
 //!
-//! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next_text`] gives the next row's text,
-//!           [`line`] reads it. Normal feeds (one object with `results`) and continuous ones (an object
-//!           a line) are read with any white space, or none, between rows.
-//! PROMISES  Sequences are the bytes that came. Nothing is held but the row that is incomplete, at
-//!           most [`ROW_MAX`] bytes. What is not a feed is an error, never a shorter feed:
-//!           [`FeedParser::finish`] says whether the end was one.
-//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows in its own way and ends no
-//!           continuous feed.
+//! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next_text`] returns the next row's text, [`line`]
+//!           parses it. Normal feeds (one object with `results`) and continuous ones (an object a line) may have any
+//!           white space, or none, between rows.
+//! PROMISES  Sequences keep their bytes. Only the incomplete row is held, at most [`ROW_MAX`] bytes. Anything that is
+//!           not a feed is an error, never a shorter feed: [`FeedParser::finish`] checks the end.
+//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows in its own way and ends no continuous feed.
 
 use bytes::{Buf, Bytes, BytesMut};
 use json::object_end::ObjectEnd;
@@ -16,15 +14,15 @@ use serde_json::value::RawValue;
 
 use crate::seq::Seq;
 
-/// The most bytes that one row may have: the revisions of a document in conflict.
+/// Maximum length of a row, in bytes: the revisions of a document in conflict.
 pub(crate) const ROW_MAX: usize = 16 * 1024 * 1024;
-/// The most bytes around the rows of a normal feed.
+/// Maximum bytes around the rows of a normal feed.
 const FRAME_MAX: usize = 64 * 1024;
 
 /// How a feed is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// One object that ends: `{"results":[ROW,..],"last_seq":..}`.
+    /// One finite object: `{"results":[ROW,..],"last_seq":..}`.
     Normal,
     /// An object a line, until the server ends it with a last_seq.
     Continuous,
@@ -44,28 +42,27 @@ pub struct Row {
     /// Its sequence.
     pub(crate) seq: Seq,
     pub(crate) id: String,
-    /// The revisions to look at.
+    /// The revisions to check.
     pub(crate) revs: Vec<String>,
 }
 
-/// What came is not a changes feed: the fault of the source, or of a proxy.
+/// The data is not a changes feed: the fault of the source, or of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
     /// A row is longer than [`ROW_MAX`].
     #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
     RowTooLong,
-    /// Not the JSON that a feed is made of.
+    /// Not the JSON of a feed.
     #[error("the changes feed is not what it should be: {why}: {text}")]
     Malformed {
-        /// What is wrong with it.
         why: String,
-        /// Where, the beginning of it.
+        /// The beginning of the faulty text.
         text: String,
     },
-    /// An error in the middle of the feed: CouchDB sends it when it has sent the status already.
+    /// An error in the middle of the feed: CouchDB sends it after the status.
     #[error("the source ended the changes feed with an error: {0}")]
     Source(String),
-    /// The feed ended in the middle.
+    /// The feed ended prematurely.
     #[error("the changes feed ended in the middle")]
     Truncated,
 }
@@ -96,7 +93,7 @@ enum State {
     Head,
     /// Among rows.
     Rows,
-    /// Behind the rows of a normal feed.
+    /// After the rows of a normal feed.
     Tail,
 }
 
@@ -106,12 +103,11 @@ pub(crate) struct FeedParser {
     framing: Framing,
     state: State,
     buffer: BytesMut,
-    /// Of the row at the beginning of the buffer.
+    /// For the row at the beginning of the buffer.
     row_end: ObjectEnd,
 }
 
 impl FeedParser {
-    /// Reads a feed from its beginning.
     pub fn new(framing: Framing) -> Self {
         Self {
             framing,
@@ -124,12 +120,12 @@ impl FeedParser {
         }
     }
 
-    /// Takes the next piece.
+    /// Appends the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// Returns the text of the next row, for [`line`], or `None` when that takes another piece.
+    /// Returns the text of the next row, for [`line`], or `None` if it needs another piece.
     ///
     /// # Errors
     /// [`FeedError`]; the feed is of no further use.
@@ -147,7 +143,7 @@ impl FeedParser {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Takes the end of the stream. Returns the sequence up to which a normal feed is complete.
+    /// Ends the stream. Returns the sequence up to which a normal feed is complete.
     ///
     /// # Errors
     /// The feed is incomplete. A continuous feed may end between any two rows.
@@ -156,7 +152,7 @@ impl FeedParser {
         match (self.framing, self.state) {
             (Framing::Continuous, _) if left.is_empty() => Ok(None),
             (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
-                // `,"last_seq":..,"pending":..}` becomes an object again.
+                // Makes `,"last_seq":..,"pending":..}` an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
                 match line(&[b"{", tail].concat())? {
                     Line::LastSeq(seq) => Ok(Some(seq)),
@@ -190,7 +186,7 @@ impl FeedParser {
         Ok(true)
     }
 
-    /// Skips what separates rows. Returns whether a row begins.
+    /// Skips separators. Returns whether a row begins.
     fn between_rows(&mut self) -> Result<bool, FeedError> {
         if self.row_end.has_begun() {
             return Ok(true);
@@ -223,7 +219,7 @@ impl FeedParser {
     }
 }
 
-/// Reads a row.
+/// Parses a row.
 ///
 /// # Errors
 /// [`FeedError`]; the feed is of no further use.
@@ -265,7 +261,7 @@ fn malformed(why: &str, text: &[u8]) -> FeedError {
     }
 }
 
-/// Enough of a text to recognise it by.
+/// The beginning of a text, long enough to recognise it.
 fn beginning(text: &[u8]) -> String {
     const SHOWN: usize = 200;
     String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()

@@ -1,9 +1,9 @@
-//! How the changes feed is requested.
+//! Requests for the changes feed.
 //!
-//! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each from a sequence on.
+//! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each starting after a sequence.
 //! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
-//! DIFFERS   Where a source does not take POST (405), the feed is read unfiltered and documents are
-//!           chosen here, as there. A filter that Settee runs is not part of the request.
+//! DIFFERS   If a source does not support POST (405), the feed is read unfiltered and documents are filtered here, as
+//!           there. A filter that Settee runs is not part of the request.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::filter::{Filter, FilterAt, param_text};
 use crate::seq::Seq;
 use crate::spec::Options;
 
-/// Parameters that a filter's own cannot replace.
+/// Parameters that a filter's own cannot override.
 const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
-/// Parameters of views whose texts are JSON.
+/// Parameters of views with JSON values.
 const VIEW_KEYS: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
 /// The shortest time after which a source ends an idle feed.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// What to ask the source for.
+/// The parameters of the requests.
 #[derive(Clone, Debug)]
 pub struct FeedQuery {
     pub(crate) continuous: bool,
@@ -32,7 +32,7 @@ pub struct FeedQuery {
 }
 
 impl FeedQuery {
-    /// Takes what the options say.
+    /// Takes them from the options.
     pub fn new(options: &Options) -> Self {
         let filters_here = options.filter_at == FilterAt::Settee;
         Self {
@@ -52,19 +52,19 @@ impl FeedQuery {
         }
     }
 
-    /// The source does not take POST. Returns `false` if that was not the question.
+    /// The source does not support POST. Returns `false` if that was not the reason.
     pub(crate) fn filter_here(&mut self) -> bool {
         let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
         self.filters_here |= can;
         can
     }
 
-    /// Returns whether the source is asked to match a selector.
+    /// Returns whether the source applies a selector.
     pub(crate) fn selects(&self) -> bool {
         matches!(self.filter, Filter::Selector(_))
     }
 
-    /// Returns whether a document of the feed is to be replicated.
+    /// Returns whether a document of the feed is replicated.
     pub(crate) fn takes(&self, id: &str) -> bool {
         match &self.filter {
             Filter::DocIds(ids) if self.filters_here => {
@@ -132,7 +132,7 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
         } else {
             param_text(value)
         };
-        // Only values are encoded when a request is sent.
+        // Sending a request encodes only values.
         request = request.secret_query(crate::endpoint::encode(name), text);
     }
     request

@@ -1,12 +1,10 @@
 //! The bounded queue between the changes reader and the manager.
 //!
-//! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager
-//!           while it is empty; a taker gets what there is, up to a batch.
-//! PROMISES  There are never more items, or more bytes, in the queue than its limits plus one
-//!           item. Only [`Producer::close`] is an end: a reader that vanished leaves the manager waiting, for
-//!           others to notice, and never looks completed.
-//! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
-//!           first item alone.
+//! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager while it is empty; a
+//!           take returns what is queued, up to a batch.
+//! PROMISES  The queue exceeds its limits by at most one item. Only [`Producer::close`] ends it: if the reader
+//!           vanishes, the manager keeps waiting, and the replication never looks complete.
+//! SOURCE    `couch_work_queue`: either limit blocks the producer; the first item wakes a waiting taker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +12,7 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-/// How much a queue may hold.
+/// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Items; at least 1.
@@ -34,9 +32,9 @@ impl QueueLimits {
     }
 }
 
-/// What can be in the queue.
+/// An item of the queue.
 pub trait QueueItem {
-    /// Returns how many bytes it takes, roughly.
+    /// Returns its approximate size in bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -44,13 +42,13 @@ struct Queue<T> {
     items: RefCell<VecDeque<T>>,
     bytes: Cell<usize>,
     limits: QueueLimits,
-    /// Nothing more comes.
+    /// The producer has closed the queue.
     complete: Cell<bool>,
     /// The consumer is gone.
     unwanted: Cell<bool>,
-    /// Rings when there is something to take, or never will be again.
+    /// Notified when there is an item, or the queue is closed.
     filled: Notify,
-    /// Rings when there is room, or the consumer is gone.
+    /// Notified when there is room, or the consumer is gone.
     drained: Notify,
 }
 
@@ -80,7 +78,7 @@ pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) 
 }
 
 impl<T: QueueItem> Producer<T> {
-    /// Waits for room and puts an item in. Returns `false` when the consumer is gone.
+    /// Waits for room and adds an item. Returns `false` if the consumer is gone.
     pub(crate) async fn put(&self, item: T) -> bool {
         let queue = &*self.0;
         while !queue.unwanted.get() && queue.is_full() {
@@ -95,7 +93,7 @@ impl<T: QueueItem> Producer<T> {
         true
     }
 
-    /// Says that everything is in the queue.
+    /// Marks the queue as complete.
     pub(crate) fn close(self) {
         self.0.complete.set(true);
         self.0.filled.notify_one();
@@ -103,7 +101,7 @@ impl<T: QueueItem> Producer<T> {
 }
 
 impl<T: QueueItem> Consumer<T> {
-    /// Waits until there is something and takes it, at most `most` items; none at the end.
+    /// Waits for items and takes at most `most`; none at the end.
     pub async fn take(&self, most: usize) -> Vec<T> {
         let queue = &*self.0;
         while queue.items.borrow().is_empty() {

@@ -1,13 +1,12 @@
 //! Reads the changes feed of the source, in as many requests as needed.
 //!
-//! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
-//!           continuous one never does. With a [`Subscription`], normal feeds are read repeatedly,
-//!           when there is something to read.
+//! SUMMARY   [`ChangesReader::run`] queues every change until a normal feed ends; a continuous one never does. With a
+//!           [`Subscription`], normal feeds are read repeatedly, when there is something to read.
 //! PROMISES  After a failure it resumes after the last change it read: none is lost, none read
 //!           twice. It holds at most the current chunk and an incomplete row.
 //! SOURCE    `couch_replicator_changes_reader`: which failures count, and for how long.
-//! DIFFERS   There, a connection that breaks off is reopened at once, without limit. Here there is a
-//!           wait in between, and a feed that closes before its first byte counts as a failure.
+//! DIFFERS   There, a broken connection is reopened at once, without limit. Here there is a delay in between, and a
+//!           feed that closes before its first byte counts as a failure.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,12 +30,12 @@ use crate::open::why_closed;
 use crate::refused::{RefusalListener, RefusedDoc};
 use crate::seq::Seq;
 
-/// Each failure without progress doubles the wait.
+/// Doubles with each failure without progress.
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
-/// The longest wait after a connection that broke off.
+/// Maximum delay after a broken connection.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What to do if a source fails because it does not know selectors; express-pouchdb 4.2 even exits.
+/// The remedy if a source fails because it does not support selectors; express-pouchdb 4.2 even exits.
 const SELECTORS: &str = " (if the source does not know selectors, match them here: --filter-at settee, in a document \"filter_at\": \"settee\")";
 
 /// An entry of the queue.
@@ -44,7 +43,7 @@ const SELECTORS: &str = " (if the source does not know selectors, match them her
 pub enum Change {
     /// A document changed.
     Row(Row),
-    /// Nothing of interest up to here.
+    /// Nothing to replicate up to here.
     Marker(Seq),
 }
 
@@ -81,18 +80,18 @@ impl QueueItem for Change {
 /// See the module's documentation.
 pub struct ChangesReader {
     pub source: Endpoint,
-    /// What to ask for.
+    /// The requested feed.
     pub query: FeedQuery,
-    /// Where to begin.
+    /// The start sequence.
     pub since: Seq,
-    /// How many failures are allowed in all.
+    /// Maximum failures in total.
     pub retries: u32,
     /// Documents with longer ids, in bytes, are skipped.
     pub id_max: Option<usize>,
     pub run_counters: Rc<RunCounters>,
-    /// Where skipped documents are reported.
+    /// Notified of skipped documents.
     pub refused: RefusalListener,
-    /// Tells a continuous replication without a feed of its own when to read.
+    /// Triggers the reads of a continuous replication without its own feed.
     pub subscription: Option<Subscription>,
     pub log: Logger,
 }
@@ -103,17 +102,17 @@ enum Interrupted {
     Fatal(Crash),
     /// Counts against the retries.
     Failure(Answered),
-    /// The connection broke off.
+    /// The connection broke.
     Closed(String),
 }
 
-/// How a request for the feed ended well.
+/// How a request for the feed ended successfully.
 enum FeedEnd {
     /// A normal feed is complete.
     Complete,
-    /// The source ended a continuous feed, as it does after a while.
+    /// The source ended a continuous feed, as it regularly does.
     Pause,
-    /// The manager is gone.
+    /// The manager has ended.
     Unwanted,
 }
 
@@ -134,7 +133,7 @@ impl From<FeedError> for Interrupted {
 }
 
 impl ChangesReader {
-    /// Reads until the feed ends, or the manager is gone.
+    /// Reads until the feed ends, or the manager does.
     ///
     /// # Errors
     /// [`Crash::ChangesReqFailed`] after more failures than `retries`;
@@ -165,7 +164,7 @@ impl ChangesReader {
                     }
                 },
                 Ok(FeedEnd::Unwanted) => return Ok(()),
-                // The usual end of an idle feed; a wait slows down one that always ends at once.
+                // The usual end of an idle feed; a delay slows down one that always ends at once.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,
                 Err(Interrupted::Fatal(crash)) => return Err(crash),
@@ -191,7 +190,7 @@ impl ChangesReader {
         }
     }
 
-    /// With a subscription, waits until there is something to read, and takes the feed to read then.
+    /// With a subscription, waits until there is something to read, and then reads with the requested kind of feed.
     async fn turn(&mut self) -> Result<(), Crash> {
         let Some(subscription) = &mut self.subscription else {
             return Ok(());
@@ -221,7 +220,7 @@ impl ChangesReader {
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
         let request = self.query.request(&self.since);
         let mut reply = self.source.stream(request).await?;
-        // Headers keep the buffer they were read into, which would only cost an idle feed memory.
+        // Headers keep their read buffer, which would only cost an idle feed memory.
         reply.headers = HeaderMap::new();
         match reply.status {
             StatusCode::OK => self.read_body(reply.asked, reply.body, queue).await,
@@ -272,7 +271,7 @@ impl ChangesReader {
         }
         match (parser.finish(), framing) {
             (Ok(last), Framing::Normal) => {
-                // Where the feed is filtered, the next read need not begin at the last row.
+                // For a filtered feed, the next read need not begin at the last row.
                 if let (Some(last), Some(_)) = (last, &self.subscription)
                     && !self.take(Line::LastSeq(last), queue).await
                 {
@@ -290,11 +289,11 @@ impl ChangesReader {
         }
     }
 
-    /// Returns `false` when the manager is gone.
+    /// Returns `false` if the manager has ended.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since => return true,
-            // One that is among the rows of a normal feed.
+            // A `last_seq` among the rows of a normal feed.
             Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
                 return true;
             }
@@ -345,7 +344,7 @@ fn is_of_a_document(id: &str) -> bool {
     }
 }
 
-/// A silence counts as a failure, and so does a feed that has not begun.
+/// Silence counts as a failure, and so does a feed that has not begun.
 fn interrupted(asked: &SentRequest, failed: BodyFailed, any_byte: bool) -> Interrupted {
     match failed {
         BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why),

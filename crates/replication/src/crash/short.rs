@@ -1,9 +1,8 @@
 //! Crashes in a few words, for lists of jobs.
 //!
-//! PROMISES  One line without paths and credentials, equal for equal causes at whichever step of a run they are met, but
-//!           for the id of a document, which comes last ([`reason_group`]):
-//!           what any step may meet is named in [`of_status`] and [`of_cause`]. What a server says in its own words is not
-//!           in it.
+//! PROMISES  One line without paths and credentials. Equal causes have equal texts at any step of a run, except for
+//!           the id of a document, which is last ([`reason_group`]): [`of_status`] and [`of_cause`] name everything
+//!           that any step may meet. A server's own words are not included.
 
 use std::io::ErrorKind;
 
@@ -12,7 +11,7 @@ use crate::endpoint::{Cause, RequestFailed, is_of_full_disk, is_of_proxy, shown}
 use crate::log::{CheckpointError, LogError};
 
 impl Crash {
-    /// Returns why the run ended in a few words: `name not found: db7.example`.
+    /// Returns in a few words why the run ended: `name not found: db7.example`.
     pub fn short(&self) -> String {
         if let Some(failed) = self.failed_request() {
             return of_request(failed);
@@ -34,7 +33,7 @@ impl Crash {
             }
             Self::LeaseLost => "lease lost".to_owned(),
             Self::MaxBackoff => RATE_LIMITED.to_owned(),
-            // The database was asked whether it is there: what is missing is the filter.
+            // The database exists, as a query showed: the filter is missing.
             Self::ChangesReqFailed(Answered {
                 code: Some(404), ..
             }) => "filter missing".to_owned(),
@@ -56,7 +55,7 @@ impl Crash {
         }
     }
 
-    /// Returns the request that had no answer, if that ended it.
+    /// Returns the request without an answer, if that ended the run.
     pub(super) fn failed_request(&self) -> Option<&RequestFailed> {
         match self {
             Self::HttpRequestFailed(failed) => Some(failed),
@@ -76,7 +75,7 @@ const RATE_LIMITED: &str = "rate limited";
 const NO_SPACE: &str = "no space";
 const CANNOT_BE_REACHED: &str = "cannot be reached";
 
-/// What this host lacks for a connection: words of the system's error, and the reason.
+/// Resources that this host may lack for a connection: words of the system's error, and the reason.
 const LACKS: [(&str, &str); 2] = [
     ("max_user_watches", "no watches of epoll left"),
     ("Too many open files", "too many open files"),
@@ -99,10 +98,10 @@ fn of_answer(what: &str, answered: &Answered) -> String {
     }
 }
 
-/// What comes before the id of a document.
+/// Precedes the id of a document.
 const DOCUMENT: &str = ": document '";
 
-/// Returns what the short texts of equal causes have in common: all but the id of a document.
+/// Returns the common part of equal causes' short texts: all except the id of a document.
 pub fn reason_group(short: &str) -> &str {
     short.split_once(DOCUMENT).map_or(short, |(group, _)| group)
 }
@@ -119,7 +118,7 @@ fn of_status(what: &str, code: u16) -> String {
     })
 }
 
-/// What a status says at any step.
+/// The meaning of a status at any step.
 fn of_any(code: u16) -> Option<String> {
     let words = match code {
         401 => UNAUTHORIZED,
@@ -156,7 +155,7 @@ fn of_cause(cause: &Cause, url: &str) -> String {
         Cause::MaxBackoff => return RATE_LIMITED.to_owned(),
         Cause::Refused { status, .. } => return of_status("login failed", status.as_u16()),
         Cause::NoTls => "speaks no TLS",
-        // What rustls makes of a certificate that it does not accept.
+        // rustls's error for a certificate that it rejects.
         Cause::Connect {
             kind: Some(ErrorKind::InvalidData),
             ..
@@ -185,7 +184,7 @@ fn at(what: &str, place: Option<String>) -> String {
     }
 }
 
-/// Returns the host of a URL, of which there may be more behind it.
+/// Returns the host of the URL that a text begins with.
 fn host(url: &str) -> Option<String> {
     let url = url::Url::parse(url.split_whitespace().next()?).ok()?;
     url.host_str().map(str::to_owned)

@@ -1,7 +1,7 @@
-//! The connection to a server's `_db_updates`: made, followed, made again.
+//! The connection to a server's `_db_updates`: made, followed, and made again.
 //!
-//! SUMMARY   [`follow`] passes the server's reports to subscribers, until nobody subscribes or the server refuses.
-//! PROMISES  However it ends, also with its thread, the subscribers know.
+//! SUMMARY   [`follow`] passes the server's updates to subscribers, until there are none or the server refuses.
+//! PROMISES  The subscribers learn of its end, even if its thread ends.
 //! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
 
 use std::fmt::Display;
@@ -17,23 +17,23 @@ use super::subscribers::Update;
 use crate::changes::feed::{FeedParser, Framing};
 use crate::endpoint::{Backoff, Chunks, Endpoint, Request, StatusCode, WAIT_MIN};
 
-/// The longest wait before the connection is made again.
+/// The longest wait before a reconnect.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A connection that lasted as long as this is no failure in a row.
+/// A connection that lasted this long resets the count of failures.
 const STEADY: Duration = Duration::from_secs(10);
 
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, WAIT_MAX);
 
-/// What to do about a server that does not tell.
+/// The remedy if a server does not report updates.
 const REMEDY: &str = "name an administrator of the source, which must be a CouchDB 2 or newer with a database \
                       `_global_changes`, or remove feed = \"db_updates\"";
 
-/// Why a connection was not made, or has ended.
+/// Why a connection failed or ended.
 enum Ended {
-    /// The server refuses: asking again soon does not help.
+    /// The server refuses: a retry soon is no use.
     Refused(String),
-    /// It was lost, or not made.
+    /// It was lost, or could not be made.
     Lost(String),
 }
 
@@ -54,7 +54,7 @@ enum Kind {
     Other,
 }
 
-/// Notes on drop that nothing follows the server, also when the thread ends.
+/// Records on drop that nothing follows the server, even if the thread ends.
 struct Following(Arc<Server>);
 
 impl Drop for Following {
@@ -63,7 +63,7 @@ impl Drop for Following {
     }
 }
 
-/// Follows the server's updates until nobody wants them, or the server refuses.
+/// Follows the server's updates until nobody subscribes, or the server refuses.
 pub(super) async fn follow(server: Arc<Server>, endpoint: Endpoint) {
     let following = Following(server);
     let server = &*following.0;
@@ -139,7 +139,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
                 Ok(None) => break,
                 Err(error) => return Ended::Refused(format!("{asked}: {error}")),
             };
-            // Other objects, a last_seq or an error, are followed by the end.
+            // Another object, a last_seq or an error, precedes the end.
             if let Ok(line) = serde_json::from_slice::<Line<'_>>(&text) {
                 let update = match line.kind {
                     Kind::Deleted => Update::Deleted,

@@ -1,14 +1,14 @@
 //! One connection to a source's server that wakes all replications from its databases: `feed = "db_updates"`.
 //!
-//! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server reports
-//!           the database and says how to read: with a short request, or, where the server does not report, with a
-//!           feed of its own. [`subscribers`] decides, [`connection`] follows `_db_updates`.
-//! PROMISES  Nothing is missed: a subscription is there before its first read; everybody reads once after the
-//!           connection was made, also again, and each at least every [`READ_EVERY`]. There is one connection to
-//!           a server for each set of credentials, whatever thread replications are on; it ends with the last
-//!           subscription. At most [`READS_MAX`] of them read from a server at a time without having found a change.
-//! SOURCE    CouchDB's `_db_updates`, which takes an administrator.
-//! DIFFERS   couch_replicator has a feed for each replication.
+//! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server
+//!           reports the database and returns how to read: with a short request, or with an own feed if the server
+//!           does not report. [`subscribers`] decides, [`connection`] follows `_db_updates`.
+//! PROMISES  No change is missed: subscriptions precede the first read; after each connect every replication reads
+//!           once, and then at least every [`READ_EVERY`]. There is one connection to a server for each set of
+//!           credentials, shared by all threads; it ends with the last subscription. At most [`READS_MAX`]
+//!           replications read from a server at a time without having found a change.
+//! SOURCE    CouchDB's `_db_updates`, which requires an administrator.
+//! DIFFERS   couch_replicator opens a feed for each replication.
 
 mod connection;
 mod subscribers;
@@ -27,38 +27,38 @@ use self::subscribers::{Next, SubscriberId, Subscribers};
 use crate::endpoint::{Endpoint, Http, HttpSettings, RequestFailed, WAIT_MIN, lock};
 use crate::spec::EndpointSpec;
 
-/// How long a replication does not read if nothing is reported about its database.
+/// Maximum time without a read if nothing is reported about the database.
 const READ_EVERY: Duration = Duration::from_secs(600);
 
-/// The most replications that read from a server at a time without having found a change.
+/// Maximum replications that read from a server at a time without having found a change.
 const READS_MAX: usize = 16;
 
-/// The shortest time between the beginnings of two reads of a replication.
+/// Minimum time between the starts of two reads of a replication.
 const READ_GAP: Duration = WAIT_MIN;
 
-/// Learns why a replication has a feed of its own; `None` when it no longer has one.
+/// Notified why a replication has its own feed; `None` when it no longer has one.
 pub type FeedListener = Rc<dyn Fn(Option<Arc<str>>)>;
 
 /// How to read the changes after the last sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// With a request that ends where the changes end.
+    /// With a request that ends at the last change.
     Short,
-    /// With a feed that goes on.
+    /// With a continuous feed of its own.
     OwnFeed,
     /// Not at all: the database was deleted.
     Deleted,
 }
 
-/// The servers that are followed: a part of what all replications share.
+/// The followed servers, shared by all replications.
 #[derive(Default)]
 pub(crate) struct Servers(Mutex<FxHashMap<EndpointSpec, Weak<Server>>>);
 
-/// A server with one set of credentials, and those who wait for it.
+/// A server with one set of credentials, and its subscribers.
 struct Server {
     waiting: Mutex<Waiting>,
     reads: Arc<Semaphore>,
-    /// Rings when the last subscriber has left.
+    /// Notified when the last subscriber has left.
     unwanted: Notify,
 }
 
@@ -92,7 +92,7 @@ impl Servers {
 }
 
 impl Server {
-    /// Does something, and wakes those that it returns.
+    /// Runs `act`, and wakes the subscribers that it returns.
     fn wake(&self, act: impl FnOnce(&mut Subscribers) -> Vec<SubscriberId>) {
         let mut waiting = lock(&self.waiting);
         let ids = act(&mut waiting.subscribers);
@@ -108,18 +108,18 @@ impl Server {
     }
 }
 
-/// What a replication has to do with its source's server. It ends when it is dropped.
+/// A replication's subscription to its source's server. Ends when dropped.
 pub struct Subscription {
     server: Arc<Server>,
     id: SubscriberId,
     bell: Arc<Notify>,
-    /// To the server, for making the connection.
+    /// The server's endpoint, for the connection.
     endpoint: Endpoint,
     read_at: Instant,
-    /// The read at hand has not come to its end.
+    /// Whether the current read is incomplete.
     is_reading: bool,
     place: Option<OwnedSemaphorePermit>,
-    /// Why it has a feed of its own, if it has.
+    /// Why it has its own feed, if it does.
     own_feed: Option<Arc<str>>,
     listener: FeedListener,
 }
@@ -131,8 +131,8 @@ impl fmt::Debug for Subscription {
 }
 
 impl Subscription {
-    /// Subscribes to the server of a source; nothing is sent before the first turn. `None` if the URL does not name
-    /// a database below a server.
+    /// Subscribes to a source's server; nothing is sent before the first turn. `None` if the URL does not name a
+    /// database below a server.
     ///
     /// # Errors
     /// As [`Http::endpoint`].
@@ -165,7 +165,7 @@ impl Subscription {
         }))
     }
 
-    /// Waits until there is something to read. A read before it that was not [`Subscription::complete`] is made again.
+    /// Waits until there is something to read. A preceding read without [`Subscription::complete`] is repeated.
     pub(crate) async fn turn(&mut self) -> Turn {
         self.release();
         if std::mem::take(&mut self.is_reading) {
@@ -196,17 +196,17 @@ impl Subscription {
         }
     }
 
-    /// The changes were read to their end.
+    /// Records that the changes were read to the end.
     pub(crate) fn complete(&mut self) {
         self.is_reading = false;
     }
 
-    /// A change was found: what follows is work, and takes no place from those who only look.
+    /// A change was found: the rest is work, and frees the slot for reads that only check.
     pub(crate) fn release(&mut self) {
         self.place = None;
     }
 
-    /// Decides, and makes the connection if nobody has it.
+    /// Decides, and opens the connection if there is none.
     fn next(&self) -> Next {
         let now = Instant::now();
         let (takes, next) = self.server.subscribers(|all| {
@@ -215,7 +215,7 @@ impl Subscription {
         });
         if takes {
             let following = follow(Arc::clone(&self.server), self.endpoint.clone());
-            // It ends with the last subscription, and with the thread; then another subscriber makes it.
+            // Ends with the last subscription or the thread; then another subscriber opens one.
             tokio::spawn(following);
         }
         next

@@ -1,9 +1,9 @@
-//! Which replications wait for a server's `_db_updates`, and which of them read next: the decisions alone.
+//! Which replications wait for a server's `_db_updates`, and which read next: decisions only.
 //!
-//! SUMMARY   A subscriber is a replication that has one database of the server as its source. It reads when it is *due*:
-//!           at first, when its database was reported, and whenever the connection was made.
-//! PROMISES  A change that is written while the connection is up, or before it was made, makes its subscriber due. Each
-//!           is in one place only: it waits, it reads, or it has a feed of its own.
+//! SUMMARY   A subscriber is a replication with one database of the server as its source. It reads when it is *due*:
+//!           initially, when its database was reported, and after each connect.
+//! PROMISES  A change written while the connection is up, or before, makes its subscriber due. Each subscriber is in
+//!           a single state: it waits, reads, or has its own feed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,16 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// How long the connection may be lost before subscribers read feeds of their own.
+/// How long the connection may be lost before subscribers use their own feeds.
 pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// Retry interval of a server that refused `_db_updates`.
 pub(super) const REFUSED_FOR: Duration = Duration::from_secs(600);
 
-/// The time between two subscribers that begin feeds of their own, and the longest that one waits for its turn.
+/// The time between two subscribers that start their own feeds, and the maximum delay of one.
 const TURN: Duration = Duration::from_millis(2);
 const TURN_MAX: Duration = Duration::from_secs(10);
 
-/// Names a subscriber.
 pub(super) type SubscriberId = u64;
 
 /// What a subscriber does next.
@@ -32,7 +31,7 @@ pub(super) enum Next {
     Wait,
     /// It reads the changes after its last sequence.
     Read,
-    /// It has a feed of its own for once, for this reason. One that waited until now begins after this time.
+    /// It uses its own feed for now, for this reason. One that was waiting starts after this delay.
     OwnFeed(Arc<str>, Duration),
     /// Its database was deleted: its state is void.
     Deleted,
@@ -42,13 +41,13 @@ pub(super) enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Update {
     Deleted,
-    /// It was written to, or made.
+    /// It was written to or created.
     Other,
 }
 
 #[derive(Debug)]
 enum Connection {
-    /// It is being made, or has no subscriber yet.
+    /// It is being opened, or has no subscriber yet.
     Away {
         since: Option<Instant>,
         /// The reason, once it has been lost for [`AWAY_MAX`].
@@ -73,7 +72,7 @@ struct Subscriber {
 #[derive(Debug)]
 pub(super) struct Subscribers {
     connection: Connection,
-    /// Somebody makes the connection, or reads from it.
+    /// Whether a subscriber opens the connection, or reads from it.
     is_followed: bool,
     all: BTreeMap<SubscriberId, Subscriber>,
     by_database: FxHashMap<Arc<str>, Vec<SubscriberId>>,
@@ -96,7 +95,7 @@ impl Default for Subscribers {
 }
 
 impl Subscribers {
-    /// Adds one, which is due.
+    /// Adds one; it is due.
     pub(super) fn subscribe(&mut self, database: &str) -> SubscriberId {
         self.last += 1;
         let database: Arc<str> = database.into();
@@ -133,7 +132,7 @@ impl Subscribers {
         matches!(self.connection, Connection::Refused { .. })
     }
 
-    /// Returns whether the caller has to make the connection, and follow it: no other does then.
+    /// Returns whether the caller has to open and follow the connection; no other subscriber will.
     pub(super) fn take_connection(&mut self, now: Instant) -> bool {
         let is_wanted = match &self.connection {
             Connection::Refused { until, .. } => *until <= now,
@@ -146,7 +145,7 @@ impl Subscribers {
         true
     }
 
-    /// The connection is made: all read once, since earlier writes are unknown.
+    /// The connection is open: all read once, since earlier writes are unknown.
     pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
@@ -167,7 +166,8 @@ impl Subscribers {
         ids
     }
 
-    /// The connection was lost, or was not made. Returns the subscribers to wake: all, once it has been lost too long.
+    /// The connection was lost, or could not be opened. Returns the subscribers to wake: all, once it has been lost
+    /// too long.
     pub(super) fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         match &mut self.connection {
             Connection::Up => {
@@ -185,7 +185,7 @@ impl Subscribers {
                 }
                 if is_news { self.ids() } else { Vec::new() }
             }
-            // It stays what it was, until a try succeeds.
+            // The state stays until an attempt succeeds.
             Connection::Refused { until, .. } => {
                 *until = now + REFUSED_FOR;
                 Vec::new()
@@ -202,7 +202,7 @@ impl Subscribers {
         self.ids()
     }
 
-    /// The connection is no longer followed. Returns the subscribers to wake; one of them makes it again.
+    /// The connection is no longer followed. Returns the subscribers to wake; one of them reopens it.
     pub(super) fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
         self.is_followed = false;
         match self.connection {
@@ -240,12 +240,12 @@ impl Subscribers {
         }
     }
 
-    /// A subscriber begins to read. What is reported from now on makes it due again.
+    /// A subscriber begins to read. Later reports make it due again.
     pub(super) fn began(&mut self, id: SubscriberId) {
         self.set_due(id, false);
     }
 
-    /// A subscriber has to read: its time is over, or it has not read to the end.
+    /// A subscriber has to read: its time is up, or it has not read to the end.
     pub(super) fn due(&mut self, id: SubscriberId) {
         self.set_due(id, true);
     }
@@ -265,7 +265,7 @@ impl Subscribers {
 mod tests {
     use super::*;
 
-    /// Three replications, two of them of one database, that have read and wait.
+    /// Three waiting replications that have read, two of them of the same database.
     fn waiting() -> (Subscribers, [SubscriberId; 3]) {
         let mut subscribers = Subscribers::default();
         let ids = ["a", "a", "b"].map(|name| subscribers.subscribe(name));

@@ -1,4 +1,4 @@
-//! Subscriptions: when they read, how many at a time, and who makes the connection.
+//! Subscriptions: when they read, how many at a time, and who opens the connection.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::endpoint::HttpConfig;
 use crate::spec::{Defaults, Replication, UserCtx};
 use crate::testing::{Answer, Server as HttpServer, Then, logger, spec};
 
-/// How long something may take that has to happen.
+/// Timeout for required events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn http() -> Http {
@@ -30,7 +30,7 @@ fn quiet() -> FeedListener {
     Rc::new(|_| {})
 }
 
-/// Subscriptions to one server, whose connection is made without one.
+/// Subscriptions to one server with a fake connection.
 fn connected<const N: usize>() -> [Subscription; N] {
     let http = http();
     let all = std::array::from_fn(|n| subscribe(&http, &format!("http://s/db-{n}"), quiet()));
@@ -129,7 +129,7 @@ async fn another_replication_makes_the_connection_when_the_thread_of_the_first_o
             let mut first = subscribe(&other, &url, quiet());
             assert_eq!(first.turn().await, Turn::Short);
             sender.send(()).unwrap();
-            // The connection is followed on this thread until it ends.
+            // This thread follows the connection until it ends.
             ended.await.unwrap();
         });
     });

@@ -1,4 +1,4 @@
-//! Bodies: of requests, whole or streamed, and of streamed answers.
+//! Bodies of requests, whole or streamed, and of streamed responses.
 
 use std::fmt;
 use std::future::ready;
@@ -17,13 +17,13 @@ pub(crate) enum RequestBody {
     /// None.
     #[default]
     Empty,
-    /// In memory. It is not copied, however often it is sent.
+    /// In memory. Never copied, however often it is sent.
     Bytes(Bytes),
-    /// As it comes. It can be sent once only, so such a request is never tried again.
+    /// Streamed. It can be sent only once, so such a request is never retried.
     Stream {
-        /// How many bytes come, for `Content-Length`.
+        /// The total length, for `Content-Length`.
         length: u64,
-        /// The bytes. An error breaks the request off.
+        /// The bytes. An error aborts the request.
         stream: BoxStream<'static, Result<Bytes, BodyFailed>>,
     },
 }
@@ -39,16 +39,16 @@ impl RequestBody {
     }
 }
 
-/// Why a body ended early. The reader decides whether to try again.
+/// Why a body ended early. The reader decides whether to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFailed {
-    /// Nothing came for as long as a connection may be silent.
+    /// Nothing arrived for the connection timeout.
     #[error("nothing came for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    /// The connection broke, what came was no HTTP, or the source failed of a body that is passed on.
+    /// The connection broke, the data was not HTTP, or the source of a forwarded body failed.
     #[error("{0}")]
     Broken(String),
-    /// It is longer than its reader takes, in bytes.
+    /// It exceeds its reader's maximum, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
 }
@@ -62,7 +62,7 @@ pub(crate) trait Chunks {
     /// Waits for the next piece, which is never empty; `None` at the end.
     ///
     /// # Errors
-    /// The stream broke, or is not what it says it is.
+    /// The stream broke, or has the wrong format.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed>;
 }
 
@@ -72,10 +72,10 @@ impl<C: Chunks> Chunks for &mut C {
     }
 }
 
-/// Collects a stream, for which memory for `expected` bytes is set aside.
+/// Collects a stream, reserving memory for `expected` bytes.
 ///
 /// # Errors
-/// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
+/// The stream broke; `None` if it exceeds `max` bytes; then nothing is kept.
 pub(crate) async fn collect(
     chunks: &mut impl Chunks,
     expected: usize,
@@ -99,14 +99,14 @@ pub(crate) async fn collect(
     Ok(None)
 }
 
-/// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
-/// dropped. It fails if nothing comes for as long as a connection may be silent.
+/// The body of a streamed response. Holds one of the endpoint's connections until it has ended or is dropped. Fails
+/// if nothing arrives for the connection timeout.
 pub(crate) struct BodyStream {
-    /// Until it has ended.
+    /// `None` once it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    /// The longest silence.
+    /// Maximum silence.
     silence: Duration,
-    /// When all must have come.
+    /// The deadline for the whole body.
     deadline: Option<Instant>,
     permit: Option<Permit>,
 }
@@ -129,7 +129,7 @@ impl BodyStream {
         }
     }
 
-    /// Reads it whole, `bytes_max` bytes at most; it is expected to have `length` bytes.
+    /// Reads at most `bytes_max` bytes; `length` bytes are expected.
     pub(crate) async fn read_whole(
         mut self,
         length: usize,
@@ -139,7 +139,7 @@ impl BodyStream {
         if length > bytes_max {
             return Err(too_long);
         }
-        // What a server says about the length is believed up to a point.
+        // A server's claimed length is trusted up to a limit.
         let believed = length.min(RESERVED_BYTES_MAX);
         collect(&mut self, believed, bytes_max)
             .await?
@@ -148,7 +148,7 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
-    /// Only time that is spent here counts as silence.
+    /// Only time spent here counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         let Some(body) = &mut self.body else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Chunks for BodyStream {
     }
 }
 
-/// How much memory is set aside for a body before it comes, in bytes.
+/// Maximum memory reserved for a body in advance, in bytes.
 const RESERVED_BYTES_MAX: usize = 16 << 20;
 
 impl fmt::Debug for BodyStream {

@@ -1,12 +1,12 @@
-//! Pools of connections: one for each way of connecting, on each thread.
+//! Connection pools: one for each route, on each thread.
 //!
-//! SUMMARY   All endpoints of a thread that connect in the same way share a [`reqwest::Client`], and so its idle
-//!           connections: directly, through one proxy, or to one other target ([`super::connect_to`]).
-//!           [`Clients`] is what all threads share, [`Pools`] one thread's.
-//! PROMISES  A thousand endpoints without a proxy are one pool. There are [`POOLS_MAX`] at most on a thread. A
-//!           connection is a task of the thread that opened it, and is used there only.
+//! SUMMARY   All endpoints of a thread with the same route share a [`reqwest::Client`], and so its idle connections:
+//!           directly, through one proxy, or to one other target ([`super::connect_to`]). [`Clients`] is shared by
+//!           all threads, [`Pools`] belongs to one thread.
+//! PROMISES  A thousand endpoints without a proxy share one pool. A thread has at most [`POOLS_MAX`]. A connection is
+//!           a task of the thread that opened it, and is used only there.
 //! SOURCE    couch_replicator_connection and couch_replicator_utils, ssl_params.
-//! DIFFERS   Keys with a password are refused, the depth of certificate chains is the library's. Connections are
+//! DIFFERS   Keys with a password are refused; the library limits the depth of certificate chains. Connections are
 //!           HTTP/1.1, with keep-alive and without delay.
 
 use std::fs;
@@ -27,23 +27,23 @@ use crate::spec::ProxySpec;
 /// The most idle connections that a thread keeps to one server.
 const IDLE_PER_SERVER_MAX: usize = 256;
 
-/// The most ways of connecting whose idle connections a thread keeps.
+/// The most routes with idle connections on a thread.
 const POOLS_MAX: usize = 1_000;
 
-/// How long a connection is idle before the system probes its other end.
+/// How long a connection is idle before the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// One way of connecting.
+/// A way of connecting.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
-    /// Connect here, whatever the URL says. Its name and port keep connections apart.
+    /// Replaces the URL's target. Its name and port keep connections separate.
     pub(super) target_override: Option<Override>,
-    /// The ports that configured rules name.
+    /// The ports of configured rules.
     pub(super) ports: Ports,
 }
 
-/// A target that replaces the one of a URL.
+/// A target that replaces that of a URL.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Override {
     /// The port of the URL, which may differ from the target's.
@@ -51,13 +51,13 @@ pub(super) struct Override {
     pub(super) target: Target,
 }
 
-/// What pools are made from.
+/// The settings of pools.
 pub(super) struct Clients {
     pub(super) config: HttpConfig,
     pub(super) guard: Guard,
     pub(super) connect_to: ConnectTo,
     connections: Arc<Connections>,
-    /// Whether certificates must be verified by the system's authorities, and the system has none.
+    /// Whether certificates must be verified by the system's authorities, but the system has none.
     pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
@@ -73,10 +73,10 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// Returns the pool of one way of connecting.
+    /// Returns the pool of one route.
     pub(super) fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
         let is_current = |known| Arc::ptr_eq(known, clients);
-        // Endpoints keep the pools that they use; the others are built again on demand.
+        // Endpoints keep the pools that they use; others are rebuilt on demand.
         if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
             self.by_route.clear();
             self.clients = Some(Arc::clone(clients));
@@ -117,7 +117,7 @@ impl Clients {
         let mut built = clients.build(&Route::default());
         let by_system = clients.config.verify_ssl_certificates && clients.trusted.is_none();
         if by_system && built.is_err() {
-            // A machine without authorities can still speak to servers without TLS.
+            // A machine without authorities can still use servers without TLS.
             clients.has_no_authorities = true;
             clients.trusted = Some(Vec::new());
             built = clients.build(&Route::default());
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    /// Returns when its files must be read again, if there are any.
+    /// Returns when its files must be read again, if it has any.
     pub(super) fn files_due(&self) -> Option<Instant> {
         let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
@@ -172,11 +172,11 @@ impl Clients {
     }
 }
 
-/// Sets the cryptography of TLS once.
+/// Installs the cryptography of TLS once.
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error means that one is already set.
+        // An error means that it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

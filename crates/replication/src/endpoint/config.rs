@@ -15,7 +15,7 @@ pub(crate) enum Side {
     Target,
 }
 
-/// How one job speaks to one endpoint.
+/// One job's settings for one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
     /// How long a connection may be silent.
@@ -55,36 +55,35 @@ impl HttpSettings {
     }
 }
 
-/// How the service speaks HTTP: the part of `[replicator]` that concerns all jobs.
+/// The HTTP settings for all jobs, from `[replicator]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// How long a whole request may take, except for the changes feed; `None`: no limit.
+    /// Maximum duration of a request, except for the changes feed; `None`: no limit.
     pub request_timeout: Option<Duration>,
     /// Whether servers must show a trusted certificate.
     pub verify_ssl_certificates: bool,
     /// Certificates that are trusted, in PEM; the system's if `None`.
     pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// How often certificates are read again, for endpoints created afterwards.
+    /// How often certificates are reloaded, for endpoints created afterwards.
     pub cacert_reload_interval: Duration,
     /// The client's certificate, in PEM.
     pub cert_file: Option<PathBuf>,
     /// Its key, in PEM, without a password.
     pub key_file: Option<PathBuf>,
-    /// The key's password. None is supported: a key with one is refused with an error that says what to do.
+    /// The key's password. Not supported: a key with one is refused with an error that has the remedy.
     pub password: Option<String>,
     /// How long an idle connection is kept.
     pub connection_close_interval: Duration,
-    /// Other targets for hosts and ports of URLs: `pattern:port:target:target_port[,..]`. Not with a
-    /// proxy.
+    /// Other targets for hosts and ports of URLs: `pattern:port:target:target_port[,..]`. Not with a proxy.
     pub connect_to: Option<String>,
-    /// Hosts and networks that may be connected to, with commas between: see
+    /// Hosts and networks that connections may go to, separated by commas: see
     /// [`crate::endpoint::rules::EndpointRules`].
     pub endpoints_allowed: String,
-    /// Those of them that may not.
+    /// Exceptions to these.
     pub endpoints_denied: String,
-    /// Origins to which redirects may lead, beside the requested one, with commas between.
+    /// Further origins that redirects may lead to, separated by commas.
     pub redirects_to: String,
-    /// Whether endpoints with credentials ask for a session instead of sending them with each request.
+    /// Whether endpoints with credentials use a session instead of sending them with each request.
     pub sessions: bool,
     /// When a session without a `Max-Age` is renewed.
     pub session_refresh_interval: Duration,

@@ -1,13 +1,13 @@
 //! Redirects connections to other hosts and ports (`connect_to`).
 //!
-//! SUMMARY   `pattern:port:target:target_port[,..]`: a request whose host and port match goes to the
-//!           target; the first match counts. Its URL, `Host` and TLS server name stay.
-//! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
-//!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
+//! SUMMARY   `pattern:port:target:target_port[,..]`: a request with a matching host and port goes to the target; the
+//!           first match applies. Its URL, `Host` and TLS server name do not change.
+//! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches sub-domains
+//!           only. IPv6 addresses are in brackets as targets, and refused as patterns.
 
 use super::rules::matches_name;
 
-/// Where connections go.
+/// The redirections of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectTo {
     rules: Vec<Rule>,
@@ -17,13 +17,13 @@ pub(super) struct ConnectTo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// A name, or the end of one, with a leading dot.
+    /// A name, or its suffix with a leading dot.
     pattern: String,
     port: u16,
     target: Target,
 }
 
-/// The other end of a connection.
+/// The target of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Target {
     /// A name or an address; IPv6 without brackets.

@@ -1,11 +1,11 @@
-//! How many connections all replications have together.
+//! Limits the connections of all replications.
 //!
-//! SUMMARY   [`Connections`] has places for requests under way, and says whether connections may be kept when nobody
-//!           uses them. What there is room for is [`ConnectionsMax`].
-//! PROMISES  Beside the feeds, of which each replication has one, no more requests are under way than there are places;
-//!           others wait in order of arrival. While descriptors are short no connection is kept behind its request. So
-//!           connections never need more room than there is.
-//!           Places are in [`Lane`]s: one that is held waits for later lanes only, so nobody waits forever.
+//! SUMMARY   [`Connections`] has slots for requests in flight, and decides whether idle connections may be kept.
+//!           [`ConnectionsMax`] has the available room.
+//! PROMISES  Besides the feeds, one for each replication, no more requests are in flight than there are slots; others
+//!           wait in order of arrival. While descriptors are short, no connection is kept after its request. So
+//!           connections never need more room than there is. Slots are in [`Lane`]s: the holder of a slot waits for
+//!           later lanes only, so nothing waits forever.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,45 +18,44 @@ use tower_service::Service;
 
 use super::http::lock;
 
-/// The most connections that are opened before descriptors are counted again.
+/// Maximum connections opened before descriptors are counted again.
 const OPENED_MAX: usize = 256;
 
-/// More than this are never needed.
+/// Maximum number of slots.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Fewer places than this are never there, in all lanes together: replications go on, slowly.
+/// Minimum number of slots in all lanes together: replications continue slowly.
 const PLACES_MIN: usize = 16;
 
-/// Which requests wait for each other.
+/// Requests by the order in which they may wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Those to sources: what they bring is written to targets meanwhile.
+    /// To sources: their content is written to targets meanwhile.
     Source,
-    /// Those to targets: attachments may be read meanwhile.
+    /// To targets: attachments may be read meanwhile.
     Target,
-    /// Attachments that are read while their document is written.
+    /// Attachments read while their document is written.
     Attachment,
-    /// For sessions, without which a request does not begin.
+    /// For sessions, which other requests need.
     Login,
 }
 
-/// Of 8 places, how many a lane has.
+/// A lane's slots, in eighths.
 const EIGHTHS: [usize; 4] = [3, 3, 1, 1];
 
-/// What connections have room for.
+/// The room for connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionsMax {
-    /// The most replications that run, each with a feed.
+    /// Maximum running replications, each with a feed.
     pub feeds: usize,
-    /// The most descriptors of the program, whatever they are for.
+    /// Maximum descriptors of the program for all purposes.
     pub descriptors: usize,
-    /// Counts those in use.
-    /// It must not take long: connections are opened between two counts.
+    /// Counts those in use. Must be fast: connections are opened between two counts.
     pub in_use: fn() -> usize,
 }
 
 impl ConnectionsMax {
-    /// Of what the feeds leave, one half is for requests, the other for connections that nobody uses.
+    /// Half of the room beyond the feeds is for requests, the other half for idle connections.
     fn places(&self) -> usize {
         let left = self.descriptors.saturating_sub(self.feeds);
         (left / 2).clamp(PLACES_MIN, PLACES_MAX)
@@ -68,7 +67,7 @@ impl ConnectionsMax {
     }
 }
 
-/// What was configured; nothing bounds connections before.
+/// The configured limit; before it is set connections are unlimited.
 #[derive(Default)]
 struct Bound {
     max: Option<ConnectionsMax>,
@@ -79,14 +78,14 @@ struct Bound {
 #[derive(Default)]
 pub(super) struct Connections {
     bound: Mutex<Bound>,
-    /// Requests under way, and feeds.
+    /// Requests and feeds in flight.
     under_way: AtomicUsize,
-    /// Since descriptors were counted.
+    /// Connections opened since descriptors were counted.
     opened: AtomicUsize,
     is_short: AtomicBool,
 }
 
-/// A request under way.
+/// A slot of a request in flight.
 pub(super) struct Place {
     _permit: Option<OwnedSemaphorePermit>,
     connections: Arc<Connections>,
@@ -99,7 +98,7 @@ impl Drop for Place {
 }
 
 impl Connections {
-    /// Takes another bound, for requests that begin from now on.
+    /// Sets another limit, for requests from now on.
     pub(super) fn bound(&self, max: ConnectionsMax) {
         let places = |eighths: usize| Arc::new(Semaphore::new((max.places() * eighths / 8).max(1)));
         let bound = Bound {
@@ -110,12 +109,12 @@ impl Connections {
         self.count(max);
     }
 
-    /// Waits for a place; a feed, which is in no lane, has one at once.
+    /// Waits for a slot; a feed, which is in no lane, gets one immediately.
     pub(super) async fn place(self: &Arc<Self>, lane: Option<Lane>) -> Place {
         let lane = lane.and_then(|lane| lock(&self.bound).lanes[lane as usize].clone());
         let permit = match lane {
             None => None,
-            // They are never closed.
+            // The lanes are never closed.
             Some(lane) => lane.acquire_owned().await.ok(),
         };
         self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -125,12 +124,12 @@ impl Connections {
         }
     }
 
-    /// Returns whether a connection is to be closed behind its request.
+    /// Returns whether a connection has to be closed after its request.
     pub(super) fn are_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// A connection is being opened.
+    /// Records that a connection is being opened.
     fn opening(&self) {
         let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let max = lock(&self.bound).max;
@@ -139,7 +138,7 @@ impl Connections {
         }
     }
 
-    /// Counts descriptors: they are short if what may still come has no room beside what is there.
+    /// Counts descriptors: they are short if possible further ones have no room.
     fn count(&self, max: ConnectionsMax) {
         self.opened.store(0, Ordering::Relaxed);
         let most = max.feeds + max.places() + max.opened();
@@ -149,7 +148,7 @@ impl Connections {
     }
 }
 
-/// Reports each connection that is opened.
+/// Reports each opened connection.
 #[derive(Clone)]
 pub(super) struct CountOpened(pub(super) Arc<Connections>);
 

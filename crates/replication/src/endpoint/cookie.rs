@@ -1,4 +1,4 @@
-//! The session cookie in the headers of an answer.
+//! The session cookie in response headers.
 //!
 //! SOURCE    couch_replicator_auth_session: names and attributes in any case; a `Max-Age` that is no
 //!           whole number is ignored.
@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderMap, SET_COOKIE};
 
-/// The cookie's name.
 const NAME: &str = "AuthSession";
 
-/// A session cookie.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct SessionCookie {
     /// A secret.
@@ -19,7 +17,7 @@ pub(super) struct SessionCookie {
 }
 
 impl SessionCookie {
-    /// Returns the session cookie that an answer sets.
+    /// Returns the session cookie that a response sets.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut cookies = headers.get_all(SET_COOKIE).iter();
         cookies.find_map(|header| Self::parse(header.to_str().ok()?))

@@ -1,4 +1,4 @@
-//! What errors of the HTTP library mean.
+//! Interpretation of the HTTP library's errors.
 
 use std::error::Error;
 use std::iter::successors;
@@ -10,7 +10,6 @@ use super::body::BodyFailed;
 use super::send::TryFailed;
 use crate::endpoint::rules::EndpointDenied;
 
-/// Says what an error of the library means.
 pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
     let text = describe(error);
     if error.is_builder() {
@@ -23,7 +22,7 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         return TryFailed::Final(Cause::Denied(denied.clone()));
     }
     if error.is_connect() {
-        // The resolver's errors have no type of their own that could be seen from here.
+        // The resolver's errors have no visible type.
         if text.contains("dns error") {
             return TryFailed::Retry(Cause::UnknownHost);
         }
@@ -34,20 +33,20 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         let kind = from.map(std::io::Error::kind);
         return TryFailed::Retry(Cause::Connect { kind, said: text });
     }
-    // The library that reads HTTP has no public error for it either.
+    // The HTTP parser has no public error for this either.
     if text.contains("message head is too large") {
         return TryFailed::Final(Cause::HeadTooLong);
     }
     TryFailed::Retry(Cause::Protocol(text))
 }
 
-/// Returns the error of the system, or of TLS, that others are wrapped around.
+/// Returns the system's or TLS's error inside of others.
 fn innermost(error: &std::io::Error) -> &std::io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     inner.map_or(error, innermost)
 }
 
-/// Whether what came is not TLS at all, such as the answer of a plain server.
+/// Whether the data is not TLS at all, such as a plain server's answer.
 fn is_no_tls(error: &std::io::Error) -> bool {
     use rustls::{Error, InvalidMessage};
     let error = error.get_ref().and_then(|error| error.downcast_ref());
@@ -61,12 +60,12 @@ fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option
     successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
 }
 
-/// Returns what an error of the library says, with its causes, and without URLs.
+/// Returns an error's description with its causes, without URLs.
 pub(super) fn describe(error: &reqwest::Error) -> String {
     let mut texts = Vec::new();
     for error in successors(error.source(), |error| (*error).source()) {
         let text = error.to_string();
-        // Some repeat what caused them.
+        // Some repeat their cause.
         texts.retain(|earlier: &String| !text.contains(&**earlier));
         if !texts.iter().any(|earlier| earlier.contains(&text)) {
             texts.push(text);

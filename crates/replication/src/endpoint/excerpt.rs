@@ -32,7 +32,7 @@ pub(crate) fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Shorter parts of a header are not masked by themselves.
+/// Shorter parts of a header are not masked separately.
 const PART_MIN: usize = 8;
 
 /// Returns a text as written in URLs, in forms and in JSON.
@@ -51,7 +51,7 @@ impl Secrets {
         let mut secrets = Vec::new();
         for (_, value) in &spec.headers {
             secrets.push(value.clone());
-            // Behind `Bearer`, in a cookie.
+            // After `Bearer`, or in a cookie.
             let parts = value.split([' ', ';', ',', '=']);
             secrets.extend(
                 parts
@@ -75,15 +75,15 @@ impl Secrets {
         let forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
         secrets.extend(forms);
         secrets.retain(|secret| secret.len() >= SECRET_MIN);
-        // Of two that begin alike the longer one first, or its end is left.
+        // Of two with a common beginning the longer is masked first, or its end would be left.
         secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         Self(secrets)
     }
 
-    /// Returns what may be shown of a body.
+    /// Returns the part of a body that may be shown.
     pub(super) fn shown(&self, body: &[u8]) -> String {
-        // A secret that is cut in two by the end of what is shown is still one.
+        // A secret cut off by the end of the shown part must also be masked.
         let longest = self.0.iter().map(String::len).max().unwrap_or(0);
         let cut = &body[..body.len().min(BODY_SHOWN + longest)];
         let mut text = String::from_utf8_lossy(cut).into_owned();
@@ -91,7 +91,7 @@ impl Secrets {
             text = text.replace(secret, MASK);
         }
         if cut.len() < body.len() {
-            // More than is shown, so that its end shows that there is more.
+            // Longer than the shown part, so that the end shows that there is more.
             text.push_str(&" .".repeat(BODY_SHOWN));
         }
         shown(text.as_bytes())

@@ -1,10 +1,10 @@
 //! Enforces which addresses may be connected to.
 //!
-//! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that leaves out
+//! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that omits
 //!           forbidden addresses, so that a name cannot evade the rules by changing its address in between.
-//! SOURCE    The decision is [`EndpointRules`]'s.
-//! LIMITS    An HTTP proxy resolves names itself, so only the name is judged. A SOCKS proxy gets addresses that were
-//!           judged here.
+//! SOURCE    [`EndpointRules`] decides.
+//! LIMITS    An HTTP proxy resolves names itself, so only the name is judged. A SOCKS proxy gets addresses judged
+//!           here.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -26,10 +26,10 @@ pub(super) struct Guard {
     listening: Listening,
 }
 
-/// The ports of a connection that a rule names: a resolver is asked for a name without a port.
+/// The ports of a connection that a rule names: a resolver gets a name without a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ports {
-    /// Of the URL.
+    /// That of the URL.
     direct: Option<u16>,
     proxy: Option<ProxyPort>,
 }
@@ -94,7 +94,7 @@ impl Guard {
         };
         if let Some(proxy) = proxy {
             let at = known(proxy);
-            // This program looks up the proxy itself.
+            // This program resolves the proxy's name itself.
             self.ports(proxy, None, true)?;
             if let Some(Host::Domain(name)) = host(proxy) {
                 let is_same = url.host_str() == Some(&*name);
@@ -120,7 +120,7 @@ impl Guard {
     }
 }
 
-/// Returns the host of a URL as the system reads it: in the URL of a SOCKS proxy an IPv4 address is parsed as a name.
+/// Returns a URL's host as the system reads it: in the URL of a SOCKS proxy an IPv4 address is parsed as a name.
 fn host(url: &Url) -> Option<Host> {
     Host::parse(url.host_str()?).ok()
 }
@@ -140,12 +140,12 @@ fn is_of_this_machine(address: IpAddr) -> bool {
 pub(super) struct Guarded {
     pub(super) guard: Guard,
     pub(super) ports: Ports,
-    /// Resolved instead of every name.
+    /// Resolved for every name.
     pub(super) instead: Option<Target>,
 }
 
 impl Guarded {
-    /// Returns the ports that connections to a name use.
+    /// Returns the ports of connections to a name.
     fn ports_at(&self, name: &str) -> Vec<Option<u16>> {
         match (&self.instead, &self.ports.proxy) {
             (Some(target), _) => vec![Some(target.port)],

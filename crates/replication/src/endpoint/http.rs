@@ -1,4 +1,4 @@
-//! What all replications share: connections, rate limits, certificates, counters.
+//! Shared by all replications: connections, rate limits, certificates, counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,22 +21,22 @@ use crate::endpoint::listening::Listening;
 use crate::spec::{EndpointSpec, ProxySpec};
 use blocking;
 
-/// How requests introduce themselves. Logs of CouchDB and of proxies look for the first word.
+/// The user agent of requests. Logs of CouchDB and of proxies are searched for the first word.
 const AGENT: &str = concat!(
     "CouchDB-Replicator/",
     env!("CARGO_PKG_VERSION"),
     " (Settee)"
 );
 
-/// What all replications of the service share. A clone is cheap and shares it too, with the connections; those belong
-/// to one thread ([`Http::with_own_connections`]).
+/// Shared by all replications of the service. A clone is cheap and shares everything, including the connections,
+/// which belong to one thread ([`Http::with_own_connections`]).
 #[derive(Clone)]
 pub struct Http {
     shared: Arc<Shared>,
     pools: Arc<Mutex<Pools>>,
 }
 
-/// What all threads share. Locks are held for a few instructions.
+/// Shared by all threads. Locks are held for a few instructions.
 struct Shared {
     clients: Mutex<Current>,
     limiter: Mutex<Limiter>,
@@ -49,10 +49,10 @@ struct Shared {
     logger: slog::Logger,
 }
 
-/// What new connections are made from.
+/// The settings of new connections.
 struct Current {
     clients: Arc<Clients>,
-    /// When files are to be read again.
+    /// When files must be read again.
     files_due: Option<std::time::Instant>,
 }
 
@@ -65,24 +65,24 @@ impl From<Clients> for Current {
     }
 }
 
-/// Locks a mutex. A panic under the lock would leave its data whole.
+/// Locks a mutex. A panic under the lock leaves its data intact.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Http {
-    /// Makes one; it opens no connection. It reads certificate files, so not on a thread that must not wait.
+    /// Makes one; it opens no connection. It reads certificate files, which blocks.
     ///
     /// # Errors
-    /// A certificate file cannot be read or used, or two keys contradict each other.
+    /// A certificate file cannot be read or used, or two settings contradict each other.
     pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
         Self::beside(Listening::default(), config, logger)
     }
 
-    /// Makes one for a program that listens itself: replications do not connect to the addresses in `listening`.
+    /// Makes one for a program that also listens: replications do not connect to the addresses in `listening`.
     ///
     /// # Errors
-    /// As [`Http::new`].
+    /// See [`Http::new`].
     pub fn beside(
         listening: Listening,
         config: HttpConfig,
@@ -107,7 +107,7 @@ impl Http {
         })
     }
 
-    /// Returns the same with connections of its own, for another thread: limits, counters, certificates and the
+    /// Returns a handle with separate connections, for another thread: limits, counters, certificates and
     /// configuration stay shared. A connection is a task of the thread that opened it, and ends with it.
     #[must_use]
     pub fn with_own_connections(&self) -> Self {
@@ -117,10 +117,10 @@ impl Http {
         }
     }
 
-    /// Takes another configuration for the endpoints made from now on. It reads files, as [`Http::new`].
+    /// Sets the configuration of endpoints made from now on. It reads files, see [`Http::new`].
     ///
     /// # Errors
-    /// As [`Http::new`]; then everything stays as it was.
+    /// See [`Http::new`]; nothing is changed then.
     pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
         if lock(&self.shared.clients).clients.config == config {
             return Ok(());
@@ -132,17 +132,17 @@ impl Http {
         Ok(())
     }
 
-    /// Bounds the connections of all replications together, for requests that begin from now on.
+    /// Limits the connections of all replications together, for requests from now on.
     pub fn bound_connections(&self, max: ConnectionsMax) {
         self.shared.connections.bound(max);
     }
 
-    /// Waits for a place among the requests of all replications.
+    /// Waits for a slot among the requests of all replications.
     pub(super) async fn place(&self, lane: Option<Lane>) -> Place {
         self.shared.connections.place(lane).await
     }
 
-    /// Returns whether connections are to be closed behind their requests.
+    /// Returns whether connections must be closed after their requests.
     pub(super) fn are_short(&self) -> bool {
         self.shared.connections.are_short()
     }
@@ -150,7 +150,7 @@ impl Http {
     /// Makes an endpoint. Nothing is sent yet.
     ///
     /// # Errors
-    /// The URL or the proxy cannot be used, or a header has bytes that are not allowed in one.
+    /// The URL or the proxy is unusable, or a header has invalid bytes.
     pub fn endpoint(
         &self,
         spec: &EndpointSpec,
@@ -160,12 +160,12 @@ impl Http {
         Endpoint::new(self.clone(), spec, settings, &clients.config)
     }
 
-    /// Returns what is counted of all replications.
+    /// Returns the counters of all replications.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.shared.counters
     }
 
-    /// Returns the servers whose `_db_updates` are followed.
+    /// Returns the servers with followed `_db_updates`.
     pub(crate) fn servers(&self) -> &Servers {
         &self.shared.servers
     }
@@ -174,7 +174,7 @@ impl Http {
         &self.shared.logger
     }
 
-    /// Does something with the rate limits, and the time as they count it.
+    /// Uses the rate limits, with the time on their clock.
     pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
         let now = self.shared.started.elapsed().as_millis();
         act(
@@ -183,18 +183,18 @@ impl Http {
         )
     }
 
-    /// Takes note of how long a request to a server waited.
+    /// Records how long a request to a server waited.
     pub fn note_wait(&self, server: &Arc<str>, waited: Duration) {
         let now = self.shared.started.elapsed();
         lock(&self.shared.paces).note(server, waited, now);
     }
 
-    /// Returns the servers that take long to answer, in the order of their names.
+    /// Returns the servers that are slow to answer, ordered by name.
     pub fn slow_servers(&self) -> Vec<SlowServer> {
         lock(&self.shared.paces).slow(self.shared.started.elapsed())
     }
 
-    /// Returns the connections for a URL, and the URL and the `Host` to use with them.
+    /// Returns the connections for a URL, and the URL and `Host` to use with them.
     pub(super) fn route(&self, url: &Url, proxy: Option<&ProxySpec>) -> Result<Connection, Cause> {
         let clients = self.current_clients();
         let connect_to = &clients.connect_to;
@@ -217,10 +217,10 @@ impl Http {
             if matches!(url.host(), Some(url::Host::Domain(_))) {
                 let target = target.clone();
                 route.target_override = Some(Override { port, target });
-                // Without a port in the URL, the target's is connected to.
+                // Without a port in the URL, that of the target applies.
                 let _ = url.set_port(None);
             } else {
-                // An address is not looked up, and TLS sends no name for it.
+                // An address is not resolved, and TLS sends no name for it.
                 let bracketed = target
                     .host
                     .contains(':')
@@ -244,7 +244,7 @@ impl Http {
         Ok(Connection { client, url, host })
     }
 
-    /// Returns what new connections are made from, and has files read again when it is time: once each time.
+    /// Returns the settings of new connections, and has files reread when it is time: once each time.
     fn current_clients(&self) -> Arc<Clients> {
         let mut current = lock(&self.shared.clients);
         let clients = Arc::clone(&current.clients);
@@ -257,7 +257,7 @@ impl Http {
         clients
     }
 
-    /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
+    /// Reads certificates on a blocking thread. If that fails, nothing is changed.
     fn read_certificates_again(&self, config: HttpConfig) {
         let http = self.clone();
         let listening = self.shared.listening.clone();
@@ -278,7 +278,7 @@ impl Http {
     }
 }
 
-/// How to send a request.
+/// How a request is sent.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) url: Url,
@@ -317,8 +317,8 @@ pub(super) fn own_headers() -> HeaderMap {
     HeaderMap::from_iter([accept, agent])
 }
 
-/// Headers that say where a message ends and what becomes of its connection. Connections are shared: with one of these a
-/// document would have requests of others taken for a part of its own.
+/// Headers about a message's end and its connection. Connections are shared: with one of these, a document could take
+/// other requests' data for its own.
 const OF_CONNECTIONS: [&str; 9] = [
     "connection",
     "content-length",
@@ -331,7 +331,7 @@ const OF_CONNECTIONS: [&str; 9] = [
     "upgrade",
 ];
 
-/// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
+/// Returns the headers of every request: our own, overridden by the user's, which are marked as sensitive.
 pub(super) fn headers(spec: &EndpointSpec) -> HeaderMap {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
@@ -346,7 +346,7 @@ pub(super) fn headers(spec: &EndpointSpec) -> HeaderMap {
     headers
 }
 
-/// Returns a header's value that no debug output shows; `None` if it has bytes that are not allowed in a header.
+/// Returns a header's value that debug output hides; `None` if it has invalid bytes.
 pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

@@ -1,10 +1,10 @@
-//! Fewer requests to servers that rate-limit them.
+//! Sends fewer requests to servers that rate-limit them.
 //!
-//! SUMMARY   A [`Limiter`] keeps an interval for each database and method, by which every request is
-//!           delayed. 429 makes it longer by a fifth, other answers shorten it. A server's `Retry-After` delays
-//!           them, too, and does not change the interval.
-//! PROMISES  Time is passed in. Without a 429 or a `Retry-After` there is no entry and no delay.
-//! SOURCE    couch_replicator_rate_limiter: additive decrease, multiplicative increase, of intervals.
+//! SUMMARY   A [`Limiter`] keeps an interval for each database and method, which delays every request. A 429
+//!           lengthens it by a fifth, other answers shorten it. A server's `Retry-After` also delays requests,
+//!           without changing the interval.
+//! PROMISES  The caller passes in the time. Without a 429 or a `Retry-After` there is no entry and no delay.
+//! SOURCE    couch_replicator_rate_limiter: additive decrease and multiplicative increase of intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use std::time::Duration;
 use reqwest::Method;
 use rustc_hash::FxHashMap;
 
-/// What the first 429 starts from, and the least there is.
+/// The interval that the first 429 increases, and the shortest.
 const BASE: u64 = 20;
-/// By how much a 429 makes it longer, in tenths.
+/// The factor of a 429, in tenths.
 const INCREASE: u64 = 12;
-/// The longest there is, in milliseconds. A request that would have to wait for it fails.
+/// The longest interval, in milliseconds. A request that would have to wait for it fails.
 pub(super) const INTERVAL_MAX: u64 = 25_000;
 /// The longest `Retry-After` that is honoured, in milliseconds.
 const PAUSE_MAX: u64 = 25_000;
-/// Answers that come sooner after one that counted do not count: they belong together.
+/// Answers within this time after one that counted are ignored: they belong together.
 const IGNORED_WITHIN: u64 = 80;
-/// After this long without news, time itself shortens the interval ..
+/// After this long without an answer that counts, time itself shortens the interval ..
 const DECAY_AFTER: u64 = 1_000;
-/// .. by this many times the time that has passed.
+/// .. by this multiple of the time passed.
 const DECAY: u64 = 2;
 /// How often entries are dropped ..
 const CLEAN_EVERY: u64 = 50_000;
@@ -34,11 +34,11 @@ const STALE_AFTER: u64 = 25_000;
 /// A database and a method.
 type Key = (Arc<str>, Method);
 
-/// Intervals of requests. All times are milliseconds since its beginning.
+/// Intervals of requests. All times are milliseconds since the limiter's start.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
     intervals: FxHashMap<Key, Interval>,
-    /// How many times [`CLEAN_EVERY`] had passed when entries were dropped last.
+    /// The number of [`CLEAN_EVERY`] periods at the latest cleaning.
     cleanings: u64,
 }
 
@@ -46,12 +46,12 @@ pub(super) struct Limiter {
 struct Interval {
     milliseconds: u64,
     updated: u64,
-    /// Before this time the server wants no request.
+    /// The server accepts no request before this time.
     not_before: u64,
 }
 
 impl Limiter {
-    /// Returns how long a request has to wait; `None` if it fails, because the interval has reached its limit.
+    /// Returns how long a request must wait; `None` if it fails, because the interval has reached its limit.
     pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
         self.clean(now);
         let interval = self
@@ -63,8 +63,8 @@ impl Limiter {
         (interval.milliseconds < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }
 
-    /// Takes note of a `Retry-After`. The interval goes on as if there were none: a server that always answers 429
-    /// reaches [`INTERVAL_MAX`].
+    /// Records a `Retry-After`. The interval is unaffected: a server that always answers 429 reaches
+    /// [`INTERVAL_MAX`].
     pub(super) fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
         let milliseconds = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         let key = (url.clone(), method.clone());
@@ -75,7 +75,7 @@ impl Limiter {
         }
     }
 
-    /// Takes note of a 429.
+    /// Records a 429.
     pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());
@@ -84,7 +84,7 @@ impl Limiter {
         if !is_new && now.saturating_sub(interval.updated) < IGNORED_WITHIN {
             return;
         }
-        // Rounded to the nearest: fives never occur.
+        // Rounded to the nearest; halves never occur.
         let longer = (interval.milliseconds.max(BASE) * INCREASE + 5) / 10;
         *interval = Interval {
             milliseconds: longer.min(INTERVAL_MAX),
@@ -93,7 +93,7 @@ impl Limiter {
         };
     }
 
-    /// Takes note of another answer.
+    /// Records another answer.
     pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());
@@ -126,7 +126,7 @@ impl Limiter {
         };
     }
 
-    /// Drops what a timer would have dropped by now.
+    /// Drops entries that a timer would have dropped by now.
     fn clean(&mut self, now: u64) {
         let cleanings = now / CLEAN_EVERY;
         if cleanings > self.cleanings {
@@ -203,7 +203,7 @@ mod tests {
         };
         pause(&mut key, 100, 3);
         assert_eq!(key.wait(100), Some(Duration::from_secs(3)));
-        // Of a request that was under way.
+        // An answer to a request that was in flight.
         key.success(2_000);
         assert_eq!(key.wait(2_100), Some(Duration::from_secs(1)));
         key.failure(2_200);

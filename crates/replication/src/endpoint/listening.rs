@@ -1,8 +1,8 @@
-//! At which addresses this program itself listens.
+//! The addresses that this program listens on.
 //!
-//! SUMMARY   Code that binds a TCP socket notes its address in [`Listening`]; replications ask it, so that no document
-//!           makes the daemon speak to itself.
-//! PROMISES  A clone shares what is noted. Addresses have the port that they have got.
+//! SUMMARY   Code that binds a TCP socket records its address in [`Listening`]; replications check it, so that no
+//!           document makes the daemon connect to itself.
+//! PROMISES  Clones share their addresses. Addresses have their actual port.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,9 @@ pub struct Listening(Arc<Mutex<Addresses>>);
 
 #[derive(Debug, Default)]
 struct Addresses {
-    /// Of the daemon: they stay as long as it runs.
+    /// Of the daemon, for its lifetime.
     daemon: Vec<SocketAddr>,
-    /// Of services, which come and go.
+    /// Of services, which change at run time.
     services: Vec<SocketAddr>,
 }
 
@@ -27,7 +27,7 @@ impl Listening {
         lock(&self.0).daemon.push(address);
     }
 
-    /// Notes the addresses of all services, replacing those before.
+    /// Replaces the addresses of all services.
     pub fn set_services(&self, services: Vec<SocketAddr>) {
         lock(&self.0).services = services;
     }

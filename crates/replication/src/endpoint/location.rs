@@ -1,7 +1,7 @@
-//! Where a request goes: URLs of a database, and redirects.
+//! The targets of requests: URLs of a database, and redirects.
 //!
-//! PROMISES  A request goes to the path that was written, or nowhere. URLs lose segments like `..`, also when they
-//!           are percent-encoded (`%2E%2E`), what is behind a `#`, and some characters; `\\` becomes `/`.
+//! PROMISES  A request uses the path as written, or is not sent. URLs lose segments like `..`, even percent-encoded
+//!           (`%2E%2E`), anything after a `#`, and some characters; `\\` becomes `/`.
 
 use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, LOCATION};
@@ -14,7 +14,7 @@ use crate::spec::mask_query;
 /// The URL of a database, in parts.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// Up to the slash below which everything of the database is.
+    /// Up to the slash that precedes everything in the database.
     path: String,
     /// What followed a `?`.
     query: String,
@@ -31,7 +31,7 @@ impl Base {
         Self { path, query }
     }
 
-    /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
+    /// Returns the URL of a resource in the database. `path` is encoded; values of `query` are not.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
         let url = self.url_of(&self.query, path, query)?;
         if keeps_path(&url, &format!("{}{path}", self.path)) {
@@ -41,7 +41,7 @@ impl Base {
         }
     }
 
-    /// Returns the URL of a request as it may be shown: values that a user gave are masked.
+    /// Returns the URL of a request for display: values given by a user are masked.
     pub(super) fn shown(&self, request: &Request) -> String {
         let Request {
             path,
@@ -77,8 +77,8 @@ impl Base {
     }
 }
 
-/// Whether the path of a URL is the one that was written, without a query: a URL may spell a character in another way,
-/// but must not lead elsewhere.
+/// Whether the path of a URL is the written one, without a query: a URL may encode a character in another way, but
+/// must not lead elsewhere.
 pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
     let Some((_, behind_scheme)) = written.split_once("://") else {
         return false;
@@ -89,7 +89,7 @@ pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
     url.fragment().is_none() && percent_decode_str(url.path()).eq(percent_decode_str(path))
 }
 
-/// Whether something below a database can be asked for by this path, which is percent-encoded.
+/// Whether this percent-encoded path can name a resource below a database.
 pub(crate) fn is_path(path: &str) -> bool {
     Base::new("http://h/db/").url(path, &[]).is_ok()
 }
@@ -102,7 +102,7 @@ pub(super) fn session_url(base: &Url) -> Url {
     url
 }
 
-/// Returns where an answer redirects to.
+/// Returns the target of a redirect.
 pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String> {
     let location = headers
         .get(LOCATION)
@@ -113,16 +113,16 @@ pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String>
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("to a URL of {}", url.scheme()));
     }
-    // Credentials never come from elsewhere.
+    // Credentials are never taken from a redirect.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
     Ok(url)
 }
 
-/// Returns whether a redirect to `to` stays within the origin of `asked`; `allowed` are other origins that it may lead
-/// to. A name with a dot at its end and the same one without are one server, which is asked by the name that it was
-/// asked by before.
+/// Returns whether a redirect to `to` stays within the origin of `asked`, or leads to another origin in `allowed`. A
+/// name with a trailing dot and the same name without one are the same server; the original spelling of the name is
+/// used.
 pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<bool, Cause> {
     let (from, there) = (origin(asked), origin(to));
     if from == there {

@@ -1,4 +1,4 @@
-//! Asks a server for a session, before a request that needs one.
+//! Requests a session from a server before a request that needs one.
 //!
 //! SOURCE    couch_replicator_auth_session.
 
@@ -17,7 +17,7 @@ use super::session::{Before, Credentials, LoggedIn};
 use super::{Cause, Endpoint};
 
 impl Endpoint {
-    /// Returns the credentials of a request; asks for a session first, if that is due.
+    /// Returns the credentials of a request; logs in first, if due.
     pub(super) async fn credentials(&self) -> Result<Credentials, TryFailed> {
         // While one request logs in, others wait for its session.
         let mut session = self.0.session.lock().await;
@@ -31,7 +31,7 @@ impl Endpoint {
             let _place = self.0.http.place(Some(Lane::Login)).await;
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
-                // An unknown host explains more.
+                // The unknown host is the better explanation.
                 TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
                 TryFailed::Retry(cause) | TryFailed::Final(cause) => {
                     TryFailed::Retry(Cause::NoSession(cause.into()))
@@ -61,7 +61,7 @@ impl Endpoint {
         }
     }
 
-    /// Builds the request for a session.
+    /// Builds the session request.
     fn login(&self, with_basic: bool) -> Sending {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         if let Some(auth) = &self.0.auth {

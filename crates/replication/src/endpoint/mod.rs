@@ -1,14 +1,14 @@
 //! One database, over HTTP.
 //!
-//! SUMMARY   [`Http`] is what all replications share: connections, rate limits, certificates. Its
-//!           [`Endpoint`]s each speak to one database for one job. [`Endpoint::request`] reads an answer
-//!           whole, after as many tries as it takes; [`Endpoint::stream`] hands the body on as it comes.
+//! SUMMARY   [`Http`] is shared by all replications: connections, rate limits, certificates. Each of its
+//!           [`Endpoint`]s connects to one database for one job. [`Endpoint::request`] reads a whole response, with
+//!           retries; [`Endpoint::stream`] passes the body on as it arrives.
 //! PROMISES  A clone of an endpoint is cheap and shares its connections, session and limits. At most
-//!           `http_connections` requests of an endpoint are under way; others wait in order of arrival. All together
-//!           have no more connections than there is room for ([`connections`]).
-//!           No error, log line or debug output holds a credential.
+//!           `http_connections` requests of an endpoint are in flight; others wait in order of arrival. All endpoints
+//!           together stay within the maximum of connections ([`connections`]). No error, log line or debug output
+//!           contains a credential.
 //! SOURCE    couch_replicator_httpc, _httpc_pool, _connection, _rate_limiter, _auth_session.
-//! DIFFERS   Redirects have a bound. Connections of all jobs to one server are one pool.
+//! DIFFERS   Redirects are bounded. All jobs share one pool of connections for each server.
 
 mod body;
 mod clients;
@@ -73,14 +73,14 @@ use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::counters::Counter;
 use crate::endpoint::rules::parse_origin;
 
-/// A request of an endpoint under way.
+/// A request of an endpoint in flight.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _own: OwnedSemaphorePermit,
     _place: Place,
 }
 
-/// One database of one job. A clone is cheap, and shares everything.
+/// One database of one job. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Endpoint(Arc<Inner>);
 
@@ -88,9 +88,9 @@ struct Inner {
     http: Http,
     settings: HttpSettings,
     request_timeout: Option<Duration>,
-    /// As it may be shown.
+    /// With secrets masked.
     url: Arc<str>,
-    /// With the values of its parameters: the key of its rate limits.
+    /// With its parameter values: the key of its rate limits.
     key: Arc<str>,
     base: Base,
     base_url: Url,
@@ -150,13 +150,12 @@ impl Endpoint {
         })))
     }
 
-    /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
+    /// Returns the URL for display: without credentials, with masked parameter values and its trailing slash.
     pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
 
-    /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
-    /// parameters alone.
+    /// Returns a displayable name for the database that differs for URLs that differ only in parameter values.
     pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
@@ -170,27 +169,27 @@ impl Endpoint {
         }
     }
 
-    /// Returns what may be shown of a text in this server's words.
+    /// Returns a text of this server with secrets masked.
     pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
 
-    /// Returns so many tries, none of them so late that a job which fails would look healthy.
+    /// Returns this many retries, bounded in time so that a failing job does not look healthy.
     pub(crate) fn retries(&self, retries: u32) -> Retries {
         Retries::new(retries, self.0.settings.health_threshold / 2)
     }
 
-    /// Returns how long the server may say nothing.
+    /// Returns how long the server may be silent.
     pub(crate) fn silence_max(&self) -> Duration {
         self.0.settings.connection_timeout
     }
 
-    /// Returns the log of what concerns no replication alone.
+    /// Returns the log for events that concern no single replication.
     pub(crate) fn logger(&self) -> &slog::Logger {
         self.0.http.logger()
     }
 
-    /// Waits for a place among the endpoint's connections, and then for one among all; first come, first served.
+    /// Waits for a slot among the endpoint's connections, then for one among all; first come, first served.
     async fn permit(&self, lane: Option<Lane>) -> Permit {
         let connections = self.0.connections.clone();
         let permit = connections.acquire_owned().await;
@@ -200,7 +199,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns which requests of all replications one waits for; none for a feed.
+    /// Returns the lane of a request among those of all replications; `None` for a feed.
     fn lane(&self, sending: &Sending) -> Option<Lane> {
         let lane = match (self.0.settings.side, sending.inside) {
             (_, true) => Lane::Attachment,
@@ -210,12 +209,12 @@ impl Endpoint {
         (!sending.endless).then_some(lane)
     }
 
-    /// Counts what this endpoint did among what all replications did.
+    /// Counts an event of this endpoint in the counters of all replications.
     pub(crate) fn count(&self, counter: Counter) {
         self.add(counter, 1);
     }
 
-    /// Counts several of what this endpoint did.
+    /// Counts several events of this endpoint.
     pub(crate) fn add(&self, counter: Counter, count: u64) {
         self.0.http.counters().add(counter, count);
     }
@@ -227,7 +226,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Percent-encodes a document's id for a path. `_design/x` and `_local/x` keep their slash.
+/// Percent-encodes a document id for a path. `_design/x` and `_local/x` keep their slash.
 ///
 /// SOURCE couch_replicator_api_wrap, encode_doc_id.
 pub fn encode_doc_id(id: &str) -> String {
@@ -239,7 +238,7 @@ pub fn encode_doc_id(id: &str) -> String {
     encode(id)
 }
 
-/// Percent-encodes everything but letters, digits and `-._~`.
+/// Percent-encodes everything except letters, digits and `-._~`.
 pub(crate) fn encode(text: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')
@@ -249,18 +248,18 @@ pub(crate) fn encode(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, KEPT).to_string()
 }
 
-/// What CouchDB says in the body of an error: `{"error": .., "reason": ..}`.
+/// The body of CouchDB's errors: `{"error": .., "reason": ..}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct ErrorBody {
-    /// Its name, like `not_found`.
+    /// Its name, such as `not_found`.
     pub(crate) error: String,
-    /// Why, in words. Other JSON than text is given as JSON text.
+    /// The reason as text. JSON other than a string is kept as JSON text.
     #[serde(deserialize_with = "text_or_json")]
     pub(crate) reason: String,
 }
 
-/// Reads a text without its quotes, anything else as JSON.
+/// Reads a string's text, anything else as JSON.
 pub(crate) fn text_or_json<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<String, D::Error> {
@@ -268,7 +267,7 @@ pub(crate) fn text_or_json<'de, D: serde::Deserializer<'de>>(
     Ok(text_of(&raw))
 }
 
-/// Returns a text without its quotes, anything else as JSON.
+/// Returns a string's text, anything else as JSON.
 pub(crate) fn text_of(raw: &RawValue) -> String {
     serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }

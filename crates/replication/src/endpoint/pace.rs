@@ -1,34 +1,34 @@
 //! Response times of servers.
 //!
-//! SUMMARY   [`Paces`] takes how long each request waited for the head of its answer, if any. A server is slow whose
+//! SUMMARY   [`Paces`] records how long each request waited for the response's head, if any. A server is slow if its
 //!           requests waited for [`SLOW`] on average within the last minute.
-//! PROMISES  Time is passed in. A server that no longer gets requests is not slow, and is forgotten.
-//! LIMITS    Feeds, which wait for news, do not count; refused connections neither: they are reported separately.
+//! PROMISES  Time is passed in. A server without further requests is not slow, and is dropped.
+//! LIMITS    Feeds, which wait for changes, do not count; nor do refused connections, which are reported separately.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-/// How long the requests to a slow server wait on average.
+/// Average wait of requests to a slow server.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Fewer requests say nothing.
+/// Fewer requests are not significant.
 const REQUESTS_MIN: u32 = 3;
 
-/// The average is one of the current window and of the one before.
+/// The average covers the current window and the one before.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// A server that takes long to answer.
+/// A slow server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowServer {
     /// As `http://db.example:5984`.
     pub server: Arc<str>,
-    /// How long the requests of about the last minute waited, on average.
+    /// Average wait of requests in about the last minute.
     pub average: Duration,
 }
 
-/// Servers that were asked something lately. All times are since the beginning of the program.
+/// Servers with recent requests. All times are since the start of the program.
 #[derive(Debug, Default)]
 pub(super) struct Paces {
     servers: FxHashMap<Arc<str>, [Window; 2]>,
@@ -36,7 +36,7 @@ pub(super) struct Paces {
     number: u128,
 }
 
-/// Requests of one server that ended in one window.
+/// One server's requests that ended in one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     requests: u32,
@@ -44,7 +44,7 @@ struct Window {
 }
 
 impl Paces {
-    /// Takes note of a request that waited for so long.
+    /// Records a request that waited this long.
     pub(super) fn note(&mut self, server: &Arc<str>, waited: Duration, now: Duration) {
         self.turn(now);
         let [current, _] = self.servers.entry(Arc::clone(server)).or_default();
@@ -52,7 +52,7 @@ impl Paces {
         current.waited += waited;
     }
 
-    /// Returns the slow servers, in the order of their names.
+    /// Returns the slow servers, ordered by name.
     pub(super) fn slow(&mut self, now: Duration) -> Vec<SlowServer> {
         self.turn(now);
         let mut slow: Vec<_> = self
@@ -72,7 +72,7 @@ impl Paces {
         slow
     }
 
-    /// Begins another window when it is time.
+    /// Begins another window when due.
     fn turn(&mut self, now: Duration) {
         let number = now.as_millis() / WINDOW.as_millis();
         let passed = number.saturating_sub(std::mem::replace(&mut self.number, number));

@@ -1,9 +1,9 @@
-//! Probes of a server: whether it answers at all, and whether it still accepts the user.
+//! Probes a server: whether it answers at all, and whether it still accepts the user.
 //!
-//! SUMMARY   [`Http::answers`] asks a server once, for its root. [`EndpointSpec::server`] names the server of a database.
-//! PROMISES  The question carries no credentials and no headers of a document. Any answer below 500 counts: one of 500
-//!           and above may come from a proxy whose server is away.
-//! LIMITS    The way to a server counts as the server: a proxy that is away, a name that is not resolved.
+//! SUMMARY   [`Http::answers`] requests a server's root once. [`EndpointSpec::server`] names a database's server.
+//! PROMISES  The request carries no credentials and no headers of a document. Any answer below 500 counts: others may
+//!           come from a proxy whose server is down.
+//! LIMITS    The path to a server counts as the server: an unavailable proxy, an unresolved name.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl EndpointSpec {
 }
 
 impl Http {
-    /// Asks the server of a database once, and returns whether it answers within this time.
+    /// Probes a database's server once, and returns whether it answers within this time.
     pub async fn answers(
         &self,
         spec: &EndpointSpec,
@@ -52,18 +52,18 @@ impl Http {
     }
 }
 
-// Whether a refusal is about the request or about the user.
+// Whether a refusal concerns the request or the user.
 //
-// SUMMARY   After an answer 401 or 403 to a write, [`Endpoint::is_let_in`] asks the server whether it still knows the
-//           user and lets them read the database.
-// PROMISES  A session that turns out to be over is renewed with the next request.
+// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] queries whether the server still knows the user
+//           and lets them read the database.
+// PROMISES  An expired session is renewed with the next request.
 // DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
 
-/// The longest answer that is read, in bytes.
+/// Maximum length of a response, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
 impl Endpoint {
-    /// Returns whether the server, which has refused a request with 401 or 403, lets this user in otherwise. If so, the
+    /// Returns whether the server, which refused a request with 401 or 403, otherwise admits this user. If so, the
     /// refusal was about the request.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Endpoint {
             Some(_) => self.is_session_known().await?,
             None => true,
         };
-        // A database that everybody may read says nothing about a session, and a session nothing about a database.
+        // A public database proves nothing about a session, nor a session about a database.
         let is_let_in = is_known && {
             let reply = self.request(Request::get("")).await?;
             reply.status == StatusCode::OK
@@ -85,11 +85,11 @@ impl Endpoint {
         {
             session.expire(epoch, Instant::now().into_std());
         }
-        // A session that has begun since is known, but was not the one that was refused.
+        // A newer session is known, but was not the refused one.
         Ok(is_let_in && session.epoch() == epoch)
     }
 
-    /// Whether the server knows the session; so does one that cannot be asked about it.
+    /// Whether the server knows the session; true if it cannot be queried.
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
         let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
         let reply = self

@@ -1,4 +1,4 @@
-//! Requests, answers and failures.
+//! Requests, responses and failures.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use super::excerpt::shown;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
 
-/// The longest answer that is read whole, in bytes, unless a request says otherwise.
+/// Default maximum length of a response that is read whole, in bytes.
 pub(crate) const REPLY_BYTES_MAX: usize = 256 << 20;
 
-/// The most of an error's body that is read of an answer that comes as a stream, in bytes.
+/// Maximum bytes read of an error's body when the response is streamed.
 const ERROR_BODY_MAX: usize = 64 * 1024;
 
 /// A request to a database.
 pub struct Request {
     pub(super) method: Method,
-    /// Below the database's URL, percent-encoded, without a slash in front; empty for the database.
+    /// Relative to the database's URL, percent-encoded, without a leading slash; empty for the database.
     pub(super) path: String,
-    /// Names and values as they are; values are percent-encoded when they are sent.
+    /// Unencoded names and values; values are percent-encoded when sent.
     pub(super) query: Vec<(String, String)>,
-    /// Further ones, whose values are not shown.
+    /// Further parameters, with values hidden in errors and logs.
     pub(super) secret_query: Vec<(String, String)>,
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
-    /// The whole may take as long as it likes.
+    /// No limit on the total duration.
     pub(super) endless: bool,
-    /// It is made while another one of the replication is under way, for that one's body.
+    /// Made while another request of the replication is under way, to produce its body.
     pub(super) inside: bool,
     pub(super) reply_bytes_max: usize,
 }
@@ -74,7 +74,7 @@ impl Request {
         self
     }
 
-    /// Adds a parameter of a user's, behind all others. Errors and logs show its name alone.
+    /// Adds a user's parameter after all others. Errors and logs show only its name.
     #[must_use]
     pub(crate) fn secret_query(
         mut self,
@@ -107,36 +107,36 @@ impl Request {
             .body(RequestBody::Bytes(body.into()))
     }
 
-    /// Sets a body. Its type is a header of its own.
+    /// Sets a body; its type is set separately, as a header.
     #[must_use]
     pub(crate) fn body(mut self, body: RequestBody) -> Self {
         self.body = body;
         self
     }
 
-    /// Sets how often it is retried, overriding the endpoint's number.
+    /// Sets the number of retries, overriding the endpoint's.
     #[must_use]
     pub(crate) fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);
         self
     }
 
-    /// Lets it take as long as it likes, as long as something comes: for the changes feed. It is not to be
-    /// compressed: a proxy that compresses a feed holds its last rows back.
+    /// Removes the limit on the total duration, for the changes feed; silence still times out. Disables compression:
+    /// a compressing proxy holds back a feed's last rows.
     #[must_use]
     pub(crate) fn endless(mut self) -> Self {
         self.endless = true;
         self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
     }
 
-    /// Says that another request of the replication, which is under way, waits for it.
+    /// Marks a request that another request under way waits for.
     #[must_use]
     pub(crate) fn inside(mut self) -> Self {
         self.inside = true;
         self
     }
 
-    /// Sets the longest answer that [`super::Endpoint::request`] takes, in bytes.
+    /// Sets the maximum length of the response to [`super::Endpoint::request`], in bytes.
     #[must_use]
     pub(crate) fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes;
@@ -144,14 +144,14 @@ impl Request {
     }
 }
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug)]
 pub struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) method: Method,
-    /// As it may be shown.
+    /// With secrets masked.
     pub(super) url: String,
-    /// The number of the session that it was sent in.
+    /// The number of the session that it belonged to.
     pub(super) epoch: Option<u64>,
 }
 
@@ -162,21 +162,20 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
-    /// It had no answer, or not a whole one.
+    /// Fails it: there was no complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
     }
 
-    /// Returns what may be shown of the answer's body.
+    /// Returns the response's body for display, shortened and masked.
     pub(crate) fn excerpt(&self, body: &[u8]) -> String {
         self.endpoint.0.secrets.shown(body)
     }
 }
 
-/// An answer, read whole.
+/// A response, read whole.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// What it answers.
     pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
     pub(crate) status: StatusCode,
@@ -193,12 +192,12 @@ impl Reply {
         serde_json::from_slice(&self.body)
     }
 
-    /// Returns what may be shown of the body.
+    /// Returns the body for display, shortened and masked.
     pub(crate) fn excerpt(&self) -> String {
         self.asked.excerpt(&self.body)
     }
 
-    /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
+    /// Returns an error's name and reason for display: from the body if it is a CouchDB error, else its beginning.
     pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         if error.is_empty() {
@@ -211,41 +210,40 @@ impl Reply {
         }
     }
 
-    /// Returns what the body of an error says; empty texts if it says nothing of the kind.
+    /// Returns the error in the body; empty texts if it has none.
     pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
     }
 }
 
-/// An answer whose body comes.
+/// A response with a streamed body.
 #[derive(Debug)]
 pub(crate) struct StreamedReply {
-    /// What it answers.
     pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
     pub(crate) status: StatusCode,
     /// Its headers. `Content-Encoding` is gone where the body was decoded.
     pub(crate) headers: HeaderMap,
-    /// Its body, decoded as it comes.
+    /// Its body, decoded while streaming.
     pub(crate) body: BodyStream,
 }
 
 impl StreamedReply {
-    /// Reads the beginning of an error's body. Returns what may be shown of it.
+    /// Reads the beginning of an error's body, for display.
     pub(crate) async fn excerpt(self) -> String {
         let body = self.body.read_whole(0, ERROR_BODY_MAX).await;
         self.asked.excerpt(&body.unwrap_or_default())
     }
 }
 
-/// A request that got no answer worth the name.
+/// A request without a usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method} {url}: {cause}")]
 pub struct RequestFailed {
     pub(crate) method: Method,
-    /// The URL with its query, without credentials; of a long one the beginning.
+    /// The URL with its query, without credentials; long ones are cut.
     pub(crate) url: String,
-    /// What happened, the last time it was tried.
+    /// Why the last attempt failed.
     pub cause: Cause,
 }
 
@@ -258,7 +256,7 @@ impl RequestFailed {
         }
     }
 
-    /// Whether the server refuses the credentials: trying again with them does not help.
+    /// Whether the server rejected the credentials: retrying with them does not help.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused { .. })
     }
@@ -269,81 +267,75 @@ impl RequestFailed {
     }
 }
 
-/// Why a request failed. The far side's fault, or the network's, and worth a retry later, unless it says
-/// otherwise.
+/// Why a request failed. The remote's or the network's fault, and worth a later retry, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The server said too often that there are too many requests.
+    /// The server answered 429 too many times in a row.
     #[error("the server takes fewer requests than this (max_backoff)")]
     MaxBackoff,
-    /// An answer with this status, 408 or 500 and above.
+    /// A response with this status, 408 or 500 and above.
     #[error("the answer was {status}: {said}")]
     Status {
         status: StatusCode,
-        /// The beginning of the answer's body.
+        /// The beginning of the response's body.
         said: String,
     },
-    /// No connection, in this many words.
+    /// No connection, for this reason.
     #[error("no connection: {said}")]
     Connect {
-        /// What the system says, if it is why.
+        /// The system error behind it, if any.
         kind: Option<std::io::ErrorKind>,
         said: String,
     },
-    /// What answers `https` is not TLS. Not worth a retry: the URL has to be changed.
+    /// The port of an `https` URL does not speak TLS. Not worth a retry: the URL has to be changed.
     #[error("the server speaks no TLS: use http://")]
     NoTls,
     /// The host's name is unknown.
     #[error("the host's name is not known (nxdomain)")]
     UnknownHost,
-    /// Nothing came for this long, or the whole took longer.
+    /// Nothing arrived for this long, or the total took longer.
     #[error("no answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// The connection was lost before the end of the answer, or what came was no HTTP.
+    /// The connection was lost before the end of the response, or the data was not HTTP.
     #[error("{0}")]
     Protocol(String),
-    /// The body of the answer is longer than is read, in bytes.
+    /// The response's body exceeds this maximum, in bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// The head of the answer, which has its headers, is longer than is read.
+    /// The response's head exceeds the maximum length.
     #[error("the headers of the answer are too long, or too many")]
     HeadTooLong,
-    /// A redirect leads nowhere, or there are too many in a row.
+    /// An invalid redirect, or too many in a row.
     #[error("redirected {0}")]
     Redirect(String),
     /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.
     #[error(
         "redirected_elsewhere: {from} leads to {to}, which may be another's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
     )]
-    RedirectedElsewhere {
-        /// The origin that was asked.
-        from: String,
-        /// The other one.
-        to: String,
-    },
-    /// The configuration keeps replications from connecting there. Not worth a retry.
+    RedirectedElsewhere { from: String, to: String },
+    /// The configuration forbids connecting there. Not worth a retry.
     #[error("{0}")]
     Denied(#[from] EndpointDenied),
-    /// The request for a session failed.
+    /// The session request failed.
     #[error("replication_auth_error: {0}")]
     Session(String),
-    /// There was no connection for the request for a session, or no answer.
+    /// The session request got no connection or no response.
     #[error("replication_auth_error: session_request_failed: {0}")]
     NoSession(Box<Cause>),
-    /// No session, for the server does not take the credentials. Not worth a retry.
+    /// No session: the server rejects the credentials. Not worth a retry.
     #[error("replication_auth_error: {said}")]
     Refused {
         /// 401 or 403.
         status: StatusCode,
         said: String,
     },
-    /// The session ended while a body was sent that can be sent once only.
+    /// The session ended while sending a body that can be sent only once.
     #[error("the session ended while the body was being sent")]
     SessionLost,
-    /// The body to be sent failed where it comes from.
+    /// Producing the request's body failed.
     #[error("the body that was being sent broke off: {0}")]
     Body(String),
-    /// The request cannot be made: a header or URL has bytes that it must not have. Not worth a retry.
+    /// The request is invalid: a header or URL has forbidden bytes. Not worth a retry.
     #[error("it cannot be sent: {0}")]
     Invalid(String),
 }
@@ -359,8 +351,8 @@ impl From<BodyFailed> for Cause {
 }
 
 impl Cause {
-    /// Returns whether the server could not be reached: no connection, no address, no answer in time; or a connection
-    /// that broke off, or an answer of a proxy before it, as of one whose server is away.
+    /// Returns whether the server was unreachable: no connection, address or timely response; a broken connection; or
+    /// a proxy's response for an unavailable server.
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::UnknownHost | Self::Timeout(_) | Self::Protocol(_) => true,
@@ -371,13 +363,13 @@ impl Cause {
     }
 }
 
-/// Whether an error says that the server's disk is full. CouchDB says so with 507, or tells in 500 what the system said.
+/// Whether an error means a full disk at the server. CouchDB sends 507, or the system's message with 500.
 pub(crate) fn is_of_full_disk(code: u16, said: &str) -> bool {
     const WORDS: [&str; 3] = ["insufficient_storage", "enospc", "no space left on device"];
     code == 507 || (code >= 500 && WORDS.iter().any(|word| said.to_lowercase().contains(word)))
 }
 
-/// Whether an answer is one of those that a proxy gives when the server behind it is away: 502, 503, 504.
+/// Whether a proxy sends this status when its server is unavailable: 502, 503, 504.
 pub(crate) fn is_of_proxy(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
 }

@@ -1,8 +1,8 @@
-//! Names of databases' hosts to addresses, by the system.
+//! Resolves host names of databases through the system.
 //!
-//! PROMISES  At most [`LOOKUPS_MAX`] names are looked up at a time, each on a thread. A thread that cannot be
-//!           started is an error of the request that needs it.
-//! DIFFERS   The resolver that comes with reqwest panics there.
+//! PROMISES  At most [`LOOKUPS_MAX`] lookups at a time, each on a thread. If a thread cannot be started, the request
+//!           fails.
+//! DIFFERS   The resolver of reqwest panics then.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,19 +11,19 @@ use tokio::sync::Semaphore;
 
 use blocking;
 
-/// Names that are looked up at a time; more wait.
+/// The most lookups at a time; more wait.
 const LOOKUPS_MAX: usize = 64;
 
 static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 
-/// Looks a name up.
+/// Resolves a name.
 ///
 /// # Errors
 /// It has no address, or the system has no room for another thread.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let found = blocking::run("names", move || {
-        // Held to the end of the work, also when its caller is gone.
+        // Held until the lookup ends, even if its caller is gone.
         let _turn = turn;
         (host, port).to_socket_addrs().map(Vec::from_iter)
     });

@@ -1,20 +1,20 @@
 //! When a failed request is retried.
 //!
-//! SUMMARY   [`Backoff`] gives waits that grow; [`Retries`] bounds how often, and for how long, a request is tried.
-//! SOURCE    couch_replicator_httpc: 250 ms, twice as long each time, and not beyond half the health
-//!           threshold, or a job that fails would look healthy.
+//! SUMMARY   [`Backoff`] yields growing delays; [`Retries`] bounds the number and the period of retries.
+//! SOURCE    couch_replicator_httpc: 250 ms, doubled each time, but at most half the health threshold, or a failing
+//!           job would look healthy.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wait before a request is retried for the first time; it doubles.
+/// The delay before the first retry; it doubles.
 pub(crate) const WAIT_MIN: Duration = Duration::from_millis(250);
 
-/// The longest wait before a request is retried.
+/// Maximum delay before a retry.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// Waits that grow up to a limit.
+/// Delays that grow up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -38,18 +38,18 @@ impl Backoff {
     }
 }
 
-/// The tries that are left of a request.
+/// The remaining retries of a request.
 #[derive(Debug)]
 pub(crate) struct Retries {
     left: u32,
     backoff: Backoff,
-    /// The age of the first failure at which retries stop.
+    /// The age of the first failure at which retries end.
     limit: Duration,
     failing_since: Option<Instant>,
 }
 
 impl Retries {
-    /// Allows `left` tries, the last one at most `limit` after the first failure.
+    /// Allows `left` retries, the last one at most `limit` after the first failure.
     pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,
@@ -59,7 +59,7 @@ impl Retries {
         }
     }
 
-    /// Returns how long to wait before the next try; `None` if no try is left.
+    /// Returns the delay before the next retry; `None` if none is left.
     pub fn next(&mut self, now: Instant) -> Option<Duration> {
         let failing_since = *self.failing_since.get_or_insert(now);
         if self.left == 0 || now - failing_since > self.limit {

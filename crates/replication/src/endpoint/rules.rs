@@ -1,13 +1,13 @@
-//! Which addresses a replication may connect to, and where a redirect may lead.
+//! The addresses that a replication may connect to, and the targets of redirects.
 //!
-//! SUMMARY   [`EndpointRules`] are `endpoints_allowed` and `endpoints_denied`: [`EndpointRules::check`] judges an address,
-//!           [`EndpointRules::check_name`] a host whose address somebody else looks up. [`origin`] is the part of a URL
-//!           that a redirect must keep.
-//! PROMISES  An entry of `endpoints_denied` always holds. Link-local networks and the daemon's own listeners are
-//!           denied unless an entry of `endpoints_allowed` names them by themselves. An address inside another (IPv4
-//!           in IPv6, NAT64, 6to4) is judged as both.
+//! SUMMARY   [`EndpointRules`] are `endpoints_allowed` and `endpoints_denied`: [`EndpointRules::check`] checks an
+//!           address, [`EndpointRules::check_name`] a host that is resolved elsewhere. [`origin`] is the part of a
+//!           URL that a redirect must keep.
+//! PROMISES  An entry of `endpoints_denied` always applies. Link-local networks and the daemon's own listeners are
+//!           denied unless an entry of `endpoints_allowed` names them explicitly. An address embedded in another
+//!           (IPv4 in IPv6, NAT64, 6to4) is checked in both forms.
 //! SOURCE    RFC 3927, RFC 4291 (link-local); RFC 6052, RFC 8215 (NAT64); RFC 3056 (6to4).
-//! LIMITS    An address that a router or a proxy translates into another in any other way is not recognised.
+//! LIMITS    Other translations of addresses by routers or proxies are not recognised.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ pub struct EndpointRules {
     denied: Vec<RuleEntry>,
 }
 
-/// One entry: hosts or a network, at one port or at all.
+/// One entry: hosts or a network, at one port or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RuleEntry {
     hosts: Hosts,
@@ -36,16 +36,16 @@ struct RuleEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hosts {
     Any,
-    /// A name in lower case; with a dot in front it is what names end in.
+    /// A name in lower case; with a leading dot it matches suffixes.
     Name(String),
     Network(IpNet),
 }
 
-/// Why an address must not be connected to.
+/// Why connecting to an address is denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("endpoint_denied: {place} {why}")]
 pub struct EndpointDenied {
-    /// Host or address, with the port where a rule names it.
+    /// Host or address, with the port if a rule names it.
     place: String,
     why: Why,
 }
@@ -67,7 +67,7 @@ enum Why {
 }
 
 impl EndpointRules {
-    /// Reads the two lists, with commas between entries. An empty `allowed` allows nothing.
+    /// Parses the two lists, with entries separated by commas. An empty `allowed` allows nothing.
     ///
     /// # Errors
     /// The first malformed entry.
@@ -84,11 +84,11 @@ impl EndpointRules {
         all.any(|entry| entry.port == Some(port))
     }
 
-    /// Judges an address. `listeners` are the daemon's own, and `is_here` says whether an address is one of this
-    /// machine's.
+    /// Checks an address. `listeners` are the daemon's own, and `is_here` tells whether an address belongs to this
+    /// machine.
     ///
     /// # Errors
-    /// It must not be connected to.
+    /// Connecting to it is denied.
     pub(crate) fn check(
         &self,
         name: Option<&str>,
@@ -134,11 +134,10 @@ impl EndpointRules {
         Ok(())
     }
 
-    /// Judges a host by its name alone: a proxy looks up its address, or it is not looked up yet.
+    /// Checks a host by name only: a proxy resolves it, or it is not resolved yet.
     ///
     /// # Errors
-    /// It must not be connected to; unless `is_looked_up_later`, neither must a name that only a network could
-    /// allow.
+    /// Connecting to it is denied; unless `is_looked_up_later`, also for a name that only a network could allow.
     pub(crate) fn check_name(
         &self,
         name: &str,
@@ -161,7 +160,7 @@ impl EndpointRules {
     }
 }
 
-/// Whether a host has this name, or, if it begins with a dot, a name that ends like this. Both are in lower case.
+/// Whether a host has this name or, if the pattern begins with a dot, this suffix. Both are in lower case.
 pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
     if pattern.starts_with('.') {
         name.len() > pattern.len() && name.ends_with(pattern)
@@ -180,7 +179,7 @@ fn place(name: Option<&str>, address: Option<IpAddr>, port: Option<u16>) -> Stri
     }
 }
 
-/// Whether a connection to this address and port arrives at a listener.
+/// Whether a connection to this address and port reaches a listener.
 fn reaches(
     address: IpAddr,
     port: Option<u16>,
@@ -188,12 +187,12 @@ fn reaches(
     is_here: impl Fn(IpAddr) -> bool,
 ) -> bool {
     let at = listener.ip().to_canonical();
-    // `0.0.0.0` and `[::]` are all addresses to a listener, and to a client one of this machine.
+    // `0.0.0.0` and `[::]` mean all addresses for a listener, and this machine for a client.
     let is_wide = at.is_unspecified() || address.is_unspecified();
     port == Some(listener.port()) && (at == address || (is_wide && is_here(address)))
 }
 
-/// Returns an address, and those that others make of it on the way.
+/// Returns an address, and its translations on the way.
 fn forms(address: IpAddr) -> Vec<IpAddr> {
     let mut forms = vec![address];
     if let IpAddr::V6(v6) = address {
@@ -201,16 +200,16 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
         let v4 = |at: [usize; 4]| IpAddr::V4(at.map(|index| bytes[index]).into());
         let last = v4([12, 13, 14, 15]);
         match bytes {
-            // NAT64, with the prefix for everybody.
+            // NAT64 with the well-known prefix.
             [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, ..] => forms.push(last),
-            // NAT64, with a prefix of one's own: of 48, 56, 64 or 96 bits. Byte 8 is none of the address.
+            // NAT64 with a local prefix of 48, 56, 64 or 96 bits. Byte 8 is not part of the address.
             [0, 0x64, 0xff, 0x9b, 0, 1, ..] => forms.extend([
                 last,
                 v4([6, 7, 9, 10]),
                 v4([7, 9, 10, 11]),
                 v4([9, 10, 11, 12]),
             ]),
-            // IPv4 in IPv6 in its oldest form, but for `::` and `::1`.
+            // IPv4 in IPv6 in its oldest form, except `::` and `::1`.
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ..]
                 if !v6.is_unspecified() && !v6.is_loopback() =>
             {
@@ -226,7 +225,7 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
     forms
 }
 
-/// Whether no router knows of an address: among them are the services of clouds that hand out credentials.
+/// Whether an address is not routed: among these are cloud services that hand out credentials.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -260,7 +259,7 @@ impl Hosts {
 }
 
 impl RuleEntry {
-    /// Whether it is about a connection to this name, or to one of these addresses, at this port.
+    /// Whether it matches a connection to this name, or to one of these addresses, at this port.
     fn is_about(&self, name: Option<&str>, addresses: &[IpAddr], port: Option<u16>) -> bool {
         let has_name = || name.is_some_and(|name| self.hosts.has_name(name));
         let has_address = || {
@@ -271,13 +270,13 @@ impl RuleEntry {
         (self.port.is_none() || self.port == port) && (has_name() || has_address())
     }
 
-    /// Whether it names one port of some hosts.
+    /// Whether it names a port of specific hosts.
     fn names_port(&self) -> bool {
         self.port.is_some() && self.hosts != Hosts::Any
     }
 
-    /// Reads `*`, `HOST`, `*.DOMAIN`, an address or a network, each with `:PORT` behind it or not; IPv6 with a
-    /// port is in brackets.
+    /// Parses `*`, `HOST`, `*.DOMAIN`, an address or a network, each optionally with `:PORT`; IPv6 with a port is in
+    /// brackets.
     fn parse(text: &str) -> Option<Self> {
         let (hosts, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -318,7 +317,7 @@ impl Hosts {
             Some(domain) => (".", domain),
             None => ("", text),
         };
-        // As a URL would have it: IDN, capitals, addresses in other forms.
+        // Normalised like in a URL: IDN, case, other forms of addresses.
         match Host::parse(name).ok()? {
             Host::Domain(name) if !name.contains(['*', '/']) => {
                 let name = name.strip_suffix('.').unwrap_or(&name);
@@ -350,19 +349,19 @@ fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
         .collect()
 }
 
-/// Returns the origin of a URL: scheme, host and port, without the dot at the end that a full name may have. Two URLs
-/// with the same origin are of the same server.
+/// Returns the origin of a URL: scheme, host and port, without the trailing dot of a full name. URLs with the same
+/// origin belong to the same server.
 pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);
     if let Some(host) = host.as_deref().and_then(|host| host.strip_suffix('.')) {
-        // What was a host before is one without its dot.
+        // A valid host stays valid without its dot.
         let _ = url.set_host(Some(host));
     }
     url.origin().ascii_serialization()
 }
 
-/// Reads an origin that stands for itself: `https://HOST` or with a port.
+/// Parses a bare origin: `https://HOST`, optionally with a port.
 pub fn parse_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_bare = matches!(url.path(), "" | "/")

@@ -1,8 +1,8 @@
-//! Sending a request, as often as it takes.
+//! Sends a request, with retries.
 //!
 //! SOURCE    couch_replicator_httpc: waits, what is retried, redirects, rate limits, sessions.
-//! DIFFERS   Redirects have a bound. They lead within the origin that was asked; to those that the configuration names
-//!           go requests without credentials, cookies and the user's headers.
+//! DIFFERS   Redirects are bounded. They stay within the origin of the request; to further origins that the
+//!           configuration names, requests carry no credentials, cookies or user's headers.
 
 use std::time::{Duration, SystemTime};
 
@@ -26,36 +26,35 @@ use super::upload::Activity;
 use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
 use crate::counters::Counter;
 
-/// How often a request is sent again because its session is renewed.
+/// Maximum resends of a request after its session was renewed.
 const RENEWALS_MAX: u32 = 3;
 
-/// The longest body that is read for nothing, so that its connection can be used again.
+/// Maximum length of a body that is drained to reuse its connection.
 const DRAINED_BYTES_MAX: usize = 64 << 10;
 
-/// How long that may take.
+/// Maximum duration of that.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How a try ended that brought no answer to return.
+/// Why an attempt yielded no response to return.
 pub(super) enum TryFailed {
-    /// It is to be made again at once, and costs nothing.
+    /// Resend at once; not counted as a retry.
     Again,
-    /// It may be tried again after a wait.
+    /// May be retried after a wait.
     Retry(Cause),
-    /// It may not.
+    /// Must not be retried.
     Final(Cause),
 }
 
 impl Endpoint {
-    /// Sends a request, as often as it takes, and reads the answer whole.
+    /// Sends a request, with retries, and reads the whole response.
     ///
-    /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
-    /// caller's to say. 408, 500 and above, lost connections and time-outs are retried
-    /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between, but not when the first
-    /// failure is older than half the health threshold; 429 as often as the rate limit allows. `Retry-After` is
-    /// honoured up to 25 s. A request whose body is a stream is sent once.
+    /// Returns responses of any status below 500, except 408, 429 and redirects: the caller interprets them. 408, 500
+    /// and above, lost connections and time-outs are retried `retries_per_request` times, after 250 ms, 500 ms, 1 s
+    /// and so on, unless the first failure is older than half the health threshold; 429 is retried as often as the
+    /// rate limit allows. `Retry-After` is honoured up to 25 s. A request with a streamed body is sent once.
     ///
     /// # Errors
-    /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
+    /// [`RequestFailed`] has the last failure; further retries are up to the job.
     pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
         let bytes_max = request.reply_bytes_max;
         let retries = request.retries.unwrap_or(self.0.settings.retries);
@@ -91,10 +90,10 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request and returns the answer as soon as its headers are here.
+    /// Sends a request and returns the response once its headers have arrived.
     ///
-    /// Nothing but 429, redirects and refused sessions is retried: 408, 500 and above, lost connections and
-    /// time-outs are [`RequestFailed`] at once. Other statuses are returned.
+    /// Retries only 429, redirects and refused sessions: 408, 500 and above, lost connections and time-outs are
+    /// [`RequestFailed`] immediately. Returns responses of other statuses.
     ///
     /// # Errors
     /// See [`Endpoint::request`].
@@ -186,7 +185,7 @@ impl Endpoint {
         let http = &self.0.http;
         http.limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
         let now = Instant::now().into_std();
-        // A cookie, or a refusal, of another origin says nothing about the session.
+        // Another origin's cookie or refusal does not concern the session.
         let again = sending.trusted
             && self
                 .0
@@ -195,7 +194,7 @@ impl Endpoint {
                 .await
                 .answered(&credentials, status, response.headers(), now);
         if again && sending.spent {
-            // What was refused was the session; the body has to come from where it came from.
+            // The session was refused, and the streamed body cannot be sent again.
             return Err(TryFailed::Final(Cause::SessionLost));
         }
         if again && sending.renewals < RENEWALS_MAX {
@@ -222,7 +221,7 @@ impl Endpoint {
         })
     }
 
-    /// Delays further requests after an answer of 429 or 503.
+    /// Delays further requests after a 429 or 503.
     fn slow_down(&self, method: &Method, response: &Response) {
         let is_429 = match response.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
@@ -250,7 +249,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Reads a short body for what it says.
+    /// Reads a short body for display.
     pub(super) async fn drain_shown(&self, mut response: Response) -> String {
         let mut body = BytesMut::new();
         let reading = async {
@@ -264,7 +263,7 @@ impl Endpoint {
         self.0.secrets.shown(&body)
     }
 
-    /// Sends a request once and waits for the headers of an answer.
+    /// Sends a request once and waits for the response's headers.
     pub(super) async fn exchange(
         &self,
         sending: &mut Sending,
@@ -312,7 +311,7 @@ impl Endpoint {
         Ok((response?, deadline))
     }
 
-    /// Requires that an answer redirects to no other origin than the configuration allows, if it redirects.
+    /// Refuses redirects to origins that the configuration does not allow.
     pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), TryFailed> {
         if let Ok(mut to) = redirected(from, response.headers()) {
             leads(&self.0.base_url, &mut to, &self.0.redirects_to).map_err(TryFailed::Final)?;
@@ -336,7 +335,7 @@ impl Endpoint {
                 let problem = "the session cookie has bytes that are not allowed in a header";
                 let invalid = || TryFailed::Final(Cause::Session(problem.into()));
                 let value = sensitive(cookie).ok_or_else(invalid)?;
-                // The user's own cookies stay.
+                // Keeps the user's own cookies.
                 headers.append(COOKIE, value);
             }
         }
@@ -344,7 +343,7 @@ impl Endpoint {
     }
 }
 
-/// Returns how long a server wants to be left alone, which it says in seconds or as a time.
+/// Returns `Retry-After`, given in seconds or as a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     match text.parse() {
@@ -356,7 +355,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-/// Reads a short body for nothing: then its connection can be used again.
+/// Drains a short body, so that its connection can be reused.
 async fn drain(response: Response) {
     if response
         .content_length()

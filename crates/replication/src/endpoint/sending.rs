@@ -1,7 +1,7 @@
-//! A request under way: where it goes by now, and what it carries.
+//! A request in flight: its current target and contents.
 //!
-//! PROMISES  Behind a redirect to another origin a request carries no credentials, no cookies and none of the user's
-//!           headers, wherever it is redirected to afterwards.
+//! PROMISES  After a redirect to another origin, a request carries no credentials, cookies or user's headers,
+//!           wherever it is redirected later.
 
 use futures_util::{StreamExt, stream};
 use reqwest::header::{
@@ -17,26 +17,26 @@ use super::send::TryFailed;
 use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
 use super::{Cause, Endpoint};
 
-/// The most redirects in a row.
+/// The most successive redirects.
 const REDIRECTS_MAX: u32 = 10;
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Sending {
     pub(super) method: Method,
-    /// The URL that was asked for, as it may be shown.
+    /// The original URL, as it may be shown.
     pub(super) shown: String,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
-    /// The body was a stream, and somebody has it.
+    /// The body was a stream that has been consumed.
     pub(super) spent: bool,
     pub(super) redirects: u32,
     pub(super) renewals: u32,
-    /// Whether it goes to the origin that was asked, and never left it: then it carries credentials.
+    /// Whether it has never left the original origin: then it carries credentials.
     pub(super) trusted: bool,
-    /// The whole may take as long as it likes.
+    /// The request as a whole has no time limit.
     pub(super) endless: bool,
-    /// It is made while another one of the replication is under way, for that one's body.
+    /// It is made for the body of another request of the replication, which is in flight.
     pub(super) inside: bool,
 }
 
@@ -63,7 +63,7 @@ impl Sending {
         }
     }
 
-    /// Changes to where an answer redirects to.
+    /// Follows a redirect.
     pub(super) fn follow(
         &mut self,
         response: &Response,
@@ -93,14 +93,14 @@ impl Sending {
         Ok(())
     }
 
-    /// Takes out what only the origin that was asked may get, for good: another server may redirect back with a path
-    /// of its own.
+    /// Removes for good what only the original origin may get: another server may redirect back, to a path that it
+    /// chose.
     fn leave(&mut self) {
         self.trusted = false;
         let headers = std::mem::take(&mut self.headers);
         self.headers = own_headers();
         for (name, value) in &headers {
-            // The user's headers are sensitive; the request's own are not.
+            // Only the user's headers are marked as sensitive.
             if !value.is_sensitive() && !matches!(*name, AUTHORIZATION | COOKIE) {
                 self.headers.insert(name, value.clone());
             }

@@ -1,8 +1,8 @@
-//! Sessions: a cookie instead of a password with every request.
+//! Sessions: a cookie, so that not every request carries a password.
 //!
-//! SUMMARY   A [`Session`] decides what credentials a request carries, when a new cookie is fetched, and
-//!           whether a refused request is worth another try. It sends nothing itself.
-//! PROMISES  Time is passed in. A server that has no sessions gets Basic credentials.
+//! SUMMARY   A [`Session`] decides which credentials a request carries, when a new cookie is fetched, and whether a
+//!           refused request is retried. It sends nothing itself.
+//! PROMISES  The caller passes in the time. A server without sessions gets Basic credentials.
 //! SOURCE    couch_replicator_auth_session.
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const RENEWED_AFTER: u32 = 9;
 /// The session of an endpoint.
 pub(super) struct Session {
     state: State,
-    /// Whether the server wants Basic credentials even on the request for a session.
+    /// Whether the server requires Basic credentials even for the request for a session.
     with_basic: bool,
     /// When a session without a `Max-Age` is renewed.
     refresh_interval: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Session {
 }
 
 enum State {
-    /// The server has not been asked yet.
+    /// The server has not been tried yet.
     Unknown,
     /// The server has no sessions, or there are no credentials.
     Plain,
@@ -42,14 +42,14 @@ struct OpenSession {
     renew_at: Instant,
 }
 
-/// What a request carries.
+/// The credentials of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     /// None.
     Nothing,
     /// Basic credentials, if there are any.
     Basic,
-    /// This header `Cookie`, of the session of this number.
+    /// This header `Cookie`, of the session with this number.
     Cookie(String, u64),
 }
 
@@ -58,14 +58,14 @@ pub(super) enum Credentials {
 pub(super) enum Before {
     /// Send it with these.
     Send(Credentials),
-    /// Ask for a session, with Basic credentials or without, then ask here again.
+    /// Request a session, with Basic credentials or without, then decide again.
     LogIn { with_basic: bool },
 }
 
 /// The outcome of a request for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedIn {
-    /// Retry: it is now known which credentials a request carries, or how to ask.
+    /// Retry: it is now known which credentials a request carries, or how to log in.
     Known,
     /// No session, and a retry is useless.
     Refused(&'static str),

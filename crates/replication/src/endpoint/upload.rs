@@ -1,4 +1,4 @@
-//! Long bodies of requests, in pieces.
+//! Long request bodies, in pieces.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep_until};
 use super::body::BodyFailed;
 use super::http::lock;
 
-/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection differs
-/// from a silent one, and an answer that comes early is seen.
+/// Longer request bodies are sent in pieces of this size, in bytes, so that a slow connection can be told from a
+/// silent one, and an early answer is noticed.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// Makes a body that lets the connection be read before each piece.
 ///
-/// A server that refuses a body answers and closes before it has read it. A client that goes on writing then sees
-/// only a reset connection; the answer can be read just before.
+/// A server that refuses a body answers and closes without reading it. A client that keeps writing then only sees a
+/// reset connection; the answer can be read just before.
 pub(super) fn paced(
     pieces: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     activity: Activity,
@@ -43,7 +43,7 @@ impl Iterator for Pieces {
     }
 }
 
-/// When something of a request's body was sent last.
+/// When a part of a request's body was last sent.
 #[derive(Clone)]
 pub(super) struct Activity(Arc<Mutex<Instant>>);
 
@@ -56,7 +56,7 @@ impl Activity {
         *lock(&self.0) = Instant::now();
     }
 
-    /// Returns when nothing was sent for this long.
+    /// Waits until nothing was sent for this long.
     pub(super) async fn silent_for(&self, silence: Duration) {
         loop {
             let until = *lock(&self.0) + silence;

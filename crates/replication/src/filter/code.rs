@@ -1,4 +1,4 @@
-//! The code of a filter function: read from its design document at the source.
+//! Reads the code of a filter function from its design document at the source.
 //!
 //! SOURCE    couch_replicator_filters: fetch/3.
 
@@ -9,42 +9,40 @@ use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
 use crate::open::db_info;
 
-/// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
-/// may come back, and the design document may still be written.
+/// Why the code of a filter is unknown. Temporary for the replication: the source may come back, and the design
+/// document may be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct FilterError {
-    /// Whose fault it is.
     pub kind: FilterErrorKind,
-    /// What happened, in words.
     pub(crate) text: String,
-    /// Why the source could not be asked, if that is why.
+    /// Why the source did not answer, if that is the cause.
     pub(crate) why: Option<Box<Crash>>,
 }
 
 /// See [`FilterError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterErrorKind {
-    /// The source does not let this user in.
+    /// The source denies access to this user.
     Refused,
-    /// There is no such database, design document or function.
+    /// No such database, design document or function.
     Missing,
-    /// Anything else: it may be different soon.
+    /// Any other cause, possibly short-lived.
     Unknown,
 }
 
 impl FilterError {
-    /// Returns whether the source does not let this user in.
+    /// Returns whether the source denies access to this user.
     pub fn is_refusal(&self) -> bool {
         self.kind == FilterErrorKind::Refused
     }
 
-    /// Returns why there was no answer, if there was none.
+    /// Returns why there was no response.
     pub fn cause(&self) -> Option<&Cause> {
         self.why.as_ref()?.cause()
     }
 
-    /// Returns what happened in a few words, as those of a [`Crash`].
+    /// Returns what happened in a few words, as [`Crash::short`].
     pub fn short(&self) -> String {
         match (&self.why, self.kind) {
             (Some(crash), _) => crash.short(),
@@ -77,7 +75,7 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
     code_of(&text, ddoc, name, source).map(Some)
 }
 
-/// Reads a design document of the source, as text that is JSON. `ddoc` is without `_design/`.
+/// Reads a design document of the source as JSON text. `ddoc` is without `_design/`.
 ///
 /// # Errors
 /// It is missing, or cannot be read.
@@ -95,7 +93,7 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
     let reply = reply.map_err(|failed| {
         let kind = match failed.cause {
             Cause::Refused { .. } => FilterErrorKind::Refused,
-            // No URL has this name in it.
+            // No URL can contain this name.
             Cause::Invalid(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
@@ -124,7 +122,7 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
     Ok(text.get().to_owned())
 }
 
-/// Returns the code of a filter function of a design document, as ids have it.
+/// Returns the code of a design document's filter function, as replication ids use it.
 ///
 /// # Errors
 /// There is no such function.
@@ -147,10 +145,10 @@ pub(super) fn code_of(
     Ok(trimmed(code))
 }
 
-/// Takes off blanks around code of one line.
+/// Trims blanks around one-line code.
 ///
-/// In CouchDB this is a regular expression whose `.` is no end of a line and whose blanks are blanks alone, so code
-/// of several lines stays as it is, and so does an end of a line at the end. Ids depend on it.
+/// CouchDB uses a regular expression whose `.` matches no newline and whose blanks are spaces only, so multi-line
+/// code and a trailing newline stay as they are. Ids depend on it.
 fn trimmed(code: &str) -> String {
     let (line, end) = match code.strip_suffix('\n') {
         Some(line) => (line, "\n"),

@@ -1,12 +1,12 @@
-//! A filter that the source does not run: documents are read first and filtered then.
+//! A filter that the source does not run: documents are read first and then filtered.
 //!
-//! SUMMARY   [`FilterHere::open`] makes one when a run begins, with the design document as the source has it
-//!           then; [`FilterHere::passing`] asks about documents.
-//! PROMISES  A function is the one whose code is in the replication's id, for the whole run. A question has
-//!           at most [`DOCS_MAX`] documents and, unless one alone has more, [`BYTES_MAX`] bytes.
-//! SOURCE    couch_changes: filter/3 - each leaf that changed is asked about by itself, deletions and design
-//!           documents too. A function that fails fails the replication, as it fails the feed there.
-//! DIFFERS   The request that a function sees has no headers and no peer, as there was none.
+//! SUMMARY   [`FilterHere::open`] makes one when a run begins, from the source's design document at that time;
+//!           [`FilterHere::passing`] filters documents.
+//! PROMISES  For the whole run the function is the one in the replication's id. A batch has at most [`DOCS_MAX`]
+//!           documents and, unless it is a single document, [`BYTES_MAX`] bytes.
+//! SOURCE    couch_changes: filter/3 - each changed leaf is filtered separately, including deletions and design
+//!           documents. A function that fails fails the replication, as it fails the feed there.
+//! DIFFERS   The request that a function sees has no headers and no peer, because there was none.
 
 use std::ops::Range;
 
@@ -23,27 +23,26 @@ use crate::id::{Identity, ReplicationId, replication_id};
 use crate::spec::Replication;
 use mango::Selector;
 
-/// The most documents in a question.
+/// The most documents in a batch.
 const DOCS_MAX: usize = 100;
-/// The most bytes of documents in a question, unless one document alone has more.
+/// The most bytes of documents in a batch, unless it is a single document.
 const BYTES_MAX: usize = 1 << 20;
 
 /// See the module's documentation.
 pub enum FilterHere {
-    /// The selector, here: it is no program, and needs no process.
+    /// A selector, which needs no process.
     Selector(Box<Selector>),
-    /// The id: `_design` takes design documents.
+    /// By id: `_design` passes design documents.
     Design,
-    /// A function of the source, in the pool.
+    /// A function of the source, run in the pool.
     Function(FilterRun),
 }
 
 impl FilterHere {
-    /// Makes the filter of a replication whose id is `id`; `None` if it needs none, or the source runs it.
+    /// Makes the filter of a replication with the id `id`; `None` if it needs none, or the source runs it.
     ///
     /// # Errors
-    /// [`Crash::FilterFailed`]: the design document cannot be read, or has another function than the one of
-    /// which the id was made.
+    /// [`Crash::FilterFailed`]: the design document cannot be read, or has another function than the one in the id.
     pub async fn open(
         replication: &Replication,
         id: &ReplicationId,
@@ -97,7 +96,7 @@ impl FilterHere {
         Ok(Some(asked))
     }
 
-    /// Asks about documents, with their ids. Returns for each whether it passes.
+    /// Filters documents, given with their ids. Returns for each whether it passes.
     ///
     /// # Errors
     /// [`Crash::FilterFailed`]: the function failed, or no query server answered.
@@ -111,7 +110,7 @@ impl FilterHere {
                 return Err(failed(why));
             }
             passed.extend(answer);
-            // A selector never waits: lets other tasks run.
+            // A selector never waits: this lets other tasks run.
             yield_now().await;
         }
         Ok(passed)
@@ -166,7 +165,7 @@ fn open(
     run.map(FilterHere::Function).map_err(failed)
 }
 
-/// What a filter function gets as its request: what the source would have been asked.
+/// The request for a filter function: the request that the source would have got.
 fn request(
     replication: &Replication,
     filter: &str,
@@ -201,7 +200,7 @@ fn request(
     to_raw_value(&request).expect("a JSON value can be written")
 }
 
-/// Parts of the documents that are asked about together.
+/// Splits documents into batches.
 fn questions(docs: &[(&str, &RawValue)]) -> Vec<Range<usize>> {
     let mut questions = Vec::new();
     let (mut start, mut bytes) = (0, 0);

@@ -1,8 +1,8 @@
-//! Which documents a replication takes: the filter of a parsed replication.
+//! The filter of a parsed replication, which selects its documents.
 //!
-//! SUMMARY   [`Filter`] is what the options say, [`FilterAt`] who runs it; [`fetch_code`] reads the code of a
-//!           filter function, which is part of a replication's id. [`FilterHere`] is a filter that runs on
-//!           the query servers of a [`FilterPool`] instead of the source.
+//! SUMMARY   [`Filter`] is the filter of the options, [`FilterAt`] where it runs; [`fetch_code`] reads the code of a
+//!           filter function, which is part of a replication's id. [`FilterHere`] runs a filter on the query servers
+//!           of a [`FilterPool`] instead of the source.
 //!
 //! SOURCE    couch_replicator_filters; couch_changes, for the arguments of a filter.
 
@@ -16,47 +16,47 @@ pub use self::code::{FilterError, FilterErrorKind, fetch_code};
 pub use self::here::FilterHere;
 pub use self::pool::{FilterFunction, FilterKind, FilterPool, FilterRun};
 
-/// Which documents a replication takes.
+/// Selects the documents of a replication.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Filter {
     /// All.
     #[default]
     All,
-    /// Those with these ids: decoded, sorted, each once.
+    /// Those with these ids: decoded, sorted, unique.
     DocIds(Vec<String>),
     /// Those that match this selector.
     Selector(Map<String, Value>),
-    /// `_view`, or another filter built into the source: its name starts with `_`.
+    /// `_view`, or another built-in filter of the source: its name starts with `_`.
     BuiltIn {
-        /// The name, with the underscore.
+        /// The name, including the underscore.
         name: String,
-        /// Parameters, in the order in which they were given.
+        /// Parameters, in their original order.
         query_params: Map<String, Value>,
     },
-    /// The function of a design document of the source.
+    /// A function in a design document of the source.
     Function {
         /// The design document, without `_design/`.
         ddoc: String,
         /// The filter's name in it.
         name: String,
-        /// Parameters, in the order in which they were given.
+        /// Parameters, in their original order.
         query_params: Map<String, Value>,
     },
 }
 
-/// Who runs a filter: the option `filter_at`, which CouchDB does not have.
+/// Where a filter runs: the option `filter_at`, which CouchDB does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "snake_case")]
 pub enum FilterAt {
     /// The source, as in CouchDB: documents that do not pass are never read.
     #[default]
     Source,
-    /// Settee: all changes are read, and the pool filters the documents that the target lacks. For sources
-    /// without such a filter, or with a slow one.
+    /// Settee: all changes are read, and the pool filters the documents that the target lacks. For sources without
+    /// such a filter, or with a slow one.
     Settee,
 }
 
-/// Returns a parameter as a filter function sees it: a text, JSON text if it was given as something else.
+/// Returns a parameter as passed to a filter function: a string's text, anything else as JSON text.
 ///
 /// SOURCE    couch_replicator_api_wrap: parse_filter/3.
 pub(super) fn param_text(value: &Value) -> String {

@@ -1,7 +1,7 @@
-//! The pool as a replication sees it: it runs filter functions that the source does not run.
+//! A replication's view of the pool, which runs filter functions that the source does not run.
 //!
-//! SUMMARY   [`FilterPool::open`] makes a [`FilterRun`] of a [`FilterFunction`]; the run is asked about
-//!           documents. Replications run on a thread of their own, and the pool may be on another.
+//! SUMMARY   [`FilterPool::open`] makes a [`FilterRun`] for a [`FilterFunction`]; the run filters documents.
+//!           Replications run on a separate thread from the pool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,43 +9,38 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use serde_json::value::RawValue;
 
-/// A function of a design document of the source.
+/// A function in a design document of the source.
 #[derive(Clone, Debug)]
 pub struct FilterFunction {
-    /// The source, as the pool tells databases apart.
+    /// The source, as the pool's name for the database.
     pub db: Arc<str>,
     /// The design document's text.
     pub ddoc: String,
-    /// Which function it is.
     pub kind: FilterKind,
 }
 
-/// What kind of function filters.
+/// The kind of a filter function.
 #[derive(Clone, Debug)]
 pub enum FilterKind {
     /// One of `filters`.
     Filter {
         name: String,
-        /// The request that it sees.
+        /// The request passed to it.
         req: Box<RawValue>,
     },
     /// The map function of a view: a document passes if anything is emitted.
-    View {
-        /// The view's name.
-        name: String,
-    },
+    View { name: String },
 }
 
-/// For each document whether it passes, or in words why there is no answer.
+/// Whether each document passes, or a message why there is no answer.
 pub type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
 
-/// A filter function that is ready to be asked, on the thread of the replication. To drop an answer is to give the
-/// question up.
+/// A prepared filter function, on the replication's thread. Dropping an answer cancels it.
 pub type FilterRun = Box<dyn Fn(Vec<Box<RawValue>>) -> Answer>;
 
 type Open = dyn Fn(FilterFunction) -> Result<FilterRun, String> + Send + Sync;
 
-/// Has filter functions run. Cheap to clone.
+/// Runs filter functions. Cheap to clone.
 #[derive(Clone)]
 pub struct FilterPool(Arc<Open>);
 
@@ -62,10 +57,10 @@ impl FilterPool {
         Self::new(|_| Err("there are no query servers that could run it".to_owned()))
     }
 
-    /// Makes a function ready to be asked.
+    /// Prepares a function.
     ///
     /// # Errors
-    /// In words: the design document is not one.
+    /// As a message: the design document is invalid.
     pub fn open(&self, function: FilterFunction) -> Result<FilterRun, String> {
         (self.0)(function)
     }

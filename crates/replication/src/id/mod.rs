@@ -1,8 +1,8 @@
-//! The name of a replication, and of its checkpoints.
+//! The id of a replication, and of its checkpoints.
 //!
-//! SUMMARY   A [`ReplicationId`] is a base, which names the checkpoints, and an extension, which tells
-//!           jobs apart that share them. [`replication_id`] computes it; [`base_ids`] computes the
-//!           bases of all versions, for checkpoints that were written under an older one.
+//! SUMMARY   A [`ReplicationId`] is a base, which names the checkpoints, and an extension, which distinguishes jobs
+//!           that share them. [`replication_id`] computes it; [`base_ids`] computes the bases of all versions, for
+//!           checkpoints written under an older one.
 //! SOURCE    couch_replicator_ids.
 
 use std::fmt;
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
-/// The version of ids that checkpoints are written under.
+/// The version of ids used for new checkpoints.
 pub(crate) const VERSION: u8 = 4;
 
-/// The name of a replication.
+/// The id of a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplicationId {
     /// 32 hexadecimal digits in lower case; names the checkpoints.
@@ -37,8 +37,8 @@ impl fmt::Display for ReplicationId {
 impl FromStr for ReplicationId {
     type Err = std::convert::Infallible;
 
-    /// Splits a text at its first plus. Blanks count as pluses: so a plus arrives that was not encoded
-    /// in a URL's query.
+    /// Splits a text at its first plus. Blanks count as pluses, since an unencoded plus in a URL's query arrives as a
+    /// blank.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.replace(' ', "+");
         let at = text.find('+').unwrap_or(text.len());
@@ -53,18 +53,17 @@ impl FromStr for ReplicationId {
 /// The server that computes ids. It is part of each id, so that two servers never share checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The server's own id, of version 3 and later. A new one starts every replication anew.
+    /// The server's own id, for version 3 and later. A new one restarts every replication from the beginning.
     pub uuid: String,
-    /// The server's host name, of versions 1 and 2.
+    /// The server's host name, for versions 1 and 2.
     pub host: String,
-    /// The server's port, of version 2.
+    /// The server's port, for version 2.
     pub port: u16,
 }
 
 /// Computes the id of a replication.
 ///
-/// `filter_code` is the source of the filter function, where the filter is one
-/// ([`super::filter::fetch_code`]).
+/// `filter_code` is the source of the filter function, if the filter is one ([`super::filter::fetch_code`]).
 pub fn replication_id(
     replication: &Replication,
     identity: &Identity,
@@ -114,7 +113,7 @@ fn base_id(
     HEXLOWER.encode(&Md5::digest(term))
 }
 
-/// Adds what of the options makes another replication: filters, and where it begins.
+/// Adds the options that make a different replication: filters, and the start.
 fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, term: &mut Vec<u8>) {
     let mut add = |value: &Value| erlang::json(&value.to_string(), list.element(term));
     match &options.filter {
@@ -139,14 +138,14 @@ fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, te
     if let Some(seq) = &options.since_seq {
         erlang::json(seq.as_json(), list.element(term));
     }
-    // Another engine may take other documents. Ids are ids everywhere.
+    // Another engine may pass other documents. Ids are the same in any engine.
     let runs_here = options.filter_at == FilterAt::Settee;
     if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
         erlang::binary("filter_at_settee", list.element(term));
     }
 }
 
-/// Writes an endpoint as version 4 has it: neither scheme nor password nor proxy is part of it.
+/// Writes an endpoint as version 4 does: without scheme, password and proxy.
 fn endpoint(spec: &EndpointSpec, term: &mut Vec<u8>) {
     let url = UrlParts::of(&spec.url);
     erlang::tuple(7, term);
@@ -166,7 +165,7 @@ fn endpoint(spec: &EndpointSpec, term: &mut Vec<u8>) {
     erlang::atom("undefined", term);
 }
 
-/// Writes an endpoint as versions 1 to 3 have it.
+/// Writes an endpoint as versions 1 to 3 do.
 fn endpoint_of_old(spec: &EndpointSpec, term: &mut Vec<u8>) {
     erlang::tuple(3, term);
     erlang::atom("remote", term);
@@ -184,12 +183,12 @@ fn string_pairs(pairs: &[(String, String)], term: &mut Vec<u8>) {
     list.end(term);
 }
 
-/// The parts of a URL as written. Nothing is normalised: ids depend on the letters.
+/// The parts of a URL as written. Nothing is normalised: ids depend on the exact text.
 #[derive(Debug, PartialEq, Eq)]
 struct UrlParts<'u> {
     /// Without the brackets of an IPv6 address.
     host: &'u str,
-    /// `None` for the scheme's own, and for 5984 in `http`.
+    /// `None` for the default port of the scheme, and for 5984 with `http`.
     port: Option<u16>,
     /// With the query.
     path: &'u str,
@@ -250,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Parses a replication between the two databases of the vectors, but for what is given.
+    /// Parses a replication between the vectors' two databases, with these members.
     fn replication(extra: Value) -> Replication {
         let mut body =
             json!({"source": "http://srchost.local/src", "target": "http://tgthost.local/tgt"});

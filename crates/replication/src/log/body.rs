@@ -1,4 +1,4 @@
-//! What is in a checkpoint's log.
+//! The content of a checkpoint log.
 
 use std::iter;
 use std::time::SystemTime;
@@ -15,7 +15,6 @@ use crate::counters::Stats;
 use crate::id::VERSION;
 use crate::seq::Seq;
 
-/// What is in a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogBody {
     /// The run that wrote it.
@@ -24,7 +23,7 @@ pub struct LogBody {
     pub(crate) source_last_seq: Option<Seq>,
     /// Runs, newest first.
     pub(crate) history: Vec<HistoryEntry>,
-    /// All members as they came, but `_id` and `_rev`, in their order.
+    /// All members unchanged, except `_id` and `_rev`, in order.
     pub(crate) members: RawObject<'static>,
 }
 
@@ -35,30 +34,29 @@ pub struct HistoryEntry {
     pub(crate) session_id: Option<String>,
     /// The sequence it had reached.
     pub(crate) recorded_seq: Option<Seq>,
-    /// What it, and those before it, had counted.
+    /// Its counters, including those of earlier runs.
     pub stats: Stats,
-    /// The entry as it came.
+    /// The unparsed entry.
     pub(crate) raw: Box<RawValue>,
 }
 
-/// What all checkpoints of a run have in common.
+/// What all checkpoints of a run share.
 #[derive(Debug)]
 pub struct CheckpointRun {
     /// 32 hexadecimal digits.
     pub session_id: String,
-    /// Where it began.
+    /// The sequence it started at.
     pub start_seq: Seq,
-    /// When it was asked for.
+    /// When it was requested.
     pub start_time: SystemTime,
-    /// The runs before it, as [`compare`] returned them, not as a checkpoint of this run left them.
+    /// Earlier runs as returned by [`compare`], without checkpoints of this run.
     pub history: Vec<HistoryEntry>,
-    /// Whether documents were chosen by id, in which case counters are at the top, too.
+    /// Whether documents were chosen by id, in which case the counters are also at the top.
     pub by_doc_ids: bool,
-    /// The epoch of the owner, where several daemons share the replications.
+    /// The owner's epoch, if several daemons share the replications.
     pub owner_epoch: Option<u64>,
 }
 
-/// What a checkpoint records.
 #[derive(Clone, Debug)]
 pub struct Checkpoint<'a> {
     pub run: &'a CheckpointRun,
@@ -66,11 +64,11 @@ pub struct Checkpoint<'a> {
     pub seq: &'a Seq,
     /// Now.
     pub end_time: SystemTime,
-    /// What it has counted.
+    /// Its counters.
     pub stats: &'a Stats,
 }
 
-/// An entry of the history, as it is written.
+/// An entry of the history in written form.
 #[derive(Serialize)]
 struct NewEntry<'a> {
     session_id: &'a str,
@@ -85,13 +83,13 @@ struct NewEntry<'a> {
     owner_epoch: Option<String>,
 }
 
-/// Reads a member; `None` if it is missing, or is something else.
+/// Reads a member; `None` if it is missing or has another type.
 fn member<T: DeserializeOwned>(members: &RawObject<'_>, name: &str) -> Option<T> {
     serde_json::from_str(members.get(name)?.get()).ok()
 }
 
 impl LogBody {
-    /// Reads a document and its revision. Members of a wrong type count as missing.
+    /// Reads a document and its revision. Members with a wrong type count as missing.
     pub(super) fn parse(document: &[u8]) -> Result<(Option<String>, Self), serde_json::Error> {
         let mut members: RawObject<'_> = serde_json::from_slice(document)?;
         members.remove("_id");
@@ -110,8 +108,8 @@ impl LogBody {
         }
     }
 
-    /// Returns an object of these members, and then of its own. With `no_changes` in front, this is the result of a run
-    /// that had nothing to do.
+    /// Returns an object with these members before its own. With `no_changes` in front, it is the result of a run
+    /// without changes.
     pub fn with_front(&self, front: &[(&'static str, Value)]) -> RawObject<'_> {
         let mut object = RawObject::default();
         for (name, value) in front {
@@ -123,7 +121,7 @@ impl LogBody {
         object
     }
 
-    /// Whether two bodies hold the same values, in whatever order and spelling.
+    /// Whether two bodies have the same values, in any order and spelling.
     pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
         let value = |body: &Self| serde_json::from_str::<Value>(body.members.to_raw().get()).ok();
         value(self) == value(other)
@@ -141,7 +139,7 @@ impl HistoryEntry {
         }
     }
 
-    /// Whether the run is among these. One without an id never is.
+    /// Whether the run is among these; `false` without an id.
     pub(super) fn is_among(&self, others: &[Self]) -> bool {
         let same = |other: &Self| other.session_id == self.session_id;
         self.session_id.is_some() && others.iter().any(same)
@@ -161,7 +159,7 @@ impl Checkpoint<'_> {
             end_last_seq: self.seq,
             recorded_seq: self.seq,
             stats,
-            // Not every reader of JSON has whole numbers of this size.
+            // Not every JSON reader supports integers of this size.
             owner_epoch: run.owner_epoch.map(|epoch| format!("{epoch:016x}")),
         })
         .expect("JS-1: the entry has a JSON text");

@@ -1,9 +1,9 @@
 //! Checkpoints: one document in each database records a replication's progress.
 //!
-//! SUMMARY   [`find`] reads the log of one side, [`renew`] writes one of an older version anew, [`compare`] finds what both have in common,
-//!           [`checkpoint`] commits both sides and writes the logs.
-//! PROMISES  Sequences are written as they came. Nothing is written that was not committed before. A log that
-//!           somebody else has changed is never overwritten.
+//! SUMMARY   [`find`] reads the log of one side, [`renew`] rewrites one of an older version, [`compare`] finds what
+//!           both have in common, [`checkpoint`] commits both sides and writes the logs.
+//! PROMISES  Sequences are written unchanged. Nothing is recorded before it is committed. A log that something else
+//!           has changed is never overwritten.
 //! SOURCE    couch_replicator_scheduler_job: find_replication_logs, compare_replication_logs,
 //!           do_checkpoint, update_checkpoint.
 
@@ -24,7 +24,7 @@ use super::open::{DbInfo, db_info};
 use super::seq::Seq;
 use super::spec::Replication;
 
-/// The most sessions that a log remembers.
+/// The most sessions in a log.
 pub(crate) const HISTORY_MAX: usize = 50;
 
 /// The log of one side.
@@ -32,20 +32,20 @@ pub(crate) const HISTORY_MAX: usize = 50;
 pub struct CheckpointLog {
     /// The document's id, with `_local/`.
     pub(crate) id: String,
-    /// Its revision; `None` if it is not there yet.
+    /// Its revision; `None` if it does not exist yet.
     pub(crate) rev: Option<String>,
-    /// Whether it was found under the id of an older version, and is not there under its own yet.
+    /// Whether it was found under the id of an older version, and does not exist under its own yet.
     pub(crate) is_older: bool,
-    /// What is in it.
+    /// Its content.
     pub body: LogBody,
 }
 
-/// Where two logs meet.
+/// What two logs have in common.
 #[derive(Clone, Debug, Default)]
 pub struct CommonAncestor {
-    /// Where to go on.
+    /// The sequence to continue from.
     pub start_seq: Seq,
-    /// The runs before, newest first.
+    /// The earlier runs, newest first.
     pub history: Vec<HistoryEntry>,
 }
 
@@ -55,7 +55,7 @@ pub enum LogError {
     /// No answer.
     #[error("{0}")]
     Request(#[from] RequestFailed),
-    /// An error of the database, other than that there is no log.
+    /// An error of the database, other than a missing log.
     #[error("{error}: {reason} (status {status}), the answer to {asked}")]
     Refused {
         /// Method and URL of the request.
@@ -63,16 +63,16 @@ pub enum LogError {
         status: u16,
         /// The error's name.
         error: String,
-        /// Why, in the server's words.
+        /// The server's reason.
         reason: String,
     },
-    /// Somebody else has written another body since.
+    /// Something else has written another body since.
     #[error("conflict")]
     Conflict,
-    /// An answer that cannot be understood.
+    /// An invalid answer.
     #[error("an answer that cannot be understood: {0}")]
     Nonsense(String),
-    /// The code of the filter, of which ids of older versions are made, cannot be read.
+    /// The code of the filter, which ids of older versions depend on, cannot be read.
     #[error("{0}")]
     Filter(#[from] FilterError),
 }
@@ -84,14 +84,14 @@ impl From<serde_json::Error> for LogError {
 }
 
 impl CheckpointLog {
-    /// Whether it was found under the id of an older version, and is not there under the newest one: see [`renew`].
+    /// Whether it was found under the id of an older version, and does not exist under the newest: see [`renew`].
     pub const fn is_older(&self) -> bool {
         self.is_older
     }
 }
 
 impl LogError {
-    /// Returns whether the database does not let this user in.
+    /// Returns whether the database denies access to this user.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Request(failed) => failed.is_refused(),
@@ -111,16 +111,16 @@ impl LogError {
     }
 }
 
-/// Why a checkpoint was not made. Ends the run; the next one continues from the checkpoint before.
+/// Why a checkpoint was not made. Ends the run; the next one continues from the previous checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// One side did not commit, or did not take its log.
+    /// One side did not commit, or did not accept its log.
     #[error("{step}: {error}")]
     Failed { step: &'static str, error: LogError },
     /// A database was restarted or replaced: the source, the target, or both.
     #[error("instance_start_time on {0} database has changed since last checkpoint.")]
     Restarted(&'static str),
-    /// The source is behind what was read of it: it was recreated, or restored from a backup.
+    /// The source is behind what was read from it: it was recreated, or restored from a backup.
     #[error("update_seq of the source is behind what was replicated.")]
     SetBack,
 }
@@ -130,7 +130,7 @@ impl CheckpointError {
         move |error| Self::Failed { step, error }
     }
 
-    /// Returns what went wrong at one side, if it was that.
+    /// Returns the error of one side, if it was that.
     pub(crate) fn log_error(&self) -> Option<&LogError> {
         match self {
             Self::Failed { error, .. } => Some(error),
@@ -143,14 +143,14 @@ impl CheckpointError {
 #[derive(Clone, Debug)]
 pub struct Side {
     pub endpoint: Endpoint,
-    /// What it said when the run began; its start time is compared with.
+    /// Its info when the run began, to compare its start time with.
     pub info: DbInfo,
     /// Its log. A checkpoint changes its revision.
     pub log: CheckpointLog,
 }
 
-/// The ids of a replication's logs, newest version first. Those of older versions are computed when they
-/// are needed: they may need the filter's code from the source.
+/// The ids of a replication's logs, newest version first. Those of older versions are computed on demand: they may
+/// need the filter's code from the source.
 #[derive(Debug)]
 pub struct LogIds<'a> {
     newest: String,
@@ -161,7 +161,7 @@ pub struct LogIds<'a> {
 }
 
 impl<'a> LogIds<'a> {
-    /// Makes them for a replication whose id has the base `base`.
+    /// Makes them for a replication with the base id `base`.
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -189,11 +189,11 @@ impl<'a> LogIds<'a> {
     }
 }
 
-/// Reads the log of one side: under the newest id, else under those of older versions. Writes nothing; see
+/// Reads the log of one side: under the newest id, or else under those of older versions. Writes nothing; see
 /// [`CheckpointLog::is_older`].
 ///
 /// # Errors
-/// The database answers with another error than that there is no log, or not at all.
+/// The database answers with an error other than a missing log, or not at all.
 pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog, LogError> {
     let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {
@@ -214,10 +214,10 @@ pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog
     Ok(log)
 }
 
-/// Writes a log that was found under an older id under the newest one: the older id may be unknown next time.
+/// Rewrites a log found under an older id under the newest: the older id may be unknown next time.
 ///
 /// # Errors
-/// As those of a checkpoint: somebody else has written another one, or the database does not take it.
+/// As for a checkpoint: something else has written another log, or the database refuses it.
 pub async fn renew(endpoint: &Endpoint, log: &mut CheckpointLog) -> Result<(), LogError> {
     let body = log.body.clone();
     write(endpoint, log, &body).await
@@ -253,7 +253,7 @@ fn refused(reply: &Reply) -> LogError {
     }
 }
 
-/// Finds where to go on: what the logs of both sides have in common.
+/// Finds where to continue: what the logs of both sides have in common.
 pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     if source.session_id == target.session_id {
         return CommonAncestor {
@@ -280,11 +280,11 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     CommonAncestor::default()
 }
 
-/// Makes a checkpoint: commits both sides, compares their start times with those of the run's begin, writes the
-/// source's log and then the target's. Returns what it wrote.
+/// Makes a checkpoint: commits both sides, compares their start times with those at the start of the run, writes the
+/// source's log and then the target's. Returns the written entry.
 ///
 /// # Errors
-/// See [`CheckpointError`]. If the target's log alone failed, the next run continues from the source's.
+/// See [`CheckpointError`]. If only the target's log failed, the next run continues from the source's.
 pub async fn checkpoint(
     source: &mut Side,
     target: &mut Side,
@@ -316,10 +316,10 @@ pub async fn checkpoint(
     Ok(body)
 }
 
-/// Checks that both databases are still the ones that the run opened, and that the source is not behind `read`.
+/// Checks that both databases are still those that the run opened, and that the source is not behind `read`.
 ///
 /// # Errors
-/// One is gone, closed to this user, or another one: the next run finds out where to continue.
+/// One is gone, closed to this user, or a different one: the next run finds out where to continue.
 pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
     let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
     let (of_source, of_target) = both.await;
@@ -340,17 +340,17 @@ pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result
 }
 
 impl Side {
-    /// Whether the database is the one that the run began with. Servers that do not know answer `0`.
+    /// Whether the database is still the one at the start of the run. Servers that do not know answer `0`.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"
     }
 }
 
-/// Has a database commit what was written, and returns its start time.
+/// Commits a database's writes, and returns its start time.
 ///
 /// # Errors
-/// Any answer but that.
+/// Any other answer.
 pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
@@ -366,11 +366,10 @@ pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, Lo
     Ok(committed.instance_start_time)
 }
 
-/// Writes a log and remembers its revision. If it was written by a try whose answer got lost, that is as
-/// good.
+/// Writes a log and remembers its revision. An earlier try with a lost answer also counts as success.
 ///
 /// # Errors
-/// [`LogError::Conflict`] if it holds something else by now; other answers; none.
+/// [`LogError::Conflict`] if it has another content by now; other answers; no answer.
 pub(crate) async fn write(
     endpoint: &Endpoint,
     log: &mut CheckpointLog,

@@ -1,4 +1,4 @@
-//! Logs, by tables and against a server that answers what it is told to.
+//! Logs, by tables and against a server with scripted answers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ fn entry(text: &str) -> Value {
     }
 }
 
-/// Makes a log of its session with its sequence, and of its history, newest first.
+/// Makes a log with this session and sequence, and with this history, newest first.
 fn log(last: &str, history: &[&str]) -> LogBody {
     let history: Vec<Value> = history.iter().map(|text| entry(text)).collect();
     let mut document = json!({"_id": "_local/x", "_rev": "0-1", "history": history});
@@ -195,7 +195,7 @@ fn a_history_has_fifty_sessions_and_each_run_one() {
     assert_eq!(compare(&again, &again).history[0].stats, STATS);
 }
 
-/// A database of local documents. It counts revisions as CouchDB does.
+/// A database of local documents that counts revisions like CouchDB.
 #[derive(Default)]
 struct Locals(Mutex<HashMap<String, (u32, Value)>>);
 
@@ -506,8 +506,8 @@ async fn a_check_finds_a_database_that_was_deleted_recreated_or_restored() {
     assert_eq!(look(same, shorter).await, None);
 }
 
-/// Makes a checkpoint between two servers that answer commits as given. Returns what came of it, and the
-/// requests of both.
+/// Makes a checkpoint between two servers with these answers to commits. Returns the result, and the requests of
+/// both.
 async fn checkpointed(
     source: (&'static str, Answer),
     target: (&'static str, Answer),

@@ -1,44 +1,44 @@
-//! Finds the parts of a multipart body in bytes that come in pieces.
+//! Finds the parts of a multipart body that arrives in pieces.
 //!
-//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] tells what is in it: the headers of a
-//!           part, bytes of it, its end, the end of all.
-//! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`].
-//!           Bytes of a part are slices of the pieces wherever a delimiter is not cut in two.
-//! SOURCE    RFC 2046, 5.1.1: what comes before the first delimiter and after the last is ignored.
+//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] returns what is in it: the headers of a part, its
+//!           bytes, its end, the end of the body.
+//! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`]. The bytes of a part
+//!           are slices of the pieces, except where a delimiter is split.
+//! SOURCE    RFC 2046, 5.1.1: text before the first delimiter and after the last is ignored.
 
 use bytes::{Buf, Bytes};
 use memchr::memmem::Finder;
 
-/// The most bytes that the headers of one part may have.
+/// The most bytes of one part's headers.
 pub(crate) const HEADERS_MAX: usize = 16 * 1024;
-/// The most bytes that a boundary may have: RFC 2046 allows 70.
+/// The most bytes of a boundary: RFC 2046 allows 70.
 const BOUNDARY_MAX: usize = 256;
 /// The most white space after a delimiter.
 const PADDING_MAX: usize = 256;
 
-/// What comes next in a multipart body.
+/// The next element of a multipart body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A part begins.
     Headers(Headers),
-    /// Bytes of the part, never none.
+    /// Bytes of the part, at least one.
     Data(Bytes),
-    /// The part is over.
+    /// The part has ended.
     PartEnd,
-    /// The body is over.
+    /// The body has ended.
     End,
 }
 
-/// A body that is not what it says it is; the sender is at fault.
+/// The body is malformed; the sender is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultipartError {
-    /// The content type is not multipart, or names no boundary that can be used.
+    /// The content type is not multipart, or has no valid boundary.
     #[error("the content type '{0}' names no boundary")]
     NoBoundary(String),
-    /// The headers of a part are beyond [`HEADERS_MAX`], or a delimiter's line is.
+    /// The headers of a part, or a delimiter's line, exceed [`HEADERS_MAX`].
     #[error("the headers of a part have more than {HEADERS_MAX} bytes")]
     HeadersTooLong,
-    /// A line among the headers is no header.
+    /// A line among the headers is not a header.
     #[error("the headers of a part are malformed")]
     BadHeaders,
     /// The body ended before its last delimiter.
@@ -46,12 +46,12 @@ pub enum MultipartError {
     Truncated,
 }
 
-/// The headers of a part, in the order in which they came.
+/// The headers of a part, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// Returns the value of a header, whatever the case of its name.
+    /// Returns the value of a header, ignoring the case of its name.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self
             .0
@@ -82,13 +82,13 @@ impl Headers {
 /// A content type with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentType<'a> {
-    /// The type as it was written, for example `application/json`.
+    /// The type as written, for example `application/json`.
     pub(crate) essence: &'a str,
     parameters: &'a str,
 }
 
 impl<'a> ContentType<'a> {
-    /// Takes a header's value apart.
+    /// Parses a header's value.
     pub fn parse(value: &'a str) -> Self {
         let (essence, parameters) = value.split_once(';').unwrap_or((value, ""));
         Self {
@@ -110,7 +110,7 @@ impl<'a> ContentType<'a> {
 
     /// Returns a parameter without its quotes.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
-        // No parameter that is of interest has a semicolon in its quotes.
+        // No relevant parameter has a semicolon in its quotes.
         self.parameters.split(';').find_map(|parameter| {
             let (known, value) = parameter.split_once('=')?;
             let found = known.trim().eq_ignore_ascii_case(name);
@@ -123,13 +123,13 @@ impl<'a> ContentType<'a> {
 enum State {
     /// Before the first delimiter.
     Preamble,
-    /// Right behind a delimiter.
+    /// Right after a delimiter.
     Delimiter,
     /// In the headers of a part.
     Headers,
     /// In the bytes of a part.
     Body,
-    /// Behind the last delimiter.
+    /// After the last delimiter.
     End,
 }
 
@@ -141,12 +141,12 @@ pub struct Parser {
     finder: Finder<'static>,
     buffer: Bytes,
     state: State,
-    /// The end of the part was found, and [`Piece::PartEnd`] is to be returned next.
+    /// The end of the part was found; [`Piece::PartEnd`] is next.
     part_ends: bool,
 }
 
 impl Parser {
-    /// Reads a body of this content type.
+    /// Makes a parser for a body of this content type.
     ///
     /// # Errors
     /// [`MultipartError::NoBoundary`].
@@ -160,7 +160,7 @@ impl Parser {
         Ok(Self {
             finder: Finder::new(&delimiter).into_owned(),
             delimiter,
-            // The first delimiter may be right at the beginning, without a line end.
+            // The first delimiter may be at the very beginning, without a line end.
             buffer: Bytes::from_static(b"\r\n"),
             state: State::Preamble,
             part_ends: false,
@@ -176,10 +176,10 @@ impl Parser {
         }
     }
 
-    /// Returns what comes next, or `None` when that takes another piece.
+    /// Returns the next element, or `None` if that needs another piece.
     ///
     /// # Errors
-    /// [`MultipartError`]; the body is of no further use.
+    /// [`MultipartError`]; the body is unusable then.
     #[allow(
         clippy::should_implement_trait,
         reason = "no end of an iterator is meant by None"
@@ -226,7 +226,7 @@ impl Parser {
         }
         match memchr::memchr(b'\n', &self.buffer) {
             Some(at) if at <= PADDING_MAX => {
-                // The line end stays: a part without headers begins with an empty line.
+                // The line end is kept: a part without headers begins with an empty line.
                 self.buffer.advance(at);
                 self.state = State::Headers;
                 Ok(true)
@@ -265,7 +265,7 @@ impl Parser {
         Some(Piece::Data(data))
     }
 
-    /// Gives away what is certainly not the beginning of a delimiter.
+    /// Takes the bytes that certainly do not begin a delimiter.
     fn keep_what_may_be_a_delimiter(&mut self) -> Bytes {
         let longest = self.buffer.len().min(self.delimiter.len() - 1);
         let tail = &self.buffer[self.buffer.len() - longest..];
@@ -276,8 +276,8 @@ impl Parser {
     }
 }
 
-/// Where the headers end, and how long the empty line is that ends them. The block begins with the
-/// line end of the delimiter.
+/// The end of the headers, and the length of the empty line that ends them. The block begins with the line end of the
+/// delimiter.
 fn end_of_headers(block: &[u8]) -> Option<(usize, usize)> {
     memchr::memchr_iter(b'\n', block).find_map(|at| match block.get(at + 1..)? {
         [b'\n', ..] => Some((at, 2)),
@@ -294,7 +294,7 @@ mod tests {
         x-y:z\r\n\r\n{\"a\":1}\r\n--xy\r\n-\r\n--xyz\r\n\r\n\r\n--xyz\r\nA: b\r\n\r\n\r\n\r\n\
         --xyz--\r\nnor this\r\n--xyz";
 
-    /// The parts of a body that comes in pieces of these sizes, over and over.
+    /// The parts of a body that arrives in pieces of these sizes, repeatedly.
     fn parts(body: &[u8], sizes: &[usize]) -> Result<Vec<(Headers, Vec<u8>)>, MultipartError> {
         let mut parser = Parser::new("multipart/mixed; boundary=\"xyz\"")?;
         let (mut rest, mut parts, mut open) = (body, Vec::new(), None);

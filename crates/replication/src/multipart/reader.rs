@@ -1,10 +1,10 @@
-//! Reads the parts of a multipart body that arrives as a stream; a part may have parts itself.
+//! Reads the parts of a streamed multipart body; a part may have parts itself.
 //!
-//! SUMMARY   [`Multipart::next_part`] goes to the next part, [`Chunks::chunk`] reads it. A part is
-//!           a stream again, so that a `multipart/related` inside a `multipart/mixed` is read by a
-//!           second [`Multipart`] on top of the first.
-//! PROMISES  At most a piece of the body is in memory. What is not read of a part is skipped.
-//!           A body that ends before its last delimiter is an error, never a short part.
+//! SUMMARY   [`Multipart::next_part`] advances to the next part, [`Chunks::chunk`] reads it. A part is again a
+//!           stream, so a `multipart/related` inside a `multipart/mixed` is read by a second [`Multipart`] on top of
+//!           the first.
+//! PROMISES  At most a piece of the body is in memory. The unread rest of a part is skipped. A body that ends before
+//!           its last delimiter is an error, never a short part.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ impl From<MultipartError> for BodyFailed {
     }
 }
 
-/// A multipart body; as a stream, the part that is being read.
+/// A multipart body; as a stream, the current part.
 #[derive(Debug)]
 pub(crate) struct Multipart<C> {
     chunks: C,
@@ -38,10 +38,10 @@ impl<C: Chunks> Multipart<C> {
         })
     }
 
-    /// Goes to the next part, past what is left of this one; `None` behind the last.
+    /// Advances to the next part, skipping the rest of this one; `None` after the last.
     ///
     /// # Errors
-    /// The stream broke, or is no multipart body.
+    /// The stream broke, or is not a multipart body.
     pub(crate) async fn next_part(&mut self) -> Result<Option<Headers>, BodyFailed> {
         while self.chunk().await?.is_some() {}
         match self.piece().await? {
@@ -53,8 +53,7 @@ impl<C: Chunks> Multipart<C> {
         }
     }
 
-    /// Reads what is left of the body, up to its very end: only then can its connection be used
-    /// again.
+    /// Reads the rest of the body to its very end: only then can its connection be reused.
     ///
     /// # Errors
     /// The stream broke.

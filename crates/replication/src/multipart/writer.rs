@@ -1,14 +1,12 @@
-//! Lays out a document and its attachments as `multipart/related`, before an attachment is read.
+//! Lays out a document and its attachments as `multipart/related` before reading an attachment.
 //!
-//! SUMMARY   [`Layout::new`] takes the document's text and what is to follow; [`Layout::length`]
-//!           is the length of the whole body; the texts between the attachments' bytes come from
-//!           [`Layout::before`] and [`Layout::end`].
-//! PROMISES  The length is exact, so that the body needs no chunked encoding. A name can not end
-//!           its header.
+//! SUMMARY   [`Layout::new`] takes the document's text and its attachments; [`Layout::length`] is the length of the
+//!           whole body; [`Layout::before`] and [`Layout::end`] are the texts around the attachments' bytes.
+//! PROMISES  The length is exact, so the body needs no chunked encoding. A name cannot end its header.
 //! SOURCE    `couch_doc:doc_to_multi_part_stream`: attachments follow in the order of the
 //!           document, each in the encoding in which it is stored.
-//! DIFFERS   Quotes and control characters in names are written as browsers write them (`%22`):
-//!           a receiver goes by the order of the parts, not by these names.
+//! DIFFERS   Quotes and control characters in names are escaped as browsers do (`%22`): receivers match parts by
+//!           order, not by name.
 
 use std::fmt::Write as _;
 
@@ -18,29 +16,29 @@ use bytes::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Following {
     pub(crate) name: String,
-    /// Its content type, as the document tells it.
+    /// Its content type, from the document.
     pub(crate) content_type: String,
-    /// How many bytes follow: those of the stored encoding.
+    /// Its length in the stored encoding, in bytes.
     pub(crate) length: u64,
-    /// The encoding in which it is stored, for example `gzip`.
+    /// The stored encoding, for example `gzip`.
     pub(crate) encoding: Option<String>,
 }
 
-/// Everything of a body but the bytes of the attachments.
+/// The whole body except the attachments' bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     boundary: String,
-    /// What comes before the bytes of each attachment; the first has the document in it.
+    /// The text before the bytes of each attachment; the first contains the document.
     pub(crate) before: Vec<Bytes>,
-    /// What comes behind everything.
+    /// The text at the end.
     pub(crate) end: Bytes,
-    /// The bytes of the whole body.
+    /// The length of the whole body.
     pub(crate) length: u64,
 }
 
 impl Layout {
-    /// Lays out a document with at least one attachment that follows. `boundary` must not occur in
-    /// any of it: 32 random digits do not.
+    /// Lays out a document with at least one attachment. `boundary` must not occur in the body: 32 random digits do
+    /// not.
     pub fn new(boundary: &str, document: &str, following: &[Following]) -> Self {
         let mut text = format!(
             "--{boundary}\r\nContent-Type: application/json\r\n\r\n{document}\r\n--{boundary}"
@@ -76,7 +74,7 @@ fn headers(text: &mut String, attachment: &Following) {
         match character {
             '"' => text.push_str("%22"),
             '\0'..='\x1f' | '\x7f' => {
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(text, "%{:02X}", u32::from(character));
             }
             _ => text.push(character),

@@ -1,9 +1,9 @@
-//! Where an endpoint has credentials, and how they are gathered in one place.
+//! Collects an endpoint's credentials from all their places.
 //!
-//! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` before the URL's user
-//!           information before a header `Authorization: Basic`; whatever is not taken is dropped from
-//!           URL and headers nevertheless. What is malformed is dropped, and no error.
-//! DIFFERS   A password in a URL may hold `@`: the last one of the authority ends it.
+//! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` precedes the URL's user information, which
+//!           precedes a header `Authorization: Basic`; unused ones are removed from URL and headers, too. Malformed
+//!           ones are dropped without an error.
+//! DIFFERS   A password in a URL may contain `@`: the last one in the authority ends it.
 
 use std::fmt;
 use std::ops::Range;
@@ -38,7 +38,7 @@ impl BasicAuth {
         })
     }
 
-    /// Returns the value of a header `Authorization`. It is a secret.
+    /// Returns the value of the header `Authorization`. It is a secret.
     pub(crate) fn header_value(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", BASE64.encode(both.as_bytes()))
@@ -51,7 +51,7 @@ impl fmt::Debug for BasicAuth {
     }
 }
 
-/// Returns where the user information of a URL is, with its `@`.
+/// Returns the position of a URL's user information, including its `@`.
 pub(super) fn user_info(url: &str) -> Option<Range<usize>> {
     let start = url.find("://")? + "://".len();
     let rest = &url[start..];
@@ -60,7 +60,7 @@ pub(super) fn user_info(url: &str) -> Option<Range<usize>> {
     Some(start..start + at + 1)
 }
 
-/// Takes the user information out of a URL, and returns what credentials it held.
+/// Removes the user information from a URL, and returns its credentials.
 pub(super) fn split_url(url: &str) -> (String, Option<BasicAuth>) {
     let Some(range) = user_info(url) else {
         return (url.to_owned(), None);
@@ -70,7 +70,7 @@ pub(super) fn split_url(url: &str) -> (String, Option<BasicAuth>) {
     (rest, auth)
 }
 
-/// Takes `Authorization: Basic` out of headers, and returns what credentials it held.
+/// Removes `Authorization: Basic` from headers, and returns its credentials.
 pub(super) fn split_headers(headers: &mut Vec<(String, String)>) -> Option<BasicAuth> {
     let mut found = None;
     headers.retain(|(name, value)| {
@@ -83,7 +83,7 @@ pub(super) fn split_headers(headers: &mut Vec<(String, String)>) -> Option<Basic
     found
 }
 
-/// Returns what follows `Basic` in a header `Authorization`.
+/// Returns the text after `Basic` in a header `Authorization`.
 fn basic<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     if !name.eq_ignore_ascii_case("authorization") {
         return None;

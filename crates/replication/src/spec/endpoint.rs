@@ -1,7 +1,7 @@
 //! Parses one side of a replication from its member of a request body.
 //!
 //! SOURCE    couch_replicator_parse: parse_rep_db.
-//! DIFFERS   Headers and proxies are checked here, not when the job starts.
+//! DIFFERS   Headers and proxies are validated here, not when the job starts.
 
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::Value;
@@ -38,7 +38,7 @@ impl EndpointSpec {
         if !parsed.has_host() || !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
             return Err(wrong_url());
         }
-        // Segments like `..`, backslashes and what is behind a `#` would lead to another database.
+        // Segments like `..`, backslashes and anything after a `#` would lead to another database.
         if !keeps_path(&parsed, url.split('?').next().unwrap_or_default()) {
             return Err(wrong_url());
         }
@@ -90,7 +90,7 @@ fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, Str
             return Err(wrong(format!("`{name}` is not a header name")));
         }
         if HeaderValue::from_str(value).is_err() {
-            // Not shown: it may be a secret.
+            // Not displayed: it may be a secret.
             return Err(wrong(format!(
                 "the value of `{name}` has bytes that are not allowed in a header"
             )));

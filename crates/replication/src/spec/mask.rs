@@ -1,28 +1,27 @@
-//! What may be shown of a replication.
+//! Masks secrets of a replication for display.
 //!
-//! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other
-//!           readers, user information goes altogether, and so do `headers` and `auth`.
-//! DIFFERS   Proxies lose their user information for other readers, too. Of the parameters of a URL only the names
-//!           are shown: any value may be a secret (`token`, `apikey`).
+//! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other readers, user
+//!           information is removed entirely, as are `headers` and `auth`.
+//! DIFFERS   Proxies lose their user information for other readers, too. Of URL parameters only names are shown: any
+//!           value may be a secret (`token`, `apikey`).
 
 use super::credentials::{split_url, user_info};
 
-/// The mask of a password.
 const MASK: &str = "*****";
 
-/// Returns the parameters of a URL, without its `?`, with their values masked. What has no name is all value.
+/// Returns URL parameters, without the `?`, with masked values. A parameter without `=` counts as a value.
 pub(crate) fn mask_query(query: &str) -> String {
     let mask = |param: &str| match param.split_once('=') {
         Some((name, value)) if !value.trim_matches('=').is_empty() => format!("{name}={MASK}"),
         _ if param.is_empty() => String::new(),
-        // Base64 ends in `=`, too.
+        // Base64 may end in `=`, too.
         _ => MASK.to_owned(),
     };
     let masked: Vec<String> = query.split('&').map(mask).collect();
     masked.join("&")
 }
 
-/// Returns a URL with the values of its parameters masked, whatever is behind a `#` with them.
+/// Returns a URL with masked parameter values, and everything after a `#` masked with them.
 pub(crate) fn mask_params(url: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}?{}", mask_query(query)),
@@ -30,8 +29,8 @@ pub(crate) fn mask_params(url: &str) -> String {
     }
 }
 
-/// Returns a URL with its password and the values of its parameters masked; `None` if it is not a URL: a password could
-/// stand anywhere in it.
+/// Returns a URL with its password and parameter values masked; `None` if it is not a URL: a password could be
+/// anywhere in it.
 pub fn mask_url(url: &str) -> Option<String> {
     url::Url::parse(url).ok()?;
     let Some(range) = user_info(url) else {
@@ -49,7 +48,7 @@ pub fn mask_url(url: &str) -> Option<String> {
     ))
 }
 
-/// Takes the user information and the values of parameters out of a URL.
+/// Removes user information and parameter values from a URL.
 pub fn strip_url(url: &str) -> String {
     mask_params(&split_url(url).0)
 }
@@ -92,7 +91,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever a password is made of, nothing that is shown has it.
+        /// No password is shown, whatever its characters.
         #[test]
         fn no_password_is_ever_shown(
             user in "[a-z%+.]{0,8}",

@@ -1,12 +1,12 @@
-//! What is to be replicated: a parsed replication.
+//! A parsed replication.
 //!
-//! SUMMARY   [`Replication::parse`] makes one of the body of a replicator document or of a
-//!           `_replicate` call. [`strip_url`] makes of a URL what others may read.
-//! PROMISES  Parsing uses no network, and the clock for the start time only. Credentials are in
-//!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
+//! SUMMARY   [`Replication::parse`] makes one from the body of a replicator document or of a `_replicate` call.
+//!           [`strip_url`] removes secrets from a URL for other readers.
+//! PROMISES  Parsing uses no network, and the clock only for the start time. Credentials are only in [`BasicAuth`]
+//!           and header values, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
-//! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at`
-//!           and `feed` are options of our own.
+//! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at` and
+//!           `feed` are our own options.
 
 mod credentials;
 mod endpoint;
@@ -33,29 +33,25 @@ pub(crate) use self::proxy::ProxySpec;
 use super::filter::{Filter, FilterAt};
 use super::seq::Seq;
 
-/// One replication: from where, to where, how, and for whom.
+/// One replication: source, target, options, and user.
 #[derive(Clone, Debug)]
 pub struct Replication {
-    /// Where revisions are read.
     pub source: EndpointSpec,
-    /// Where they are written.
     pub target: EndpointSpec,
-    /// How.
     pub options: Options,
-    /// On whose behalf.
+    /// The user that it runs for.
     pub user: UserCtx,
-    /// The document that asked for it; `None` for a transient replication.
+    /// The document that requests it; `None` for a transient replication.
     pub doc: Option<DocRef>,
-    /// The mark of that document: the file that it was made from.
+    /// The mark of that document: the file that it was generated from.
     pub managed_by: Option<Box<str>>,
-    /// When it was asked for. Checkpoints carry it as their start.
+    /// When it was requested. Checkpoints have it as their start.
     pub start_time: SystemTime,
 }
 
 impl Replication {
-    /// Whether `other` asks for the same in every respect but the user and the time. What the bodies
-    /// say counts, not the configuration's defaults. A job that is added again unchanged goes on
-    /// undisturbed.
+    /// Whether `other` requests the same in every respect except user and time. The bodies are compared, not the
+    /// configuration's defaults. A job that is added again unchanged continues undisturbed.
     ///
     /// SOURCE couch_replicator_utils, comparison of normalised replications.
     pub fn same_as(&self, other: &Self) -> bool {
@@ -66,21 +62,22 @@ impl Replication {
             && self.managed_by == other.managed_by
     }
 
-    /// Returns a text that differs, as a rule, where [`Self::same_as`] finds that two replications of a document do; the
-    /// mark is not in it, so that a job continues with its past when its document gets one. Of the same replication other versions of the program may return other texts.
+    /// Returns a text that usually differs where [`Self::same_as`] finds a difference between two replications of a
+    /// document; it excludes the mark, so that a job keeps its past when its document gets one. It may differ between
+    /// versions of the program.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
         let asked = format!("{sides:?} {}", self.options.digested());
         HEXLOWER.encode(&Md5::digest(asked))
     }
 
-    /// Whether it belongs to no document: such a replication is not tried again when it fails.
+    /// Whether it has no document: then it is not retried after a failure.
     pub fn is_transient(&self) -> bool {
         self.doc.is_none()
     }
 }
 
-/// One side of a replication. Credentials, wherever they were given, are in `auth`.
+/// One side of a replication. All its credentials are in `auth`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.
@@ -89,17 +86,17 @@ pub struct EndpointSpec {
     pub(crate) auth: Option<BasicAuth>,
     /// The user's headers, sorted by name, without any `Authorization: Basic`. Values may be secret.
     pub(crate) headers: Vec<(String, String)>,
-    /// The proxy through which it is reached.
+    /// The proxy for connecting to it.
     pub(crate) proxy: Option<ProxySpec>,
 }
 
 impl EndpointSpec {
-    /// Returns the URL as it may be shown: the values of its parameters are masked. It never held a password.
+    /// Returns the URL for display, with masked parameter values. It never contains a password.
     pub fn shown(&self) -> String {
         mask_params(&self.url)
     }
 
-    /// Returns all of it, secrets too.
+    /// Returns all of it, including secrets.
     fn digested(&self) -> impl fmt::Debug {
         let header = |auth: &BasicAuth| auth.header_value();
         let proxy = self.proxy.as_ref();
@@ -108,8 +105,8 @@ impl EndpointSpec {
         (&self.url, auth, &self.headers, proxy)
     }
 
-    /// Returns the server with the same credentials, and the name of the database there: `http://h/prefix/a%2Fb` is
-    /// `a/b` of `http://h/prefix/`. `None` if the URL has no path.
+    /// Returns the server with the same credentials, and the database's name there: `http://h/prefix/a%2Fb` is `a/b`
+    /// of `http://h/prefix/`. `None` if the URL has no path.
     pub(crate) fn server_and_database(&self) -> Option<(Self, String)> {
         let (path, query) = match self.url.split_once('?') {
             Some((path, query)) => (path, format!("?{query}")),
@@ -148,35 +145,34 @@ impl fmt::Debug for EndpointSpec {
     }
 }
 
-/// How a replication is done. Parsed options lie above the defaults of the configuration.
+/// The options of a replication. Parsed options override the configuration's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Goes on when everything is replicated.
+    /// Continues when everything is replicated.
     pub continuous: bool,
-    /// Makes the target if it is missing.
+    /// Creates a missing target.
     pub create_target: bool,
     /// Parameters of that, as for `PUT /db`: `q`, `n`, `partitioned`.
     pub create_target_params: Map<String, Value>,
-    /// Replicates the winning revision of each document only.
+    /// Replicates only the winning revision of each document.
     pub(crate) winning_revs_only: bool,
-    /// Which documents.
     pub filter: Filter,
-    /// Who runs the filter, if there is one.
+    /// Where the filter runs, if there is one.
     pub filter_at: FilterAt,
-    /// Where to begin if there is no checkpoint.
+    /// The start sequence without a checkpoint.
     pub since_seq: Option<Seq>,
-    /// The options that the configuration has defaults for.
+    /// Options with configurable defaults.
     pub tuning: Tuning,
-    /// What the body itself says of these.
+    /// Those of them that the body sets.
     pub(crate) given: Map<String, Value>,
 }
 
-/// The options that the configuration has defaults for.
+/// Options with configurable defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Reads and writes checkpoints.
     pub use_checkpoints: bool,
-    /// Reads with `_bulk_get` where the source has it.
+    /// Reads with `_bulk_get` if the source supports it.
     pub use_bulk_get: bool,
     /// Workers; at least 1.
     pub worker_processes: u32,
@@ -186,15 +182,15 @@ pub struct Tuning {
     pub http_connections: u32,
     /// How long a connection may be silent.
     pub connection_timeout: Duration,
-    /// How often a request is retried.
+    /// Retries of a request.
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// How a continuous replication learns of changes.
+    /// How a continuous replication is notified of changes.
     pub feed: Feed,
 }
 
-/// How a continuous replication learns of changes: the option `feed`, which CouchDB does not have.
+/// How a continuous replication is notified of changes: the option `feed`, which CouchDB does not have.
 #[derive(
     Clone,
     Copy,
@@ -210,25 +206,25 @@ pub struct Tuning {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Feed {
-    /// It keeps a feed of its database open, as in CouchDB.
+    /// Keeps a feed of its database open, as in CouchDB.
     #[default]
     Continuous,
-    /// The server tells all replications from it, over one connection, whose database has changed: see
+    /// The server notifies all its replications over one connection which databases have changed: see
     /// [`crate::db_updates`].
     DbUpdates,
 }
 
-/// What the configuration says about every replication.
+/// The configuration's defaults for every replication.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Defaults {
     pub tuning: Tuning,
-    /// Schemes that an endpoint may have, of `http` and `https`.
+    /// Allowed schemes of an endpoint: `http`, `https`.
     pub valid_endpoint_protocols: Vec<String>,
-    /// Schemes that a proxy may have, of `http`, `https` and `socks5`.
+    /// Allowed schemes of a proxy: `http`, `https`, `socks5`.
     pub valid_proxy_protocols: Vec<String>,
 }
 
-/// The document that asks for a replication.
+/// The document that requests a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocRef {
     /// The replicator database.
@@ -236,7 +232,7 @@ pub struct DocRef {
     pub id: String,
 }
 
-/// A user, as CouchDB describes one.
+/// A user, in CouchDB's form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserCtx {
     /// Name; `None` for an anonymous user.
@@ -245,20 +241,19 @@ pub struct UserCtx {
     pub roles: Vec<String>,
 }
 
-/// Why a body is no replication. Always the author's fault; asking again with the same body does not
-/// help.
+/// Why a body is not a replication. Always the author's fault; a retry with the same body does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct SpecError {
-    /// How CouchDB classes it.
+    /// CouchDB's class of it.
     pub kind: SpecErrorKind,
-    /// What is wrong, in CouchDB's words where it has some.
+    /// The mistake, in CouchDB's words if it has any.
     pub text: String,
-    /// `source` or `target`, if one of them is wrong.
+    /// `source` or `target`, if one of them is at fault.
     pub side: Option<&'static str>,
 }
 
-/// The class of a [`SpecError`]: what an HTTP answer says in `error`.
+/// The class of a [`SpecError`]: `error` in an HTTP answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SpecErrorKind {

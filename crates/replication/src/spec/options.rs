@@ -1,9 +1,8 @@
 //! Options: names, types, bounds, defaults.
 //!
 //! SOURCE    couch_replicator_parse, convert_options, check_options.
-//! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but their pluses stay pluses: in
-//!           CouchDB a document whose id has one is never found. `null` counts as missing for
-//!           `filter` and `since_seq`.
+//! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but pluses are kept: CouchDB never finds a
+//!           document with a plus in its id. `null` counts as missing for `filter` and `since_seq`.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -18,26 +17,26 @@ use crate::seq::Seq;
 
 /// How many workers a replication may have.
 const WORKERS: RangeInclusive<u32> = 1..=1_000;
-/// How many changes may be in a batch.
+/// The size of a batch of changes.
 const BATCH: RangeInclusive<u32> = 1..=100_000;
-/// How many connections a replication may have to one side.
+/// The connections of a replication to one side.
 const CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
-/// How often a request may be tried again.
+/// How often a request may be retried.
 const RETRIES: RangeInclusive<u32> = 0..=1_000;
-/// The range of times, in milliseconds: 30 days at most.
+/// The range of times, in milliseconds: at most 30 days.
 const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 
-/// An option that was lowered because a server limits the rate of requests.
+/// An option lowered because a server limits the rate of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowered {
     pub name: &'static str,
-    /// Its value before, times in milliseconds.
+    /// Its previous value, times in milliseconds.
     pub from: u32,
-    /// Its value now.
+    /// Its new value.
     pub to: u32,
 }
 
-/// The members of a document that say what is replicated, from where to where.
+/// The members of a document that define what is replicated, from where to where.
 const ASKED: [&str; 16] = [
     "source",
     "target",
@@ -57,7 +56,7 @@ const ASKED: [&str; 16] = [
     "user_ctx",
 ];
 
-/// The members of a document that say how: the fields of [`Tuning`], and keys of the configuration.
+/// The members of a document that define how: the fields of [`Tuning`], and keys of the configuration.
 pub const TUNING: [&str; 9] = [
     "use_checkpoints",
     "use_bulk_get",
@@ -76,8 +75,8 @@ pub fn members() -> impl Iterator<Item = &'static str> {
 }
 
 impl Options {
-    /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they
-    /// may have changed since one of the bodies was read.
+    /// Returns whether two bodies make the same request. Configured defaults do not count: they may have changed
+    /// between the readings of the bodies.
     pub(super) fn same_as(&self, other: &Self) -> bool {
         let tuning = other.tuning.clone();
         let with_its_defaults = Self {
@@ -87,7 +86,7 @@ impl Options {
         with_its_defaults == *other
     }
 
-    /// Returns what [`Self::same_as`] compares, as text.
+    /// Returns the values that [`Self::same_as`] compares, as text.
     pub(super) fn digested(&self) -> String {
         let Self {
             continuous,
@@ -106,13 +105,13 @@ impl Options {
         )
     }
 
-    /// Reads the options of a body; other members are ignored.
+    /// Parses the options of a body; ignores other members.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
         let filter = filter(body)?;
         let given = body
             .iter()
             .filter(|(name, _)| TUNING.contains(&name.as_str()));
-        // Of several mistakes in a body the first one found is reported, in no particular order.
+        // Of several errors in a body the first found is reported, in no particular order.
         Ok(Self {
             continuous: boolean(body, "continuous", false)?,
             create_target: boolean(body, "create_target", false)?,
@@ -159,13 +158,13 @@ impl Tuning {
                 RETRIES,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
-            // It has no effect on a replication that is not continuous.
+            // Has an effect only on a continuous replication.
             feed: word(body, "feed", "`continuous` or `db_updates`")?.unwrap_or(defaults.feed),
         })
     }
 
-    /// Lowers the options that cause many requests, after a server's rate limit has ended a run. Returns
-    /// the lowered ones.
+    /// Lowers the options that cause many requests, after a server's rate limit has ended a run. Returns the lowered
+    /// ones.
     ///
     /// SOURCE couch_replicator_scheduler, maybe_optimize_job_for_rate_limiting.
     pub fn lower_for_rate_limit(&mut self) -> Vec<Lowered> {
@@ -212,7 +211,7 @@ fn object(
     }
 }
 
-/// Reads an integer, or a text of its digits.
+/// Parses an integer, or a text of its digits.
 fn integer(
     body: &Map<String, Value>,
     name: &str,
@@ -256,7 +255,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
     }
 }
 
-/// Reads who runs the filter. Without a filter the option has no effect.
+/// Parses who runs the filter. Without a filter the option has no effect.
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = word(body, "filter_at", "`source` or `settee`")?.unwrap_or_default();
     match (at, filter) {
@@ -272,7 +271,7 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
     }
 }
 
-/// Reads one of a few words.
+/// Parses one of a few words.
 fn word<T: FromStr>(
     body: &Map<String, Value>,
     name: &str,

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::id::ReplicationId;
 
-/// What the body of a `_replicate` call asks for.
+/// The request in the body of a `_replicate` call.
 #[derive(Clone, Debug)]
 pub enum CallBody {
-    /// To start this.
+    /// Start this.
     Start(Box<Replication>),
-    /// To end the one with this id.
+    /// End the one with this id.
     CancelId(ReplicationId),
-    /// To end the one that was asked for like this.
+    /// End the one that was started with this.
     Cancel(Box<Replication>),
 }
 
@@ -43,7 +43,7 @@ impl SpecError {
 }
 
 impl CallBody {
-    /// Reads the body of a `_replicate` call of a user.
+    /// Parses the body of a user's `_replicate` call.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -83,8 +83,7 @@ fn cancel_id(members: &Map<String, Value>) -> Result<Option<ReplicationId>, Spec
 }
 
 impl Replication {
-    /// Reads the body of a replicator document, or of a `_replicate` call. Members that mean nothing
-    /// here are ignored.
+    /// Parses the body of a replicator document, or of a `_replicate` call. Unknown members are ignored.
     ///
     /// # Errors
     /// See [`SpecError`]; the texts are CouchDB's.
@@ -96,7 +95,7 @@ impl Replication {
     ) -> Result<Self, SpecError> {
         let members = members(body)?;
         let (source_proxy, target_proxy) = proxies(members)?;
-        // CouchDB refuses it wherever it is, although it means something in calls only.
+        // CouchDB refuses it anywhere, although it has a meaning only in calls.
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {
@@ -120,7 +119,7 @@ impl Replication {
 }
 
 impl UserCtx {
-    /// Reads the `user_ctx` of a body; an anonymous user if there is none.
+    /// Parses the `user_ctx` of a body; an anonymous user if there is none.
     pub fn of_body(body: &Value) -> Self {
         let user = &body["user_ctx"];
         let roles = user["roles"].as_array().map(Vec::as_slice);
@@ -132,7 +131,7 @@ impl UserCtx {
     }
 }
 
-/// Returns the proxies of source and target. An empty text stands for no proxy.
+/// Returns the proxies of source and target. An empty text means no proxy.
 fn proxies(members: &Map<String, Value>) -> Result<(Option<&str>, Option<&str>), SpecError> {
     let proxy = |name| match members.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -10,7 +10,7 @@ use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
 pub(crate) struct ProxySpec(String);
 
 impl ProxySpec {
-    /// Takes a URL whose scheme is one of `allowed`.
+    /// Parses a URL whose scheme is one of `allowed`.
     pub(super) fn parse(url: &str, allowed: &[String]) -> Result<Self, SpecError> {
         let wrong = |text: &str| SpecError::new(SpecErrorKind::InvalidReplication, text);
         let (plain, _) = split_url(url);
@@ -44,7 +44,7 @@ impl fmt::Display for ProxySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match mask_url(&self.0) {
             Some(masked) => f.write_str(&masked),
-            // Checked when it was made; with a password that no URL may hold.
+            // Validated at construction, with a password that URLs cannot contain.
             None => {
                 let shown = user_info(&self.0).map_or(&*self.0, |info| &self.0[info.end..]);
                 f.write_str(&mask_params(shown))

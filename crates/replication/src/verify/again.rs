@@ -1,7 +1,7 @@
-//! Looks again for revisions that the target missed, before they are reported.
+//! Rechecks revisions missing at the target, before they are reported.
 //!
-//! SUMMARY   A replication that is still running brings some of them meanwhile, and writes at the source replace
-//!           others. What is left after [`LOOKS_MAX`] looks, and still is a leaf of the source, is missing.
+//! SUMMARY   A replication that is still running delivers some of them meanwhile, and writes at the source replace
+//!           others. Revisions missing after [`LOOKS_MAX`] checks that are still leaves of the source are reported.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::{Comparison, Difference, Leaf, Step, leaves};
 use crate::crash::Crash;
 use crate::worker::missing::{Wanted, revs_diff};
 
-/// How often missing revisions are searched for again.
+/// Number of checks.
 const LOOKS_MAX: u32 = 4;
 
-/// The time before the second look; each later one is twice as long after the one before.
+/// Time before the second check; doubled for each later one.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Comparison {
-    /// Looks for revisions until they are there, or were looked for often enough.
+    /// Rechecks revisions until they are present, or the maximum is reached.
     pub(super) async fn look_again(&self, suspects: Vec<Leaf>) -> Result<Step, Crash> {
         let mut step = Step::default();
         let mut open = wanted(suspects);
@@ -43,7 +43,7 @@ impl Comparison {
                     Some(seen) if seen.rev == leaf.rev => {
                         step.differences.push(self.missing(leaf));
                     }
-                    // Replaced or purged since: the replication need not bring it.
+                    // Replaced or purged since: the replication need not deliver it.
                     _ => step.counts.changed += 1,
                 }
             }
@@ -68,7 +68,7 @@ fn wanted(suspects: Vec<Leaf>) -> Vec<Wanted> {
     };
     let mut wanted: Vec<Wanted> = Vec::with_capacity(suspects.len());
     for leaf in suspects {
-        // Leaves of a document come one behind the other.
+        // Leaves of a document are consecutive.
         match wanted.last_mut().filter(|last| last.id == leaf.id) {
             Some(last) => last.revs.push(leaf.rev),
             None => wanted.push(one(leaf)),

@@ -1,7 +1,7 @@
-//! Compares the attachments of revisions that both sides have: names, lengths and, if asked for, bytes.
+//! Compares the attachments of revisions that both sides have: names, lengths and, optionally, bytes.
 //!
-//! PROMISES  The target is asked about revisions alone that have attachments at the source. Bytes are compared as they
-//!           come, decoded; of an attachment two pieces are in memory, unless no URL can name it.
+//! PROMISES  The target is queried only for revisions that have attachments at the source. Bytes are compared as they
+//!           arrive, decoded; two pieces of an attachment are in memory, unless no URL can name it.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ use crate::worker::missing::{Wanted, revisions};
 
 /// The result of comparing bytes.
 struct Compared {
-    /// In what they differ, in words, if they do.
+    /// The difference, in words, if there is one.
     how: Option<String>,
-    /// How many were the same.
+    /// The number of equal bytes.
     bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Compared {
 
 /// Why bytes were not compared.
 enum Unread {
-    /// It may be different with another try.
+    /// A retry may succeed.
     Retry(String),
     Final(Crash),
 }
@@ -86,7 +86,7 @@ impl Comparison {
             let at_target = self.target.read(by_id(attached.keys()), false).await?;
             for (leaf, source) in attached {
                 match at_target.get(&leaf) {
-                    // The target has gone on from it, and need not keep it.
+                    // The target has a newer revision, and need not keep this one.
                     Some(target) if target.rev != leaf.rev => step.counts.changed += 1,
                     Some(target) => self.of_revision(leaf, &source, target, step).await?,
                     None => step.differences.push(Difference::Unreadable { leaf }),
@@ -135,7 +135,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Compares bytes, with as many tries as it takes.
+    /// Compares bytes, with retries.
     async fn bytes(&self, leaf: &Leaf, name: &str) -> Result<Compared, Crash> {
         let sides = [&self.source.database, &self.target.database];
         let mut retries = sides[0].retries(self.retries);
@@ -208,7 +208,7 @@ async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Comp
 
 async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream, Unread> {
     let path = format!("{}/{}", encode_doc_id(&leaf.id), encode(name));
-    // Both sides decode what they have compressed: how they compress is their own affair.
+    // Both sides decode compressed attachments, so their compression may differ.
     let request = Request::get(path)
         .query("rev", &leaf.rev)
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -223,7 +223,7 @@ async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream
     }
 }
 
-/// Compares an attachment that no URL can name, in the text of its document.
+/// Compares an attachment that no URL can name, in its document's text.
 async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
     let [source, target] = [
         data(sides[0], leaf, name).await?,
@@ -241,7 +241,7 @@ async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compar
     Ok(Compared::new(source != target, same as u64))
 }
 
-/// Reads an attachment in the text of its document; none if it is not there.
+/// Reads an attachment in its document's text; `None` if it is missing.
 async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec<u8>>, Unread> {
     #[derive(Deserialize)]
     struct Inline {

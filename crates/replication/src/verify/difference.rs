@@ -1,4 +1,4 @@
-//! What a target lacks, for reports.
+//! Differences of a target, for reports.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Leaf;
 use crate::refused::RefusedDoc;
 
-/// One thing in which the target differs from the source.
+/// One difference between target and source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "difference", rename_all = "snake_case")]
 pub enum Difference {
@@ -17,9 +17,9 @@ pub enum Difference {
         #[serde(flatten)]
         leaf: Leaf,
     },
-    /// The target does not have the document because it refused it, or because no database can have it.
+    /// The target lacks the document because it refused it, or because no database can have it.
     Refused(RefusedDoc),
-    /// The target knows the revision and does not send it.
+    /// The target knows the revision but does not send it.
     Unreadable {
         #[serde(flatten)]
         leaf: Leaf,
@@ -30,18 +30,18 @@ pub enum Difference {
         leaf: Leaf,
         name: String,
     },
-    /// The target has another attachment of that name.
+    /// The target has a different attachment of that name.
     AttachmentDiffers {
         #[serde(flatten)]
         leaf: Leaf,
         name: String,
-        /// In what, in words.
+        /// The difference, in words.
         how: String,
     },
 }
 
 impl Difference {
-    /// Returns what kind of difference it is, in lower case words.
+    /// Returns the kind of difference, in lower-case words.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "missing",
@@ -54,7 +54,7 @@ impl Difference {
 }
 
 impl fmt::Display for Difference {
-    /// Writes one line: ids and names have no line ends in it.
+    /// Writes one line: ids and names have no line feeds in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         let mut part = |text: &str| write!(f, " {}", text.replace(is_unprintable, " "));

@@ -1,12 +1,12 @@
-//! Whether a target holds everything that a replication should have brought there.
+//! Verifies that a target has everything that a replication should have written.
 //!
-//! SUMMARY   [`Verifier::run`] reads the source's feed as the replication does, asks the target which leaf
-//!           revisions it misses, and compares the attachments of the others ([`attachments`]). Revisions that
-//!           are missing are searched for again at the end ([`again`]) before they are reported.
-//! PROMISES  Nothing is written anywhere. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions,
-//!           whatever the size of the databases. What was reported is not taken back.
-//! LIMITS    What the target has beyond the source is no difference. A revision that both have is taken to be the
-//!           same document: its body is not compared.
+//! SUMMARY   [`Verifier::run`] reads the source's feed like the replication, queries the target for missing leaf
+//!           revisions, and compares the attachments of the others ([`attachments`]). Missing revisions are checked
+//!           again at the end ([`again`]) before they are reported.
+//! PROMISES  Writes nothing. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions, whatever the
+//!           size of the databases. Reports are not retracted.
+//! LIMITS    Additional data at the target is no difference. Equal revisions count as equal documents: bodies are not
+//!           compared.
 
 mod again;
 mod attachments;
@@ -38,10 +38,10 @@ use crate::worker::missing::{Wanted, by_document, revisions, revs_diff};
 pub use difference::Difference;
 use reading::{Reader, chunks};
 
-/// Batches of the feed that are compared at a time.
+/// Batches of the feed compared concurrently.
 const BATCHES: usize = 4;
 
-/// Missing revisions that are kept to be searched for again. When there are more, they are looked for at once.
+/// Maximum missing revisions kept for a later check; beyond it they are checked at once.
 const SUSPECTS_MAX: usize = 10_000;
 
 /// A leaf revision of a document.
@@ -51,11 +51,10 @@ pub struct Leaf {
     pub rev: String,
 }
 
-/// What is compared.
 pub struct Verifier {
     pub source: Endpoint,
     pub target: Endpoint,
-    /// Those of the replication: which documents, and how databases are asked.
+    /// The replication's options: which documents, and how to send requests.
     pub options: Options,
     /// The filter, if the source does not run it.
     pub filter: Option<FilterHere>,
@@ -63,27 +62,27 @@ pub struct Verifier {
     pub id_max: Option<usize>,
     /// Whether the bytes of attachments are compared.
     pub deep: bool,
-    /// Where to begin in the source's feed.
+    /// The sequence to start at in the source's feed.
     pub since: Seq,
-    /// Missing revisions of before `since` that are still to be searched for again.
+    /// Missing revisions from before `since` that still have to be checked again.
     pub suspects: Vec<Leaf>,
     /// Documents that the target is known to refuse.
     pub refused: Vec<RefusedDoc>,
     pub log: Logger,
 }
 
-/// What was counted, each number since the last report.
+/// Counts since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Leaf revisions of the feed.
     pub revisions: u64,
-    /// Of these, missing at the target and not passing the filter that Settee runs.
+    /// Of these, missing at the target but rejected by the filter that Settee runs.
     pub filtered: u64,
-    /// Of these, replaced by newer ones, or purged, while they were compared.
+    /// Of these, replaced or purged during the comparison.
     pub changed: u64,
     /// Attachments whose names and lengths were compared.
     pub attachments: u64,
-    /// Bytes of attachments that were read of each side.
+    /// Bytes of attachments read from each side.
     pub bytes: u64,
 }
 
@@ -97,14 +96,14 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What one step found.
+/// The result of one step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Step {
-    /// Everything up to here was compared; none after looking again for all suspects so far.
+    /// Everything up to here was compared; `None` after rechecking all suspects so far.
     pub through: Option<Seq>,
     pub counts: Counts,
     pub differences: Vec<Difference>,
-    /// Missing revisions that will be searched for again.
+    /// Missing revisions that will be checked again.
     pub suspects: Vec<Leaf>,
 }
 
@@ -119,10 +118,10 @@ struct Comparison {
 }
 
 impl Verifier {
-    /// Compares everything. `tell` learns of each step, in the order of the source's feed, and may end it.
+    /// Compares everything. `tell` gets each step, in the order of the source's feed, and may end the run.
     ///
     /// # Errors
-    /// A database does not answer, or not what it should; what was reported until then is right.
+    /// A database does not answer, or answers wrongly; earlier reports remain valid.
     pub async fn run(self, mut tell: impl FnMut(Step) -> ControlFlow<()>) -> Result<(), Crash> {
         let options = Options {
             continuous: false,
@@ -196,12 +195,12 @@ impl Comparison {
                 return Ok(());
             }
         }
-        // Also when nothing is left: it reports what the feed's reader skipped last.
+        // Even without suspects: reports what the feed's reader skipped last.
         let _ = tell(self.look_again(suspects).await?);
         Ok(())
     }
 
-    /// Compares what some rows of the feed name.
+    /// Compares the revisions in some rows of the feed.
     async fn step(&self, rows: Vec<Row>) -> Result<Step, Crash> {
         let mut step = Step {
             through: rows.last().map(|row| row.seq.clone()),
@@ -222,7 +221,7 @@ impl Comparison {
         Ok(step)
     }
 
-    /// Returns those of the missing revisions that the filter lets through.
+    /// Returns the missing revisions that pass the filter.
     async fn passing(
         &self,
         filter: &FilterHere,
@@ -253,7 +252,7 @@ impl Comparison {
     }
 }
 
-/// Waits for a whole batch of rows; fewer at the end, and none behind it.
+/// Waits for a whole batch of rows; shorter at the end, then empty.
 async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     while rows.len() < size {
@@ -266,7 +265,7 @@ async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
     rows
 }
 
-/// Returns what was asked for without what is missing; both name documents in the same order.
+/// Returns the queried revisions that are not missing; both lists have the same order of documents.
 fn without(asked: Vec<Wanted>, missing: &[Wanted]) -> Vec<Wanted> {
     let mut missing = missing.iter().peekable();
     let mut present = asked;

@@ -1,7 +1,7 @@
 //! Reads revisions of one database for their attachments, or their texts.
 //!
-//! SUMMARY   [`Reader::read`] asks `_bulk_get`, and document by document what that does not deliver, or where the
-//!           database has none. Attachments come as stubs.
+//! SUMMARY   [`Reader::read`] uses `_bulk_get`, and reads one by one the documents that it does not deliver, or all
+//!           if the database has no `_bulk_get`. Attachments are stubs.
 
 use std::cell::Cell;
 
@@ -20,24 +20,24 @@ use crate::worker::document::{DOCUMENT_MAX, DocMeta, attachments};
 use crate::worker::inline::has_path;
 use crate::worker::missing::{Wanted, revisions};
 
-/// Revisions that are asked for at a time.
+/// Revisions in one request.
 const REVISIONS_MAX: usize = 200;
 
 /// Revisions in the URL of one request.
 const LINE_REVISIONS_MAX: usize = 80;
 
-/// A revision as a database sent it.
+/// A revision as sent by a database.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Itself, or a newer one instead.
+    /// The revision, or a newer one instead.
     pub(super) rev: String,
-    /// Names and lengths of its attachments; a length that was not given is none.
+    /// Names and lengths of its attachments; `None`: the length was not given.
     pub(super) attachments: Vec<(String, Option<u64>)>,
-    /// Its text, if that was wanted.
+    /// Its text, if requested.
     pub(super) text: String,
 }
 
-/// One database. Revisions that it does not have are not in what is read.
+/// One database. Revisions that it lacks are missing from the result.
 pub(super) struct Reader {
     pub(super) database: Endpoint,
     has_bulk_get: Cell<bool>,
@@ -51,10 +51,10 @@ impl Reader {
         }
     }
 
-    /// Reads revisions, one of the [`chunks`], with their texts if `texts` says so.
+    /// Reads revisions, one of the [`chunks`]; with their texts if `texts` is set.
     ///
     /// # Errors
-    /// The database does not answer, or not what it should.
+    /// The database does not answer, or its answer is invalid.
     pub(super) async fn read(
         &self,
         wanted: Vec<Wanted>,
@@ -81,7 +81,7 @@ impl Reader {
                     halve(part, &mut parts, &mut left);
                 }
                 Err(failed) if is_too_much(&failed.cause) => halve(part, &mut parts, &mut left),
-                // If the database is gone, reading documents one by one fails, too.
+                // If the database is gone, reading documents one by one fails too.
                 _ => {
                     self.has_bulk_get.set(false);
                     left.extend(part);
@@ -164,7 +164,7 @@ impl Reader {
     }
 }
 
-/// Finds what is wanted in an answer to `_bulk_get`; none if it is no such answer.
+/// Finds the wanted revisions in an answer to `_bulk_get`; `None` if it is not such an answer.
 async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Leaf, Seen)>> {
     let (open, bytes) = (OpenDocs::of(wanted), answer.len());
     let find = move || {
@@ -204,7 +204,7 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
     offload(bytes, find).await
 }
 
-/// Splits what is wanted into parts of at most [`REVISIONS_MAX`] revisions.
+/// Splits the wanted revisions into parts of at most [`REVISIONS_MAX`].
 pub(super) fn chunks(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     split(wanted, REVISIONS_MAX)
 }
@@ -232,7 +232,7 @@ fn split(wanted: Vec<Wanted>, most: usize) -> Vec<Vec<Wanted>> {
     parts
 }
 
-/// Asks for less at a time; one revision is left to be read by itself.
+/// Halves a request; a single revision is left to be read separately.
 fn halve(part: Vec<Wanted>, parts: &mut Vec<Vec<Wanted>>, left: &mut Vec<Wanted>) {
     match revisions(&part) {
         0 | 1 => left.extend(part),

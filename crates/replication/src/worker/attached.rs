@@ -1,4 +1,4 @@
-//! Where the attachments of a document come from: the parts of its answer, or requests of their own.
+//! The sources of a document's attachments: the parts of its answer, or separate requests.
 
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};
@@ -8,7 +8,7 @@ use crate::endpoint::{BodyStream, Chunks, HeaderValue, Request, StatusCode, enco
 use crate::multipart::reader::Multipart;
 use crate::multipart::writer::Following;
 
-/// The attachments of a `multipart/related`, which come in the order of the document.
+/// The attachments of a `multipart/related`, in the order of the document.
 pub(super) struct Parts<'a, 'b>(
     pub(super) Multipart<&'a mut Multipart<BodyStream>>,
     pub(super) &'b [Following],
@@ -22,7 +22,7 @@ impl Attachments for Parts<'_, '_> {
                 attachment.name
             )));
         };
-        // Parts that are named must come in the document's order.
+        // Named parts must be in the document's order.
         let named = headers.get("content-disposition").and_then(|value| {
             let (_, name) = value.split_once("filename=\"")?;
             name.strip_suffix('"')
@@ -37,7 +37,7 @@ impl Attachments for Parts<'_, '_> {
     }
 }
 
-/// Attachments that are read one by one.
+/// Attachments read one by one.
 pub(super) struct Fetched<'a> {
     pub(super) worker: &'a Worker,
     pub(super) path: String,
@@ -63,7 +63,7 @@ impl Attachments for Fetched<'_> {
     }
 }
 
-/// The attachments of a document that are to be sent with it.
+/// The attachments to be sent with a document.
 pub(super) fn following(
     meta: &DocMeta<'_>,
     sends: impl Fn(&Attachment) -> bool,

@@ -1,15 +1,14 @@
 //! Writes many documents with one request.
 //!
-//! SUMMARY   A [`WriteBatch`] collects texts of documents; it is written when the next one no longer
-//!           fits [`BATCH_BYTES_MAX`], and at the end.
-//! PROMISES  A batch that is too large for the target, or that one document spoils, is halved down to
-//!           that one document, which is refused. Each refusal is reported with id and reason. Documents of
-//!           which the answer says neither are written again, as often as requests are tried; then the job
-//!           ends. An error whose meaning is not known refuses a document on evidence: the target takes a
-//!           neighbour, and says the same of the document again when it is written by itself.
+//! SUMMARY   A [`WriteBatch`] collects documents' texts; it is written when the next one exceeds [`BATCH_BYTES_MAX`],
+//!           and at the end.
+//! PROMISES  A batch that is too large for the target, or that one document spoils, is split in halves down to that
+//!           document, which is refused. Each refusal is reported with id and reason. Documents with an unclear
+//!           result are rewritten as often as requests are retried; then the job ends. An unknown error refuses a
+//!           document on evidence: the target accepts a neighbour, and repeats the error for the document alone.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
-//! DIFFERS   There, a batch is written when it has become longer than the limit, and each error of a
-//!           document refuses it at once.
+//! DIFFERS   There, a batch is written once it has exceeded the limit, and each error of a document refuses it at
+//!           once.
 
 use std::borrow::Cow;
 
@@ -26,16 +25,16 @@ use crate::crash::{Answered, Crash};
 use crate::endpoint::{Reply, Request, StatusCode};
 use crate::refused::RefusedDoc;
 
-/// The most bytes of documents in a request, unless one document alone has more.
+/// Maximum bytes of documents in a request, unless a single document has more.
 pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
-/// The texts of documents that are to be written together.
+/// Texts of documents to be written together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
     documents: Vec<String>,
-    /// The bytes of all of them, each with a comma.
+    /// The total length with a comma for each, in bytes.
     bytes: usize,
 }
 
@@ -50,7 +49,7 @@ impl WriteBatch {
     }
 }
 
-/// Returns the body of a request that writes these documents.
+/// Returns the body of a request with these documents.
 fn body(documents: &[String]) -> String {
     [
         "{\"new_edits\":false,\"docs\":[",
@@ -60,25 +59,25 @@ fn body(documents: &[String]) -> String {
     .concat()
 }
 
-/// Documents of which an answer does not say what became of them, and the last such answer.
+/// Documents whose result is missing in an answer, and the last such answer.
 #[derive(Default)]
 struct Unclear {
     documents: Vec<String>,
     why: Option<Answered>,
 }
 
-/// What is known of the documents of a batch while it is written.
+/// Facts about a batch's documents while it is being written.
 struct Evidence {
-    /// The target has written a neighbour: another document of the batch; of a lone document, an earlier one of the
-    /// same replication.
+    /// Whether the target has written a neighbour: another document of the batch; for a single document, an earlier
+    /// one of the same replication.
     neighbour: bool,
-    /// What the target last said of documents that it refuses if it says it again.
+    /// The target's last error for documents that are refused if it repeats that.
     said: FxHashMap<String, Outcome>,
 }
 
 impl Evidence {
-    /// Returns the parts of a batch, the last one to be written first: once a neighbour was written, documents
-    /// that the target may refuse are written one by one.
+    /// Returns the parts of a batch, the first one to be written last: once a neighbour was written, documents that
+    /// the target may refuse are written individually.
     fn parts(&self, documents: Vec<String>) -> Vec<Vec<String>> {
         let (alone, together): (Vec<String>, Vec<String>) = documents
             .into_iter()
@@ -88,8 +87,7 @@ impl Evidence {
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// Returns whether the target has refused the document, now that it says this of it. `is_alone` if it said so
-    /// of nothing else.
+    /// Returns whether this error refuses the document. `is_alone`: the document was written alone.
     fn is_refused(&mut self, document: &str, said: &Outcome, is_alone: bool) -> bool {
         match said.verdict {
             Verdict::Refused => true,
@@ -106,7 +104,7 @@ impl Evidence {
 }
 
 impl Worker {
-    /// Puts a document in the batch, which is written first if it is full.
+    /// Adds a document to the batch; writes a full batch first.
     pub(super) async fn add(&self, batch: &mut WriteBatch, document: String) -> Result<(), Crash> {
         if !batch.fits(&document) {
             self.flush(batch).await?;
@@ -115,7 +113,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes the batch, and empties it.
+    /// Writes and empties the batch.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
         let mut retries = self.target.retries(self.retries);
         let mut documents = std::mem::take(batch).documents;
@@ -138,14 +136,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes documents once, in as many parts as it takes. Returns those that are to be written again.
+    /// Writes documents once, in as many parts as needed. Returns those to be rewritten.
     async fn write(
         &self,
         documents: Vec<String>,
         evidence: &mut Evidence,
     ) -> Result<Unclear, Crash> {
         let mut unclear = Unclear::default();
-        // The first part that is to be written is last.
+        // The next part to be written is last.
         let mut parts = evidence.parts(documents);
         while let Some(mut part) = parts.pop() {
             let reply = self.bulk_docs(body(&part)).await?;
@@ -187,7 +185,7 @@ impl Worker {
         Ok(reply)
     }
 
-    /// Sorts out what the target says of each document.
+    /// Handles the target's result for each document.
     fn written(
         &self,
         reply: &Reply,
@@ -195,7 +193,7 @@ impl Worker {
         evidence: &mut Evidence,
         unclear: &mut Unclear,
     ) {
-        // With 417, what is not named was not written.
+        // With 417, unnamed documents were not written.
         let aborted = reply.status == EXPECTATION_FAILED;
         let Some(verdicts) = entries::verdicts(&reply.body, &part, aborted) else {
             unclear.documents.extend(part);
@@ -242,7 +240,7 @@ impl Worker {
 
     /// Counts and reports a skipped document.
     pub(super) fn refuse(&self, mut doc: RefusedDoc) {
-        // The target's text may repeat what it was sent.
+        // The target's text may repeat parts of the request.
         doc.error = self.target.redacted(&doc.error);
         doc.reason = self.target.redacted(&doc.reason);
         self.run_counters

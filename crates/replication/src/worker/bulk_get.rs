@@ -1,11 +1,11 @@
 //! Reads many documents with one request.
 //!
-//! SUMMARY   Documents without attachments are put in the batch; all others are returned, to be read one
-//!           by one. Documents that do not pass the filter are dropped.
-//! PROMISES  No answer, however wrong, loses a revision: one that the answer does not have is read by itself.
-//! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is left out.
-//! DIFFERS   There, an answer must have the order and the number of what was asked; here, documents are
-//!           matched by ids and revisions. One that is too long is asked for in halves.
+//! SUMMARY   Documents without attachments are put in the batch; all others are returned, to be read one by one.
+//!           Documents rejected by the filter are dropped.
+//! PROMISES  No malformed answer loses a revision: revisions not in the answer are read individually.
+//! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is not used.
+//! DIFFERS   There, an answer must match the request by order and number; here, documents are matched by id and
+//!           revision. If an answer is too long, the request is split in halves.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,13 +27,12 @@ use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode};
 use crate::offload::offload;
 
-/// The longest answer, in bytes: it is in memory as a whole, once for each worker.
+/// Maximum length of an answer, in bytes: each worker holds one in memory.
 const ANSWER_MAX: usize = 64 << 20;
-/// The most revisions at the target that a question names for each revision. They matter to attachments alone, and
-/// those are read with the document by itself.
+/// Maximum ancestors listed for each revision. They only matter for attachments, and documents with attachments are
+/// read individually.
 const ANCESTORS_MAX: usize = 10;
 
-/// One revision that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RevRequest<'a> {
     pub(crate) id: &'a str,
@@ -60,15 +59,15 @@ struct BulkGetEntry<'a> {
     ok: Option<&'a RawValue>,
 }
 
-/// A document that was wanted.
+/// A wanted document in an answer.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) id: String,
-    /// Where it is in the answer.
+    /// Its position in the answer.
     place: Range<usize>,
-    /// The wanted revisions that it answers for.
+    /// The wanted revisions that it satisfies.
     pub(crate) answers: Vec<String>,
-    /// It has no attachments.
+    /// Whether it has no attachments.
     is_plain: bool,
 }
 
@@ -80,7 +79,7 @@ impl Found {
     }
 }
 
-/// What is wanted of many documents, and has not come yet.
+/// Wanted revisions that have not arrived yet, by document.
 #[derive(Debug)]
 pub(crate) struct OpenDocs(FxHashMap<String, OpenRevs>);
 
@@ -98,14 +97,13 @@ impl OpenDocs {
         self.0.get_mut(id).is_some_and(|open| open.close(rev))
     }
 
-    /// Closes what a document answers for. Returns whether anything of it was open.
+    /// Marks a document's revisions as read. Returns whether any of them was open.
     pub(crate) fn close_all(&mut self, found: &Found) -> bool {
         let close = |was_open, rev: &String| self.close(&found.id, rev) || was_open;
         found.answers.iter().fold(false, close)
     }
 
-    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer
-    /// is malformed.
+    /// Finds wanted documents in an answer; with attachments only if `attached`. `None` if the answer is malformed.
     pub(crate) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let documents = results.iter().flat_map(|result| &result.docs);
@@ -129,7 +127,7 @@ impl OpenDocs {
         Some(found.collect())
     }
 
-    /// What was wanted without what has come.
+    /// Returns the wanted revisions that have not arrived.
     pub(crate) fn left(&self, wanted: Vec<Wanted>) -> Vec<Wanted> {
         let mut left = wanted;
         left.retain_mut(|wanted| {
@@ -144,7 +142,7 @@ impl OpenDocs {
 }
 
 impl Worker {
-    /// Puts what is available in the batch, and returns what is left to be read by itself.
+    /// Puts available documents in the batch, and returns those to be read individually.
     pub(super) async fn read_bulk(
         &self,
         wanted: Vec<Wanted>,
@@ -155,12 +153,12 @@ impl Worker {
             return Ok(wanted);
         }
         let mut open = OpenDocs::of(&wanted);
-        // With very many leaves each step takes its time.
+        // With very many leaves each step takes long.
         yield_now().await;
         let mut asked: Vec<RevRequest<'_>> = wanted.iter().flat_map(revisions_of).collect();
         asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
         yield_now().await;
-        // Halves of what was too long, the first of them last.
+        // The halves that remain after splits, the first one last.
         let mut ranges: Vec<Range<usize>> = std::iter::once(0..asked.len()).collect();
         while let Some(range) = ranges.pop() {
             let part = &asked[range.clone()];
@@ -170,7 +168,7 @@ impl Worker {
                     let middle = range.start + part.len() / 2;
                     ranges.extend([middle..range.end, range.start..middle]);
                 }
-                // If it matters, reading documents one by one fails, too.
+                // A persistent problem makes the individual reads fail, too.
                 Err(cause) => debug!(self.log, "documents are read one by one"; "error" => %cause),
             }
         }
@@ -195,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// Asks for revisions, with their attachments in them or as stubs.
+    /// Requests revisions, with attachments inline or as stubs.
     pub(super) async fn ask_bulk_get(
         &self,
         asked: &[RevRequest<'_>],
@@ -204,14 +202,14 @@ impl Worker {
         ask(&self.source, asked, attachments).await
     }
 
-    /// Takes what is wanted of an answer. Returns what is still open.
+    /// Takes wanted documents from an answer. Returns those still open.
     async fn take(
         &self,
         reply: Reply,
         open: OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<OpenDocs, Crash> {
-        // A filter is asked about documents with attachments, too.
+        // A filter needs documents with attachments, too.
         let attached = self.filter.is_some();
         let body = reply.body.clone();
         let finding = move || (open.find(&body, attached), open);
@@ -259,7 +257,7 @@ impl Worker {
     }
 }
 
-/// Asks a database for revisions, or newer ones instead, with their attachments in them or as stubs.
+/// Requests revisions, or newer ones instead, with attachments inline or as stubs.
 pub(crate) async fn ask(
     database: &Endpoint,
     asked: &[RevRequest<'_>],
@@ -289,7 +287,7 @@ fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
     serde_json::to_vec(&question).expect("RP-3: texts are JSON")
 }
 
-/// Whether asking for less may help: the answer is longer than is read, or the source takes no question of so many.
+/// Whether a smaller request may help: the answer is too long, or the source rejects requests of this size.
 pub(crate) fn is_too_much(cause: &Cause) -> bool {
     match cause {
         Cause::TooLong(_) => true,
@@ -322,7 +320,7 @@ mod tests {
         )
     }
 
-    /// What of the wanted revisions is answered by the results, and what is left.
+    /// Returns the wanted revisions that the results satisfy, and the rest.
     fn found(wanted: &[Wanted], results: &[(&str, &[String])]) -> (Vec<String>, Vec<Wanted>) {
         let results: Vec<String> = results
             .iter()
@@ -403,7 +401,7 @@ mod tests {
             text(&wanted),
             r#"{"docs":[{"id":"a","rev":"2-x","atts_since":["1-z"]},{"id":"a","rev":"2-y","atts_since":["1-z"]}]}"#
         );
-        // Each of 20,000 leaves with each of 20,000 ancestors would be 14 GB.
+        // 20,000 leaves, each with 20,000 ancestors, would be 14 GB.
         let many = |hash: &str| (0..20_000).map(|n| format!("1-{n:031}{hash}")).collect();
         (wanted[0].revs, wanted[0].ancestors) = (many("r"), many("a"));
         assert!(text(&wanted).len() < 20 << 20);

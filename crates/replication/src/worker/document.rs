@@ -1,4 +1,4 @@
-//! What has to be known of a document's text; the text itself travels as it is.
+//! Parses a document's metadata; the text itself is passed on unchanged.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// The most bytes of one document without its attachments: longer ones are refused.
+/// Maximum bytes of a document without its attachments: longer ones are refused.
 pub(crate) const DOCUMENT_MAX: usize = 256 << 20;
 
-/// What has to be known of a document: its metadata.
+/// A document's metadata.
 #[derive(Debug, Deserialize)]
 pub(crate) struct DocMeta<'a> {
     #[serde(borrow, rename = "_id")]
@@ -18,7 +18,7 @@ pub(crate) struct DocMeta<'a> {
     /// Its revision.
     #[serde(borrow, default, rename = "_rev")]
     pub(crate) rev: Option<Cow<'a, str>>,
-    /// The revision's ancestors, without which the target can not place it.
+    /// The revision's ancestors, which the target needs to place it.
     #[serde(borrow, default, rename = "_revisions")]
     pub(crate) revisions: Option<&'a RawValue>,
     /// Its attachments.
@@ -43,7 +43,7 @@ impl<'a> DocMeta<'a> {
         self.attachments.is_some_and(|raw| !is_empty(raw))
     }
 
-    /// Returns the revision's ancestors, if it names them as databases do.
+    /// Returns the revision's ancestors, if they have the usual form.
     pub(super) fn branch(&self) -> Option<Branch<'a>> {
         serde_json::from_str(self.revisions?.get()).ok()
     }
@@ -54,7 +54,7 @@ impl<'a> DocMeta<'a> {
     }
 }
 
-/// A text that is borrowed where it has no escapes.
+/// A text, borrowed if it has no escapes.
 #[derive(Debug, Deserialize, PartialEq, Eq, Hash)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
@@ -75,28 +75,28 @@ impl Branch<'_> {
     }
 }
 
-/// What a document says of an attachment.
+/// A document's metadata of an attachment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Attachment {
     /// Its content type.
     pub(crate) content_type: Option<String>,
-    /// Its bytes.
+    /// Its length in bytes.
     pub(crate) length: Option<u64>,
-    /// The encoding in which it is stored.
+    /// Its stored encoding.
     pub(crate) encoding: Option<String>,
-    /// Its bytes as it is stored.
+    /// Its stored length in bytes.
     pub(crate) encoded_length: Option<u64>,
-    /// It follows the document.
+    /// Whether it follows the document.
     pub(crate) follows: bool,
-    /// It stays where it is.
+    /// Whether it is only a stub.
     pub(crate) stub: bool,
-    /// Its bytes are in the document's text.
+    /// Its inline data.
     pub(crate) data: Option<IgnoredAny>,
 }
 
 impl Attachment {
-    /// Returns how many bytes are sent of it.
+    /// Returns the number of bytes to send.
     pub(crate) fn stored_length(&self) -> Option<u64> {
         match self.encoding {
             Some(_) => self.encoded_length.or(self.length),
@@ -111,7 +111,7 @@ impl Attachment {
     }
 }
 
-/// Reads the attachments of a document, in its order; `None` if they are malformed.
+/// Parses a document's attachments, in order; `None` if they are malformed.
 pub(crate) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
     let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
     let read = |(name, raw): (&str, &RawValue)| {
@@ -120,9 +120,9 @@ pub(crate) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
     all.iter().map(read).collect()
 }
 
-/// Returns the document's text with its stubs turned into attachments that follow.
+/// Returns the document's text with stubs converted to following attachments.
 ///
-/// Only the value of `_attachments` is written anew: the rest stays byte for byte.
+/// Only the value of `_attachments` is rewritten: the rest is kept byte for byte.
 pub(crate) fn with_following(text: &str, meta: &DocMeta<'_>) -> Option<String> {
     let raw = meta.attachments?.get();
     let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).ok()?;

@@ -1,16 +1,16 @@
-//! Which document each entry of an answer to `_bulk_docs` speaks of.
+//! Matches the entries of a `_bulk_docs` response to documents.
 //!
-//! SUMMARY   [`verdicts`] says of each document of a request what became of it.
-//! PROMISES  An answer that lists failures alone, as CouchDB's does, means that the rest was written. One that also lists
-//!           what was written, or has an error without a document, says nothing of a document that it does not name.
+//! SUMMARY   [`verdicts`] returns the outcome of each document of a request.
+//! PROMISES  If a response lists only failures, as CouchDB's do, the other documents were written. If it also lists
+//!           written ones, or has an error without a document, documents that it does not name are unclear.
 
 use rustc_hash::FxHashMap;
 
 use super::document::DocMeta;
 use super::verdict::{Outcome, Verdict, WriteEntry, of_entry};
 
-/// Returns what an answer says of each document; `None` if it is no answer. `aborted` is one after which nothing is
-/// written that it does not say to be.
+/// Returns each document's outcome; `None` if the text is no response to `_bulk_docs`. After an `aborted` request,
+/// only documents listed as written are.
 pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Option<Vec<Outcome>> {
     let entries: Vec<WriteEntry<'_>> = serde_json::from_slice(answer).ok()?;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; documents.len()];
@@ -31,7 +31,7 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
                 let Outcome { error, reason, .. } = &said;
                 stray = format!(", and has an error for an unknown one: {error}: {reason}");
             }
-            // Of what is said twice, the worse holds.
+            // Of several entries for a document, the worst counts.
             let outcome = place.and_then(|place| outcomes.get_mut(place));
             if let Some(outcome) = outcome.filter(|known| !is_written || known.is_none()) {
                 *outcome = Some(said);
@@ -54,9 +54,9 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
     )
 }
 
-/// Where documents are in a request.
+/// The positions of documents in a request.
 struct Places<'a> {
-    /// Entries have the order and the number of the documents.
+    /// Entries match the documents by order and number.
     is_positional: bool,
     by_rev: FxHashMap<(&'a str, &'a str), usize>,
     by_id: FxHashMap<&'a str, Vec<usize>>,
@@ -144,7 +144,6 @@ mod tests {
                 json!([{"id": "a", "error": "forbidden"}, {"id": "a", "error": "forbidden"}]),
                 "rrww",
             ),
-            // All of them.
             (
                 json!([written("a"), written("a"), written("b"), written("c")]),
                 "wwww",

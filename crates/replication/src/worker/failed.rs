@@ -1,45 +1,45 @@
-//! Why one document was not replicated, and what follows from that.
+//! Why one document was not replicated, and what follows.
 
 use crate::crash::Crash;
 use crate::endpoint::{BodyFailed, Cause, RequestFailed};
 use crate::multipart::writer::Following;
 use crate::refused::RefusedDoc;
 
-/// Why a read, or the write that hangs on it, brought nothing.
+/// Why a read, or the write that depends on it, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DocFailed {
-    /// It is worth another try.
+    /// Worth a retry.
     #[error("{0}")]
     Retry(String),
-    /// No answer; it is worth another try.
+    /// No answer; worth a retry.
     #[error("{0}")]
     Request(RequestFailed),
-    /// It is worth another try; if it stays it is the job's end.
+    /// Worth a retry; if it persists, it ends the job.
     #[error("{0}")]
     RetryThen(Box<Crash>),
-    /// The target no longer knows this user or lets it in; a new session may help. If not, it is the job's end.
+    /// The target no longer admits this user; a new session may help. Otherwise it ends the job.
     #[error("{0}")]
     LockedOut(Box<Crash>),
-    /// A revision is too long to be read, and it is not known which one of those asked for.
+    /// One of the requested revisions is too long to read, but it is unknown which.
     #[error("one of the revisions is too long")]
     AskSingly,
-    /// No URL can name an attachment.
+    /// An attachment whose name no URL can have.
     #[error("no URL can name an attachment")]
     Unnameable,
-    /// The request's line is too long for the source.
+    /// The request line is too long for the source.
     #[error("the source takes no request of this length")]
     UriTooLong,
-    /// The target has not the attachment that it was said to have.
+    /// The target lacks an attachment that it was said to have.
     #[error("the target misses an attachment")]
     MissingStub,
-    /// The target does not take the document. If it says so again, and takes others, the document is refused; if not, it
-    /// is the job's end.
+    /// The target rejects the document. If it does so again, but accepts others, the document is refused; otherwise
+    /// this ends the job.
     #[error("{crash}")]
     RefusedIfRepeated {
         doc: Box<RefusedDoc>,
         crash: Box<Crash>,
     },
-    /// It is the job's end.
+    /// Ends the job.
     #[error("{0}")]
     Crash(Crash),
 }

@@ -1,10 +1,10 @@
-//! Documents that no URL can name: with an id like `..`, or an attachment of such a name.
+//! Documents that no URL can name: with an id like `..`, or an attachment with such a name.
 //!
-//! SUMMARY   [`Worker::read_inline`] reads them with `_bulk_get`, their attachments within the text, and puts them in the
-//!           batch: ids are then in bodies, never in paths.
-//! PROMISES  A document that cannot be read like this is refused by name and the work goes on. A source that fails, or
-//!           names a revision and does not deliver it, ends the job as with other documents.
-//! LIMITS    An answer has at most 64 MiB; what is longer is refused.
+//! SUMMARY   [`Worker::read_inline`] reads them with `_bulk_get`, including inline attachments, and puts them in the
+//!           batch: ids are then only in bodies, never in paths.
+//! PROMISES  A document that cannot be read like this is refused by name and the work continues. A source that fails,
+//!           or announces a revision without delivering it, ends the job as with other documents.
+//! LIMITS    An answer has at most 64 MiB; longer ones are refused.
 
 use slog::warn;
 use tokio::time::{Instant, sleep};
@@ -18,12 +18,12 @@ use crate::crash::Crash;
 use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
 use crate::refused::RefusedDoc;
 
-/// Whether a document can be asked for by a path with its id.
+/// Whether a path can contain a document's id.
 pub(crate) fn has_path(id: &str) -> bool {
     is_path(&encode_doc_id(id))
 }
 
-/// Whether an attachment can.
+/// Whether a path can contain an attachment's name.
 pub(crate) fn attachment_has_path(name: &str) -> bool {
     is_path(&format!("x/{}", encode(name)))
 }
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Takes what was wanted. Returns `false` if an attachment is missing in it.
+    /// Takes wanted documents. Returns `false` if an attachment is missing.
     async fn take_inline(
         &self,
         reply: &Reply,
@@ -144,7 +144,7 @@ impl Worker {
     }
 }
 
-/// Whether the bytes of all attachments are in the text.
+/// Whether the text contains the bytes of all attachments.
 fn is_whole(document: &str) -> bool {
     let meta = DocMeta::read(document.as_bytes());
     let raw = meta.as_ref().filter(|meta| meta.has_attachments());

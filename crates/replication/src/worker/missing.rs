@@ -1,7 +1,7 @@
-//! Which revisions the target misses.
+//! Which revisions the target lacks.
 //!
 //! SOURCE    `couch_replicator_worker:find_missing`; `POST _revs_diff`.
-//! DIFFERS   Whatever the answer names beyond what was asked is ignored.
+//! DIFFERS   Ignores anything in the answer that was not requested.
 
 use json::object::RawObject;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,17 +16,17 @@ use crate::crash::{Answered, Crash};
 use crate::endpoint::{Endpoint, Request, StatusCode};
 use crate::offload::offload;
 
-/// Revisions of a document that are to be replicated.
+/// Revisions of a document to be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) id: String,
     /// The revisions, at least one.
     pub(crate) revs: Vec<String>,
-    /// Revisions that the target has, and that may be their ancestors.
+    /// Revisions at the target that may be their ancestors.
     pub(crate) ancestors: Vec<String>,
 }
 
-/// What the target says of one document.
+/// The target's answer for one document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Diff<'a> {
@@ -37,10 +37,10 @@ struct Diff<'a> {
 }
 
 impl Worker {
-    /// Asks the target, unless that has proved useless.
+    /// Queries the target, unless that has proved useless.
     pub(super) async fn missing(&self, rows: Vec<Row>) -> Result<Vec<Wanted>, Crash> {
         let asked = by_document(rows);
-        // With very many leaves each step takes its time.
+        // With very many leaves each step takes long.
         yield_now().await;
         let count = revisions(&asked);
         if count == 0 {
@@ -69,7 +69,7 @@ impl Worker {
     }
 }
 
-/// Asks a target what it misses. Also tells how many missing revisions have no ancestor there.
+/// Queries a target for missing revisions. Also returns how many of these have no ancestor there.
 pub(crate) async fn revs_diff(
     target: &Endpoint,
     asked: Vec<Wanted>,
@@ -87,7 +87,7 @@ pub(crate) async fn revs_diff(
     picked.ok_or_else(failed)
 }
 
-/// Merges what rows say of the same document, each revision once.
+/// Merges rows of the same document; each revision occurs once.
 pub(crate) fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
     let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());
@@ -124,14 +124,14 @@ fn question(asked: &[Wanted]) -> Vec<u8> {
     serde_json::to_vec(&question).expect("RP-2: texts are JSON")
 }
 
-/// Keeps what is missing. Also tells how many revisions are missing that have no ancestor to name;
-/// `None` if the answer is malformed.
+/// Keeps missing revisions. Also returns how many of these have no listed ancestor; `None` if the answer is
+/// malformed.
 fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
     let answer: RawObject<'_> = serde_json::from_slice(answer).ok()?;
     let mut diffs: FxHashMap<&str, Diff<'_>> = FxHashMap::default();
     for (id, diff) in answer.iter() {
         let diff: Diff<'_> = serde_json::from_str(diff.get()).ok()?;
-        // One that is named twice misses what either says.
+        // A document listed twice lacks the revisions of both entries.
         let known = diffs.entry(id).or_default();
         known.missing.extend(diff.missing);
         known.possible_ancestors.extend(diff.possible_ancestors);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(wanted[0].revs, ["1-x"]);
     }
 
-    /// Comparing each with each would take hours.
+    /// Comparing all pairs would take hours.
     #[test]
     fn a_document_may_have_very_many_leaves() {
         let revs: Vec<String> = (0..500_000).map(|n| format!("1-{n:032x}")).collect();

@@ -1,17 +1,17 @@
-//! What a worker does with a batch of changes, from the source to the target.
+//! A worker replicates a batch of changes from the source to the target.
 //!
-//! SUMMARY   [`Worker::process`] asks the target what it misses ([`missing`]), reads it from the
-//!           source - many at a time ([`bulk_get`]), the rest one by one ([`single`]) - and writes
-//!           it: many at a time ([`bulk_docs`]), design documents and what has attachments one by
-//!           one ([`put`]). What no URL can name goes by bodies alone ([`inline`]). A filter that the
-//!           source does not run is asked in between.
-//! PROMISES  After a success the target has every document of the batch or has refused it, and each
-//!           refusal is reported. What the target may refuse is asked last. In memory are at most one answer to `_bulk_get`, one batch to be
-//!           written, and pieces of `http_connections` single documents; never a whole attachment.
+//! SUMMARY   [`Worker::process`] queries the target for missing revisions ([`missing`]), reads them from the source -
+//!           many at a time ([`bulk_get`]), the rest individually ([`single`]) - and writes them: many at a time
+//!           ([`bulk_docs`]), design documents and documents with attachments individually ([`put`]). Documents that
+//!           no URL can name are only in bodies ([`inline`]). A filter that the source does not run is applied in
+//!           between.
+//! PROMISES  After a success the target has every document of the batch or has refused it, and each refusal is
+//!           reported. Documents that the target may refuse are written last. Memory holds at most one answer to
+//!           `_bulk_get`, one batch to be written, and pieces of `http_connections` single documents; never a whole
+//!           attachment.
 //! SOURCE    `couch_replicator_worker`.
-//! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that
-//!           answer single reads with a JSON array (PouchDB's server) are understood, their
-//!           attachments read one by one.
+//! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that answer single reads
+//!           with a JSON array (PouchDB's server) are supported, with their attachments read individually.
 
 mod attached;
 pub(crate) mod bulk_docs;
@@ -46,27 +46,24 @@ use bulk_docs::WriteBatch;
 use missing::Wanted;
 use single::{Left, Single};
 
-/// What the workers of a run share.
+/// State shared by the workers of a run.
 pub struct Worker {
-    /// Where documents are read.
     pub source: Endpoint,
-    /// Where they are written.
     pub target: Endpoint,
-    /// How many single reads there may be at a time.
+    /// Maximum concurrent single reads.
     pub reads: usize,
-    /// How often a single read is tried.
+    /// Maximum attempts of a single read.
     pub retries: u32,
     /// Whether `_bulk_get` is used.
     pub use_bulk_get: bool,
-    /// Which documents pass, if the source does not see to it.
+    /// The filter, if the source does not run it.
     pub filter: Option<Rc<FilterHere>>,
-    /// How long to wait for a revision of the feed that the source does not deliver.
+    /// How long to wait for a revision that the source announced but does not deliver.
     pub missing_doc_retry: Duration,
-    /// Where is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where refused documents are reported.
+    /// Notified of refused documents.
     pub refused: RefusalListener,
-    /// What has become of calls of `_revs_diff` and `_bulk_get`.
+    /// Success rates of `_revs_diff` and `_bulk_get`.
     pub averages: RefCell<Averages>,
     pub log: Logger,
 }
@@ -90,10 +87,10 @@ impl Default for Averages {
 }
 
 impl Worker {
-    /// Replicates what the changes name.
+    /// Replicates the documents of some changes.
     ///
     /// # Errors
-    /// The end of the job; what of the batch is not done is done by a later run.
+    /// The job's end; a later run completes the batch.
     pub async fn process(&self, rows: Vec<Row>) -> Result<(), Crash> {
         let wanted = self.missing(rows).await?;
         let (wanted, unnameable): (Vec<Wanted>, Vec<Wanted>) = wanted
@@ -122,7 +119,7 @@ impl Worker {
             .collect()
     }
 
-    /// Whether the target has taken documents of this replication.
+    /// Whether the target has accepted documents of this replication.
     fn has_written(&self) -> bool {
         self.run_counters.stats().docs_written > 0
     }
@@ -144,8 +141,8 @@ impl Worker {
         });
     }
 
-    /// Reads documents one by one, some at a time. What is not written on the way is put in the
-    /// batch. Returns those that are to be read again once others were written.
+    /// Reads documents individually, some concurrently. Documents not written immediately are put in the batch.
+    /// Returns those to be read again after others were written.
     async fn read_single<'a>(
         &self,
         singles: Vec<Box<Single<'a>>>,

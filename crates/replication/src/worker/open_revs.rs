@@ -1,8 +1,8 @@
-//! Revisions that are wanted of one document, and have not come yet.
+//! Wanted revisions of one document that have not arrived yet.
 //!
-//! PROMISES  A document answers for the revision that it is and for the wanted ones among its ancestors, and for no
-//!           other: with `latest`, a source sends a newer revision instead of one that is no longer a leaf. The cost of
-//!           a document is that of its own revision and at most of its list of ancestors, however many are wanted.
+//! PROMISES  A document satisfies its own revision and wanted ones among its ancestors, but no others: with `latest`,
+//!           a source sends a newer revision instead of one that is no longer a leaf. A document costs time for its
+//!           own revision and at most its list of ancestors, however many are wanted.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::document::DocMeta;
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRevs {
-    /// By generation: what follows the dash. What is not written like a revision has the generation 0.
+    /// By generation: the part after the dash. Malformed revisions have generation 0.
     hashes: BTreeMap<u64, FxHashSet<String>>,
 }
 
 impl OpenRevs {
-    /// Takes the revisions that are wanted.
+    /// Starts with the wanted revisions.
     pub(super) fn of<'a>(revs: impl IntoIterator<Item = &'a String>) -> Self {
         let mut open = Self::default();
         for rev in revs {
@@ -29,19 +29,19 @@ impl OpenRevs {
         open
     }
 
-    /// Returns whether everything has come.
+    /// Returns whether all have arrived.
     pub(super) fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// Returns whether a revision is wanted and has not come yet.
+    /// Returns whether a revision is wanted and has not arrived yet.
     pub(super) fn is_open(&self, rev: &str) -> bool {
         let (generation, hash) = split(rev);
         let hashes = self.hashes.get(&generation);
         hashes.is_some_and(|hashes| hashes.contains(hash))
     }
 
-    /// A revision has come. Returns whether it was open.
+    /// Records a revision that arrived. Returns whether it was open.
     pub(super) fn close(&mut self, rev: &str) -> bool {
         let (generation, hash) = split(rev);
         let Some(hashes) = self.hashes.get_mut(&generation) else {
@@ -54,7 +54,7 @@ impl OpenRevs {
         was_open
     }
 
-    /// Returns the open revisions that a document answers for.
+    /// Returns the open revisions that a document satisfies.
     pub(super) fn answered_by(&self, meta: &DocMeta<'_>) -> Vec<String> {
         let rev = meta.rev();
         let mut answered = Vec::new();
@@ -128,7 +128,7 @@ mod tests {
         assert!(open.close("2-b") && open.is_empty());
     }
 
-    /// Comparing each with each would take hours.
+    /// Comparing all pairs would take hours.
     #[test]
     fn a_document_may_have_very_many_leaves() {
         let revs: Vec<String> = (0..500_000).map(|n| format!("2-{n:032x}")).collect();

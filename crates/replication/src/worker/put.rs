@@ -1,13 +1,13 @@
-//! Writes one document by itself, with its attachments as they come.
+//! Writes one document individually, streaming its attachments.
 //!
-//! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also the attachments
-//!           that follow it, while they are still being read.
-//! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
-//!           is sent first; attachments that turn out longer or shorter break it off, and
-//!           nothing is stored.
-//! DIFFERS   A success must say so in its body, and a refusal must be about the document: CouchDB goes by the status.
-//! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
-//!           skip a document, and which end the job.
+//! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also its attachments, while they are
+//!           still being read.
+//! PROMISES  Only a few pieces of an attachment are in memory, whatever its size. The request's length is sent first;
+//!           if attachments turn out longer or shorter, the request is aborted, and nothing is stored.
+//! DIFFERS   A success must be confirmed in its body, and a refusal must be about the document: CouchDB only checks
+//!           the status.
+//! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers skip a document, and
+//!           which end the job.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -25,27 +25,27 @@ use crate::endpoint::{
 use crate::multipart::writer::{Following, Layout};
 use crate::refused::RefusedDoc;
 
-/// How many pieces of attachments wait to be sent.
+/// Maximum pieces of attachments waiting to be sent.
 const PIECES_MAX: usize = 4;
 
-/// Where attachments are read, one after the other.
+/// Reads attachments, one after the other.
 pub(super) trait Attachments {
-    /// Goes to the next attachment, which must be this one, and returns its bytes.
+    /// Advances to the next attachment, which must be this one, and returns its bytes.
     async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed>;
 }
 
 impl Worker {
-    /// Writes a document as it is.
+    /// Writes a document's text.
     pub(super) async fn put(&self, document: &str, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let body = Bytes::copy_from_slice(document.as_bytes());
         self.run_counters.count_bytes(body.len());
-        // The read is repeated together with the write, so the write by itself is not.
+        // The read is repeated together with the write, so the write alone is not.
         let request = put_request(meta).retries(0).json(body);
         let reply = self.target.request(request).await?;
         self.judge(&reply, meta).await
     }
 
-    /// Writes a document with the attachments that follow it.
+    /// Writes a document with its attachments.
     pub(super) async fn put_with(
         &self,
         document: &str,
@@ -67,7 +67,7 @@ impl Worker {
         let reading = async {
             let passed = self.pass_on(&layout, following, source, &pieces).await;
             if let Err(failed) = &passed {
-                // The target must not take what has come so far for the whole.
+                // The target must not take the data so far for the whole.
                 let why = BodyFailed::Broken(failed.to_string());
                 drop(pieces.send(Err(why)).await);
             }
@@ -75,7 +75,7 @@ impl Worker {
             passed
         };
         let (reply, read) = tokio::join!(sending, reading);
-        // If the source failed, what the target says is of no interest.
+        // If the source failed, the target's answer does not matter.
         read?;
         self.judge(&reply?, meta).await
     }
@@ -91,7 +91,7 @@ impl Worker {
         for (attachment, before) in following.iter().zip(&layout.before) {
             self.run_counters.count_bytes(before.len());
             if pieces.send(Ok(before.clone())).await.is_err() {
-                // The target has answered already; its answer says why.
+                // The target has already answered; its answer has the reason.
                 return Ok(());
             }
             let mut bytes = source.next(attachment).await?;
@@ -113,7 +113,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the answer means.
+    /// Interprets the answer.
     async fn judge(&self, reply: &Reply, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let verdict = verdict::of_put(reply);
         if verdict == Verdict::Written {
@@ -164,7 +164,7 @@ fn put_request(meta: &DocMeta<'_>) -> Request {
         .no_full_commit()
 }
 
-/// Digits that occur nowhere by accident.
+/// Random digits, which do not occur in documents.
 fn boundary() -> Result<String, DocFailed> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| DocFailed::Retry(error.to_string()))?;

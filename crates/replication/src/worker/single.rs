@@ -1,13 +1,13 @@
-//! Reads one document by itself: the revisions that are wanted of it, as one stream.
+//! Reads the wanted revisions of one document, as one stream.
 //!
-//! SUMMARY   [`Worker::single`] asks until everything wanted has arrived; [`super::single_answer`] reads the answers.
-//! PROMISES  The source sends each revision, or a descendant in its place, or says that it is missing; if it
-//!           does neither, the revision is asked for again, and then the job ends. After a failure only
-//!           revisions that have not come yet are asked for. What the target may refuse is put off, and judged by what it
-//!           says once others were written. A request's line stays below [`LINE_MAX`] bytes, or
-//!           what the source takes.
-//! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
-//!           tries, and `atts_since`.
+//! SUMMARY   [`Worker::single`] sends requests until everything wanted has arrived; [`super::single_answer`] parses
+//!           the answers.
+//! PROMISES  The source sends each revision, or a descendant of it, or reports it as missing; otherwise the revision
+//!           is requested once more, and then the job ends. After a failure only missing revisions are requested. A
+//!           document that the target may refuse is put off until others were written; its answer then decides. A
+//!           request's line stays below [`LINE_MAX`] bytes, or below what the source accepts.
+//! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits, retries, and
+//!           `atts_since`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,27 +25,27 @@ use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
 use crate::open::why_closed;
 use crate::refused::RefusedDoc;
 
-/// The longest line of a request, in bytes; halved when a source finds it too long.
+/// The longest line of a request, in bytes; halved if a source refuses it as too long.
 pub(crate) const LINE_MAX: usize = 7000;
-/// The shortest limit that is tried.
+/// The lowest limit tried.
 const LINE_MIN: usize = 200;
-/// The waits before a document is read again.
+/// The waits before retries.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
-/// How often a document is read again at once because the session at the target is over.
+/// How often a document is read again at once because the session at the target has expired.
 const RENEWALS_MAX: u32 = 3;
-/// What was read of a document.
+/// The result of reading a document.
 pub(super) struct Read<'a> {
-    /// Texts that are still to be written.
+    /// Texts still to be written.
     pub(super) texts: Vec<String>,
     pub(super) left: Left<'a>,
 }
 
-/// What of a document was not read.
+/// The part of a document that was not read.
 pub(super) enum Left<'a> {
     Nothing,
-    /// What has to be read with the attachments in the text.
+    /// Revisions to read with attachments in the text.
     Inline(Wanted),
-    /// What the target may refuse; to be read again once others were written.
+    /// Revisions that the target may refuse; to be read again after others were written.
     PutOff(Box<Single<'a>>),
 }
 
@@ -69,31 +69,31 @@ impl Worker {
     }
 }
 
-/// A document that is being read.
+/// A document being read.
 pub(super) struct Single<'a> {
     pub(super) worker: &'a Worker,
     pub(super) id: String,
-    /// Revisions to ask for. Those that have come instead of others are skipped.
+    /// Revisions to request. Those that have already arrived are skipped.
     queue: VecDeque<String>,
-    /// Revisions that have not come yet.
+    /// Revisions that have not arrived yet.
     pub(super) open: OpenRevs,
     ancestors: Vec<String>,
     line_max: usize,
-    /// One revision is asked for at a time.
+    /// Whether one revision is requested at a time.
     singly: bool,
-    /// What the document at hand answers for, once it is written.
+    /// The revisions that are done once the current document is written.
     pub(super) answers: Vec<String>,
-    /// Revisions that were counted as read.
+    /// Revisions counted as read.
     pub(super) counted: FxHashSet<String>,
-    /// Revisions that the source says it has not.
+    /// Revisions that the source reports as missing.
     pub(super) missing: FxHashSet<String>,
     pub(super) texts: Vec<String>,
-    /// What the target said of the document at hand, for which it is put off.
+    /// The target's refusal of the current document, which puts it off.
     said: Option<RefusedDoc>,
 }
 
 impl<'a> Single<'a> {
-    /// Reads until everything has come, or one document is to be put off.
+    /// Reads until everything has arrived, or one document must be put off.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
         let inline = self.read_all().await?;
         let texts = std::mem::take(&mut self.texts);
@@ -107,7 +107,7 @@ impl<'a> Single<'a> {
 }
 
 impl Single<'_> {
-    /// Returns what cannot be read like this.
+    /// Returns the revisions that cannot be read in this way.
     async fn read_all(&mut self) -> Result<Option<Wanted>, Crash> {
         let mut said_before = self.said.take();
         let (mut tries, mut backoff) = (self.worker.retries, BACKOFF);
@@ -176,7 +176,7 @@ impl Single<'_> {
         Ok(None)
     }
 
-    /// Returns why the source cannot be opened, if it cannot: then its documents are not what is missing.
+    /// Returns why the source cannot be opened, if so: then no document is at fault.
     async fn or_closed(&self, crash: Crash) -> Crash {
         why_closed(&self.worker.source).await.unwrap_or(crash)
     }
@@ -188,7 +188,7 @@ impl Single<'_> {
         }
     }
 
-    /// Some of them: there may be thousands.
+    /// A few of them: there may be thousands.
     fn missing_revs(&self) -> String {
         let revs: Vec<&str> = self.missing.iter().take(10).map(String::as_str).collect();
         match self.missing.len() - revs.len() {
@@ -219,7 +219,7 @@ impl Single<'_> {
         }
     }
 
-    /// Takes as many of the open revisions as fit a request's line.
+    /// Takes as many open revisions as fit a request's line.
     fn next_revs(&mut self) -> Vec<String> {
         let mut length = self.line_length(&[]);
         let mut revs = Vec::new();
@@ -289,7 +289,7 @@ impl Single<'_> {
                 return Err(DocFailed::Retry(format!("{request}: {status}: {said}")));
             }
         }
-        // Each revision comes, itself or something newer in its place, or is said to be missing.
+        // Each revision arrives, itself or as a newer one, or is reported as missing.
         let open = &self.open;
         self.missing.retain(|rev| open.is_open(rev));
         let is_silent = |rev: &&String| open.is_open(rev) && !self.missing.contains(*rev);
@@ -311,7 +311,7 @@ fn json(revs: &[String]) -> String {
     serde_json::to_string(revs).expect("texts are JSON")
 }
 
-/// What a revision takes in a request's line: quotes and comma are percent-encoded.
+/// The length of a revision in a request's line: quotes and comma are percent-encoded.
 fn encoded_length(rev: &str) -> usize {
     rev.len() + 9
 }

@@ -1,8 +1,8 @@
 //! Reads the answer to a request for revisions of one document.
 //!
-//! SUMMARY   An answer has parts, or is a JSON array. Design documents and what has attachments are written while it is
-//!           still coming; the texts of others are put beside.
-//! PROMISES  Of attachments only pieces are in memory. What cannot be read is asked for again, or refused by name.
+//! SUMMARY   An answer is multipart or a JSON array. Design documents and documents with attachments are written
+//!           while it arrives; the texts of others are collected.
+//! PROMISES  Only pieces of attachments are in memory. Unreadable documents are requested again, or refused by name.
 
 use std::borrow::Cow;
 
@@ -19,10 +19,10 @@ use crate::multipart::parser::ContentType;
 use crate::multipart::reader::Multipart;
 use crate::refused::RefusedDoc;
 
-/// The most of a part that tells an error, in bytes.
+/// Maximum length of a part with an error, in bytes.
 const ERROR_PART_MAX: usize = 64 * 1024;
 
-/// A result in an answer of plain JSON.
+/// A result in a plain JSON answer.
 #[derive(Deserialize)]
 struct OpenRevsEntry<'a> {
     #[serde(borrow, default)]
@@ -32,7 +32,7 @@ struct OpenRevsEntry<'a> {
 }
 
 impl Single<'_> {
-    /// Takes what an answer has of the revisions asked for.
+    /// Reads the requested revisions from an answer.
     pub(super) async fn read_answer(
         &mut self,
         reply: StreamedReply,
@@ -51,7 +51,7 @@ impl Single<'_> {
         }
     }
 
-    /// An answer in parts: documents, documents with attachments, what is missing.
+    /// A multipart answer: documents, documents with attachments, missing revisions.
     async fn read_parts(
         &mut self,
         mut body: Multipart<BodyStream>,
@@ -118,7 +118,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// An answer of plain JSON, in which attachments are mere stubs.
+    /// A plain JSON answer, with attachments as stubs.
     async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
         let body = body.read_whole(0, DOCUMENT_MAX).await?;
         let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
@@ -140,7 +140,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document whose attachments are to be read one by one.
+    /// A document with attachments to be read individually.
     async fn stubbed(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         let following = following(&meta, |attachment| attachment.stub)?;
@@ -165,7 +165,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document that comes alone.
+    /// A document without attachments.
     async fn document(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         if !self.accept(&meta, text).await? {
@@ -186,7 +186,7 @@ impl Single<'_> {
         meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
-    /// Counts a document and returns `true`, unless it is not wanted or does not pass the filter.
+    /// Counts a document and returns `true`, unless it is unwanted or rejected by the filter.
     async fn accept(&mut self, meta: &DocMeta<'_>, text: &str) -> Result<bool, DocFailed> {
         self.answers = self.open.answered_by(meta);
         if self.answers.is_empty() {
@@ -203,14 +203,14 @@ impl Single<'_> {
         Ok(true)
     }
 
-    /// The document at hand is where it should be.
+    /// Marks the current document as written.
     pub(super) fn close(&mut self) {
         for rev in std::mem::take(&mut self.answers) {
             self.open.close(&rev);
         }
     }
 
-    /// Refuses a document of which nothing is known but that it was asked for.
+    /// Refuses a document that is known only by its request.
     fn too_large(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         let [rev] = asked else {
             return Err(DocFailed::AskSingly);

@@ -1,13 +1,13 @@
-//! What an answer to a write says of a document.
+//! Interprets answers to writes for a document.
 //!
-//! SUMMARY   [`of_put`] reads the answer to a document that was written by itself, [`of_entry`] what `_bulk_docs` says of
-//!           one, [`of_batch`] an answer to all of it.
-//! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
-//!           An error whose meaning is not known, such as that of a validation function that fails or of a map function
-//!           that this target's engine does not compile, refuses it if it is repeated ([`super::bulk_docs`],
-//!           [`super::single`]). Everything else is retried, and ends the job if it stays.
+//! SUMMARY   [`of_put`] interprets the answer to a document written individually, [`of_entry`] an entry of
+//!           `_bulk_docs`, [`of_batch`] its whole answer.
+//! PROMISES  Only an answer about the document, in a database's form, refuses it: answers of proxies or firewalls do
+//!           not. An unknown error, for example of a failing validation function or of a map function that the
+//!           target's engine does not compile, refuses it if repeated ([`super::bulk_docs`], [`super::single`]).
+//!           Everything else is retried, and ends the job if it persists.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
-//! DIFFERS   There, each error of an entry refuses the document at once, and each 401 and 403 as well.
+//! DIFFERS   There, each error of an entry refuses the document at once, as does each 401 and 403.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::endpoint::{ErrorBody, Reply, StatusCode, is_of_full_disk, text_of};
 
-/// Errors of a document that another try does not remove.
+/// Errors of a document that a retry does not remove.
 const OF_DOCUMENT: [&str; 10] = [
     "forbidden",
     "unauthorized",
@@ -30,9 +30,9 @@ const OF_DOCUMENT: [&str; 10] = [
     "attachment_too_large",
     "unsupported_media_type",
 ];
-/// Those of them for which `_bulk_docs` takes nothing of a batch.
+/// Those for which `_bulk_docs` rejects the whole batch.
 const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
-/// Errors of an entry that concern the server or the moment: they refuse no document, however often they come.
+/// Errors of an entry that concern the server or are temporary: they refuse no document, however often they occur.
 const OF_SERVER: [&str; 7] = [
     "internal_server_error",
     "service_unavailable",
@@ -48,17 +48,17 @@ const OF_SERVER: [&str; 7] = [
 pub(super) enum Verdict {
     /// The target has it.
     Written,
-    /// The target does not take it.
+    /// The target refuses it.
     Refused,
-    /// The target does not take it, unless it refuses the user as a whole.
+    /// The target refuses it, unless it refuses the user altogether.
     RefusedIfLetIn,
-    /// The target does not take it, if it says the same of it by itself and takes others.
+    /// The target refuses it, if it repeats that for the document alone and accepts others.
     RefusedIfRepeated,
-    /// The target has not the attachment that it was said to have.
+    /// The target lacks an attachment that it was said to have.
     MissingStub,
-    /// Nothing was said about the document: it is to be tried again.
+    /// Nothing is known about the document: to be retried.
     Unclear,
-    /// The request is wrong: trying again does not help.
+    /// The request is wrong: a retry does not help.
     Wrong,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
     match (reply.status.as_u16(), &*error) {
         (200..=202, _) if says_written(&reply.body) => Verdict::Written,
-        // A proxy's answer is about the size of this body, too.
+        // A proxy's answer concerns the size of this body, too.
         (413, _) => Verdict::Refused,
         (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
         (412, "missing_stub") => Verdict::MissingStub,
@@ -101,14 +101,14 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
         (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,
         (200..=399 | 401 | 403 | 404 | 409 | 412, _) | (_, "") => Verdict::Unclear,
         (415, _) => Verdict::Refused,
-        // Also said of requests.
+        // Also used for requests.
         (400, "bad_request") => Verdict::Wrong,
         (400..=499, _) => Verdict::RefusedIfRepeated,
         _ => Verdict::Wrong,
     }
 }
 
-/// Returns the error's name and its reason, as they may be shown; of an answer without them its status and its beginning.
+/// Returns the error's name and reason for display; without these the status and the beginning of the body.
 pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
     if reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
@@ -118,8 +118,8 @@ pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     }
 }
 
-/// Whether a target says that it has the document: `{"ok":true, ..}`, or `[]`, which some answer to
-/// revisions that are not their own.
+/// Whether a target confirms that it has the document: `{"ok":true, ..}`, or `[]`, which some servers answer to
+/// replicated revisions.
 fn says_written(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Written {
@@ -129,14 +129,14 @@ fn says_written(body: &[u8]) -> bool {
     written.is_ok_and(|written| written.ok) || serde_json::from_slice::<[(); 0]>(body).is_ok()
 }
 
-/// Returns error and reason of an answer that refuses a whole batch because of one document in it.
+/// Returns error and reason of an answer that refuses a whole batch because of one document.
 pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
     let said = Some(reply.error()).filter(|_| reply.status == StatusCode::BAD_REQUEST);
     let said = said.filter(|said| OF_BATCH.contains(&&*said.error));
     said.map(|said| (said.error, said.reason))
 }
 
-/// What `_bulk_docs` says of a document.
+/// An entry of `_bulk_docs` for a document.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteEntry<'a> {
     #[serde(borrow, default)]
@@ -145,7 +145,7 @@ pub(super) struct WriteEntry<'a> {
     pub(super) rev: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     ok: Option<&'a RawValue>,
-    /// Its name, or `true` where the name is in `name`.
+    /// Its name, or `true` if the name is in `name`.
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]

@@ -1,4 +1,4 @@
-//! The writes of one transaction: what they have read, what they have decided, how it is written.
+//! The writes of one transaction: what was read, what was decided, and how it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -33,7 +33,8 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// What is no longer wanted leaves its replication to others. A new row has no replication set yet.
+/// If a document does not want a replication any more, its replication is up to others. A new row has no replication
+/// yet.
 const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
@@ -62,13 +63,13 @@ pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
     })
 }
 
-/// Documents in a transaction: as they are in the database, and as the writes before have left them.
+/// Documents in a transaction: as in the database, and as earlier writes have left them.
 pub(super) struct Batch<'w> {
     shared: &'w Shared,
     seq: u64,
     /// When the transaction began, in seconds since 1970.
     now: u64,
-    /// When it had its lock.
+    /// When it acquired its lock.
     locked_at: i64,
     documents: BTreeMap<String, Document>,
     saved: BTreeSet<String>,
@@ -79,14 +80,14 @@ pub(super) struct Batch<'w> {
     jobs: BTreeMap<String, Job>,
 }
 
-/// What is known of a document's job.
+/// The state of a document's job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Job {
     wanted: bool,
     owner: Option<Epoch>,
 }
 
-/// What the documents and `_local/` documents of a batch were before it.
+/// The documents and `_local/` documents of a batch before it.
 pub(super) struct Before {
     /// The number of the last update.
     pub seq: u64,
@@ -187,7 +188,7 @@ impl<'w> Batch<'w> {
         Ok(number)
     }
 
-    /// Returns the documents that were saved, as a watcher learns of them.
+    /// Returns the saved documents, in the form for a watcher.
     pub fn news(&self) -> Vec<(String, Option<Class>)> {
         let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
         let class = |document: &Document| {
@@ -198,7 +199,7 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
-    /// Returns what was set of jobs. Nothing is set of what asks for no replication.
+    /// Returns the settings of jobs. A document that asks for no replication has none.
     pub fn kept(&self) -> Vec<Kept> {
         let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
         let each = self.kept.iter();
@@ -218,7 +219,7 @@ impl<'w> Batch<'w> {
         let turned = self.turned(&saved);
         let seq = int(self.seq);
         let tell: [Param<'_>; 1] = [(&seq, Type::INT8)];
-        // They are sent one behind the other; after one that fails the last one commits nothing.
+        // Pipelined; after a failed statement the last one commits nothing.
         let all: [BoxFuture<'_, _>; 9] = [
             Box::pin(self.save_documents(client, &saved)),
             Box::pin(self.save_locals(client)),
@@ -238,7 +239,7 @@ impl<'w> Batch<'w> {
         join_all(all).await.into_iter().collect()
     }
 
-    /// Returns the saved documents that asked for nothing and ask now, or the other way round.
+    /// Returns the saved documents that began or ceased to ask for a replication.
     fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
         let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
@@ -266,7 +267,7 @@ impl<'w> Batch<'w> {
         run(!saved.is_empty(), client, SAVE, &params).await
     }
 
-    /// Returns the `_local/` documents that were written, with what was.
+    /// Returns the written `_local/` documents and their content.
     fn saved_locals(&self) -> impl Iterator<Item = (&str, &(u64, Option<String>))> {
         let each = self.saved_locals.iter();
         each.filter_map(|id| Some((id.as_str(), self.locals.get(id)?)))
@@ -327,7 +328,7 @@ async fn forget_statuses(client: &Client, turned: &[(&str, bool)]) -> Ran {
     run(!ids.is_empty(), client, FORGET_STATUSES, &params).await
 }
 
-/// Runs a statement if there is something to do.
+/// Runs a statement if it has anything to do.
 async fn run(is_due: bool, client: &Client, sql: &str, params: &[Param<'_>]) -> Ran {
     if is_due {
         client.query_typed(sql, params).await.map(drop)

@@ -1,6 +1,6 @@
-//! Connections to the database: how they are made, and what their errors mean.
+//! Connections to the database: how they are opened, and the meaning of their errors.
 //!
-//! PROMISES  No error has the password. A connection is made within [`CONNECT_MAX`], and a statement ends within
+//! PROMISES  No error contains the password. Connecting ends within [`CONNECT_MAX`], and a statement within
 //!           [`REQUEST_MAX`], even if the network loses the answer.
 
 use std::error::Error;
@@ -21,13 +21,13 @@ use crate::error::{OpenProblem, TOO_MANY_FILES};
 use crate::observer::StoreObserver;
 use settee_config::store_url::{SslMode, StoreUrl};
 
-/// How long connecting may take.
+/// Timeout of connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a statement, or the transaction of a batch of writes, may take.
+/// Timeout of a statement, or of the transaction of a batch of writes.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(10);
 
-/// The oldest version, as PostgreSQL counts them.
+/// The oldest supported version, in PostgreSQL's numbering.
 const VERSION_MIN: u32 = 130_000;
 
 /// Opens connections to one database.
@@ -55,7 +55,7 @@ impl Drop for Up {
 }
 
 impl Connector {
-    /// Reads a URL, and the certificates that it names. Blocks.
+    /// Reads a URL and its certificates. Blocks.
     pub fn of(
         url: &StoreUrl,
         news: &Arc<News>,
@@ -83,7 +83,7 @@ impl Connector {
         })
     }
 
-    /// Opens a connection, which lives on this runtime.
+    /// Opens a connection, which runs on this runtime.
     pub async fn connect(&self) -> Result<Client, OpenProblem> {
         let made = timeout(CONNECT_MAX, self.try_connect()).await;
         made.unwrap_or_else(|_| Err(no_answer(CONNECT_MAX)))
@@ -101,7 +101,7 @@ impl Connector {
                 }
             }
             drop(up);
-            // Listeners must learn that notifications have stopped.
+            // Notifies listeners that notifications have stopped.
             news.documents.notify_one();
         });
         prepare(&client).await?;
@@ -109,8 +109,8 @@ impl Connector {
     }
 }
 
-/// Sets the bounds of a connection, and checks the server. Turns off JIT compilation, which would take longer than the
-/// statements about leases, which scan all jobs.
+/// Sets the timeouts of a connection, and checks the server. Turns off JIT compilation, which would take longer than
+/// the lease statements, which scan all jobs.
 async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     let bound = REQUEST_MAX.as_millis();
     let set = format!(
@@ -143,7 +143,7 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     Ok(())
 }
 
-/// Returns what a failed request means.
+/// Interprets a failed request.
 pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     let text = text(error);
     let code = error.code().map_or("", SqlState::code);
@@ -160,7 +160,7 @@ pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     }
 }
 
-/// The error of a request without an answer in time.
+/// The error of a request that timed out.
 pub(crate) fn no_answer(within: Duration) -> OpenProblem {
     OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
 }
@@ -182,7 +182,7 @@ fn causes(error: &tokio_postgres::Error) -> impl Iterator<Item = &(dyn Error + '
     })
 }
 
-/// Returns whether this machine has no descriptor, or no watch, for a connection.
+/// Returns whether this machine lacks a descriptor or a watch for a connection.
 fn lacks_room(error: &tokio_postgres::Error) -> bool {
     let mut systems = causes(error).filter_map(|error| error.downcast_ref::<io::Error>());
     systems.any(|error| {

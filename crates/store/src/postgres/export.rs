@@ -1,7 +1,7 @@
-//! A PostgreSQL database as the source of an export, and as what an import replaces.
+//! Exports from a PostgreSQL database, and imports that replace its content.
 //!
-//! PROMISES  An export is one transaction, and sees one moment. A replacement is one as well: it is there whole, or not at
-//!           all. No daemon runs meanwhile, and one that starts waits for its end.
+//! PROMISES  An export is one transaction with one snapshot. A replacement is one, too: complete or not at all. No
+//!           daemon runs meanwhile, and one that starts waits for its end.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::observer::StoreObserver;
 use crate::place::StorePlace;
 use settee_config::store_url::StoreUrl;
 
-/// A connection of its own.
+/// A dedicated connection.
 struct Session {
     client: Client,
     place: StorePlace,
@@ -109,7 +109,7 @@ impl RowSource for Session {
     }
 }
 
-/// Reads a database as it is at this moment. The database gives the snapshot up when it is not read for a minute.
+/// Opens a snapshot of a database. The database drops it if it is not read for a minute.
 pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProblem> {
     let session = Session::open(url).await?;
     session
@@ -126,11 +126,11 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
     Ok(StoreSnapshot::new(uuid, seq, session))
 }
 
-/// Replaces all documents, what is kept of their jobs, and the uuid. `watcher` is asked which documents ask for
+/// Replaces all documents, the values kept for their jobs, and the uuid. `watcher` decides which documents request
 /// replications.
 ///
 /// # Errors
-/// Those of the rows; a daemon runs; the database refuses it. Then all is as it was.
+/// An error of the rows; a daemon runs; the database refuses. Then nothing has changed.
 pub(crate) async fn replace<E: From<OpenProblem>>(
     url: &StoreUrl,
     (uuid, seq): (&str, u64),
@@ -164,7 +164,7 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
     let updated = session.client.query_typed(sql, &params).await;
     updated.map_err(|error| problem(&error))?;
     session.run("COMMIT").await?;
-    // The first service finds statistics for its plans, and does not wait until PostgreSQL gathers them by itself.
+    // The first service finds statistics for its plans, without waiting for PostgreSQL to gather them.
     Ok(session.run("ANALYZE settee.docs, settee.jobs").await?)
 }
 

@@ -1,9 +1,9 @@
-//! Reads the writes of others, and notifies the watcher in the order of the updates.
+//! Reads writes of other services, and notifies the watcher in the order of the updates.
 //!
-//! SUMMARY   A connection listens; on each notification, and every [`POLL`], the updates after the last known one are
-//!           read. Writers of this service notify the watcher themselves, unless others wrote in between.
-//! PROMISES  The watcher learns of each update, and of a document's updates in order. Updates missed without a
-//!           connection are read afterwards.
+//! SUMMARY   A connection listens; on each notification, and every [`POLL`], it reads the updates after the last
+//!           known one. Writers of this service notify the watcher themselves, unless others wrote in between.
+//! PROMISES  The watcher gets each update, and a document's updates in order. Updates missed without a connection are
+//!           read afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,17 @@ use policy::counted::Class;
 /// Poll interval without notifications.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Documents that are read at a time.
+/// Maximum documents read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
-/// The server's name and the timeline of its log: a standby that takes over begins a new one, and may lack the last
-/// updates.
+/// The server's id and the timeline of its log: a promoted standby begins a new one, and may lack the last updates.
 pub(super) const MARK: &str =
     "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
 /// Digits of a timeline, hexadecimal.
 const TIMELINE_DIGITS: usize = 8;
 
-/// Returns the mark of sequence numbers from what [`MARK`] answers.
+/// Returns the mark of sequence numbers from [`MARK`]'s answer.
 pub(super) fn mark_of(answer: &str) -> String {
     let (uuid, timeline) = answer.split_at(answer.len().saturating_sub(TIMELINE_DIGITS));
     match timeline.trim_start_matches('0') {
@@ -95,7 +94,7 @@ async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, 
     read.map_err(|error| shared.failed(problem(&error)))
 }
 
-/// Reads all updates that the watcher does not know.
+/// Reads all updates unknown to the watcher.
 async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreError> {
     loop {
         let since = shared.update_seq.borrow().unwrap_or(0);
@@ -115,7 +114,7 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
     }
 }
 
-/// Updates in their order.
+/// Updates in order.
 struct Updates {
     last: u64,
     purged: u64,
@@ -147,7 +146,7 @@ impl Updates {
         Ok(updates)
     }
 
-    /// Notifies the watcher of what no writer has reported to it meanwhile.
+    /// Notifies the watcher of updates that no writer has reported meanwhile.
     fn tell(self, shared: &Shared, is_end: bool) {
         let last = match (is_end, self.documents.last()) {
             (false, Some((seq, ..))) => *seq,
@@ -168,7 +167,7 @@ impl Updates {
     }
 }
 
-/// Keeps acknowledged states of jobs, and gives the watcher all documents again.
+/// Rewrites acknowledged states of jobs, and passes all documents to the watcher again.
 async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
     keep_again(shared, None).await?;
     loop {
@@ -204,8 +203,8 @@ pub(super) struct Stock {
     pub documents: Vec<(String, Class)>,
 }
 
-/// Reads the number of the last update, and then all existing documents with their classes, which may already
-/// include later updates.
+/// Reads the number of the last update, and then all existing documents with their classes, which may already include
+/// later updates.
 pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
     let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
     let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");

@@ -1,9 +1,9 @@
-//! The pauses and priorities that this daemon has acknowledged, which a failover of the database may lose.
+//! Pauses and priorities acknowledged by this daemon, which a failover of the database may lose.
 //!
-//! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] writes those again of which the database has something older.
-//! PROMISES  Of what several daemons have set the latest stays: times are those of the database.
+//! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] rewrites those that are older in the database.
+//! PROMISES  The latest value set by any daemon wins: times are the database's.
 //! CALLED    After a failover, and before an owner reads the rows of jobs.
-//! LIMITS    The latest [`ACKNOWLEDGED_MAX`].
+//! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`].
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::connect::problem;
 use super::shared::{Param, Shared};
 use crate::error::StoreError;
 
-/// The most writes that are remembered.
+/// Maximum remembered writes.
 const ACKNOWLEDGED_MAX: usize = 10_000;
 
 const KEEP_AGAIN: &str = "WITH held AS MATERIALIZED (SELECT a.* \
@@ -22,7 +22,7 @@ const KEEP_AGAIN: &str = "WITH held AS MATERIALIZED (SELECT a.* \
      CROSS JOIN LATERAL (SELECT FROM settee.jobs WHERE doc_id = a.doc_id AND coalesce(kept_at, 0) < a.kept_at FOR UPDATE) j) \
      UPDATE settee.jobs j SET kept = h.kept, kept_at = h.kept_at FROM held h WHERE j.doc_id = h.doc_id RETURNING j.doc_id";
 
-/// What was committed of a document's job.
+/// A committed write for a document's job.
 pub(super) struct Kept {
     pub doc: String,
     pub value: Option<String>,
@@ -54,7 +54,7 @@ impl Acknowledged {
     }
 }
 
-/// Writes again what the database has lost of these documents, or of all.
+/// Rewrites what the database has lost for these documents, or for all.
 pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Result<(), StoreError> {
     let (ids, kept): (Vec<_>, Vec<_>) = shared.acknowledged.last_of_each(docs).into_iter().unzip();
     if ids.is_empty() {

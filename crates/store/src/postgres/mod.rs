@@ -1,13 +1,14 @@
 //! The store of several services: a PostgreSQL database.
 //!
-//! SUMMARY   [`PostgresStore`] has a thread with a runtime of its own, on which the connections live: one for reads,
-//!           one for writes, one that listens to what other services write, and one for leases where there is a fleet.
-//!           Its tables are in the schema `settee`.
-//! PROMISES  A write that was answered is committed. The others learn what one service wrote in the order of the
-//!           sequence numbers, none is missed, also when connections are lost.
+//! SUMMARY   [`PostgresStore`] has a thread with its own runtime for the connections: one for reads, one for writes,
+//!           one that listens for other services' writes, and one for leases if there is a fleet. Its tables are in
+//!           the schema `settee`.
+//! PROMISES  An acknowledged write is committed. Other services get each service's writes in the order of the
+//!           sequence numbers, without gaps, even if connections are lost.
 //! SOURCE    PostgreSQL: LISTEN, NOTIFY; explicit locking.
-//! LIMITS    PostgreSQL 13 or newer, with UTF8. An id has at most [`ID_BYTES_MAX`] bytes, and no NUL. Nothing waits for the
-//!           database longer than two times [`REQUEST_MAX`](connect::REQUEST_MAX): for the requests before, and for its own.
+//! LIMITS    PostgreSQL 13 or newer, with UTF8. An id has at most [`ID_BYTES_MAX`] bytes, and no NUL. A request waits
+//!           for the database at most twice [`REQUEST_MAX`](connect::REQUEST_MAX): for earlier requests, and for its
+//!           own.
 
 mod batch;
 mod connect;
@@ -51,10 +52,10 @@ use shared::{Param, Shared, count};
 use thread::StoreThread;
 use writer::{Write, WriteRequest, Writer};
 
-/// Longest id, in bytes: what an index takes.
+/// Maximum length of an id, in bytes: limited by an index.
 const ID_BYTES_MAX: usize = 2600;
 
-/// A store in a PostgreSQL database. The connections are closed when this is gone.
+/// A store in a PostgreSQL database. Its connections are closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     writes: mpsc::Sender<WriteRequest>,
@@ -126,7 +127,7 @@ impl PostgresStore {
     }
 }
 
-/// Refuses an id that the database does not take, which would fail the writes of others with it.
+/// Refuses an id that the database would reject, which would fail other writes of the batch.
 fn storable(id: &str) -> Result<(), StoreError> {
     if id.contains('\0') {
         let what = "The store in PostgreSQL takes no document id with a NUL character.";
@@ -140,7 +141,7 @@ fn storable(id: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns the ids to look for: none that is there has a NUL.
+/// Returns ids to search for: existing ones contain no NUL.
 fn known(ids: impl IntoIterator<Item = String>) -> Param {
     let ids = ids.into_iter().filter(|id| !id.contains('\0'));
     Param::Texts(ids.collect())
@@ -153,7 +154,7 @@ fn first<T>(
     rows.first().map(of).transpose()
 }
 
-/// Takes an outcome of [`DocumentTables`], which cannot fail in a [`Batch`].
+/// Unwraps a result of [`DocumentTables`], which cannot fail in a [`Batch`].
 fn sure<T>(Ok(value): Result<T, std::convert::Infallible>) -> T {
     value
 }
@@ -346,7 +347,7 @@ impl DocumentStore for PostgresStore {
         }))
     }
 
-    /// PostgreSQL does it by itself.
+    /// PostgreSQL does this itself.
     fn compact(&self) -> Answer<'_, u64> {
         Box::pin(async { Ok(0) })
     }

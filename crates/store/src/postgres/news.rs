@@ -1,4 +1,4 @@
-//! The notifications that the listening connection has received.
+//! Notifications received on the listening connection.
 
 use tokio::sync::{Notify, watch};
 
@@ -7,7 +7,7 @@ use crate::fleet::Topic;
 /// The channel on which daemons notify each other; writers of documents use `settee_docs`.
 const FLEET: &str = "settee_fleet";
 
-/// Those waiting for notifications.
+/// Waiters for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Notified when another service has written documents.
@@ -18,7 +18,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Passes on a notification to those waiting for it.
+    /// Passes on a notification to its waiters.
     pub fn hear(&self, channel: &str, payload: &str) {
         match (channel, payload) {
             (FLEET, "claims") => bump(&self.claims),

@@ -1,7 +1,7 @@
-//! The tables, and who makes them.
+//! The tables and their creation.
 //!
-//! PROMISES  They are made in one transaction, under a lock: services that start at the same time make one schema.
-//!           Tables of another program are left as they are.
+//! PROMISES  Created in one transaction, under a lock: services that start simultaneously create one schema. Another
+//!           program's tables are not touched.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -9,11 +9,11 @@ use tokio_postgres::types::{ToSql, Type};
 use super::connect::problem;
 use crate::error::OpenProblem;
 
-/// Makes all tables.
+/// Creates all tables.
 const TABLES: &str = include_str!("schema.sql");
 
-/// Makes what tables of this format may lack: that of the first version of it. Versions that do not know it are not
-/// disturbed. `kept_at` is when `kept` was set, in microseconds since 1970, by the database's clock.
+/// Adds what tables created by the first version of this format lack. Versions that do not know it are not affected.
+/// `kept_at` is when `kept` was set, in microseconds since 1970, by the database's clock.
 const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS servers text[], ADD COLUMN IF NOT EXISTS kept_at bigint; \
      CREATE TABLE IF NOT EXISTS settee.unreached (\
      epoch bigint NOT NULL, server text COLLATE \"C\" NOT NULL, \
@@ -23,13 +23,13 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
      epoch bigint PRIMARY KEY, body text NOT NULL, at timestamptz NOT NULL); \
      CREATE INDEX IF NOT EXISTS jobs_claims ON settee.jobs (coalesce(owner, 0), hashtext(doc_id)) WHERE wanted";
 
-/// Their format, which another program may not know. Formats before this one were never released.
+/// Their format version. Earlier formats were never released.
 pub(crate) const FORMAT: i32 = 2;
 
-/// The lock for making tables: the letters "settee".
+/// The lock for creating tables: the letters "settee".
 const LOCK: i64 = 0x7365_7474_6565;
 
-/// Makes the tables unless they are there. A new store is called `new_uuid`.
+/// Creates missing tables. A new store gets the id `new_uuid`.
 ///
 /// # Errors
 /// Tables of another program; no answer.
@@ -53,7 +53,7 @@ pub(crate) async fn make(client: &Client, new_uuid: &str) -> Result<(), OpenProb
     run("COMMIT").await
 }
 
-/// Returns whether [`ADDITIONS`] are there.
+/// Returns whether [`ADDITIONS`] were made.
 async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
     let sql = "SELECT to_regclass('settee.reports') IS NOT NULL AND to_regclass('settee.jobs_claims') IS NOT NULL \
                AND EXISTS (SELECT FROM pg_attribute \
@@ -64,7 +64,7 @@ async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
     Ok(is_there.map_err(|error| problem(&error))?.unwrap_or(false))
 }
 
-/// Returns whether the tables are there.
+/// Returns whether the tables exist.
 async fn is_made(client: &Client) -> Result<bool, OpenProblem> {
     match format(client).await? {
         None => Ok(false),
@@ -75,7 +75,7 @@ async fn is_made(client: &Client) -> Result<bool, OpenProblem> {
     }
 }
 
-/// Returns the format of the tables, if they are there.
+/// Returns the tables' format, if they exist.
 async fn format(client: &Client) -> Result<Option<i32>, OpenProblem> {
     let number = async |sql: &str| {
         let rows = client.query_typed(sql, &[]).await;

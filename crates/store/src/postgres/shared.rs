@@ -1,9 +1,9 @@
-//! What all requests to the database share: its connections, and what is known of it.
+//! State shared by all requests to the database: connections, and facts about it.
 //!
-//! SUMMARY   There is one connection for reads, whose requests are sent behind each other without waiting, one for
-//!           writes, one that listens, and one for leases. The next request reconnects a lost connection.
-//! PROMISES  While the database does not answer, requests fail at once, except for one in [`WAIT_MIN`] to
-//!           [`WAIT_MAX`] that tries again.
+//! SUMMARY   There is one connection for pipelined reads, one for writes, one that listens, and one for leases. The
+//!           next request reconnects a lost one.
+//! PROMISES  While the database does not answer, requests fail at once, except for one every [`WAIT_MIN`] to
+//!           [`WAIT_MAX`], which retries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,26 +26,26 @@ use crate::place::StorePlace;
 use policy::ownership::{self, Epoch};
 use settee_config::store_url::StoreUrl;
 
-/// The time from one try to connect to the next: it doubles with each that fails.
+/// Time between two attempts to connect: it doubles with each failure.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// The longest such time.
+/// Maximum of that time.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The database did not answer lately.
+/// The database recently did not answer.
 struct Outage {
     until: Instant,
     wait: Duration,
     error: StoreError,
 }
 
-/// What a statement is given.
+/// A statement's parameter.
 pub(crate) enum Param {
     Text(String),
     Texts(Vec<String>),
     OptionalTexts(Vec<Option<String>>),
     Number(u64),
-    /// As the database has it.
+    /// In the database's form.
     Integers(Vec<i64>),
     Epoch(Epoch),
     Flag(bool),
@@ -67,46 +67,46 @@ impl Param {
     }
 }
 
-/// Returns a number as the database has it.
+/// Converts a number to the database's type.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns a number of the database.
+/// Converts a number of the database.
 pub(crate) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Returns an epoch as the database has it: the same 64 bits.
+/// Converts an epoch to the database's type: the same 64 bits.
 pub(super) fn epoch_int(epoch: Epoch) -> i64 {
     epoch.0.cast_signed()
 }
 
-/// Returns an epoch of the database.
+/// Converts an epoch of the database.
 pub(super) fn epoch(number: i64) -> Epoch {
     Epoch(number.cast_unsigned())
 }
 
 pub(super) struct Shared {
     pub place: StorePlace,
-    /// How connections are made; read from the URL with the first.
+    /// Opens connections; made from the URL with the first one.
     connector: OnceCell<Connector>,
     /// The id of a new store.
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
     pub observer: Arc<dyn StoreObserver>,
-    /// The last update that `watcher` knows.
+    /// The last update known to `watcher`.
     pub update_seq: watch::Sender<Option<u64>>,
-    /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
+    /// The sequence that `update_seq` belongs to: see [`Info::mark`](crate::documents::Info::mark).
     mark: Mutex<String>,
-    /// What was set of jobs.
+    /// Acknowledged settings of jobs.
     pub acknowledged: Acknowledged,
-    /// The notifications that the listening connection has received.
+    /// Notifications received on the listening connection.
     pub news: Arc<News>,
-    /// Notified when there may be updates that `watcher` does not know.
+    /// Notified when there may be updates unknown to `watcher`.
     pub nudge: Notify,
     reader: Line,
-    /// The connection for leases, on which nothing waits for other requests.
+    /// The connection for leases, never blocked by other requests.
     leases: Line,
     opened: OnceCell<()>,
     outage: Mutex<Option<Outage>>,
@@ -147,7 +147,7 @@ impl Shared {
             let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid)).await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
-                // It may be in the middle of a transaction.
+                // It may be inside a transaction.
                 self.reader.forget(&client).await;
             }
             prepared.map_err(|problem| self.failed(problem))?;
@@ -161,12 +161,12 @@ impl Shared {
         opened.await.copied()
     }
 
-    /// Says that a problem is one of this store.
+    /// Converts a problem to an error of this store.
     pub fn failed(&self, problem: OpenProblem) -> StoreError {
         self.place.cannot_open(problem).into()
     }
 
-    /// Makes a connection, unless another failed a moment ago.
+    /// Connects, unless a recent attempt failed.
     pub async fn connect(&self) -> Result<Client, StoreError> {
         let now = Instant::now();
         if let Some(outage) = self.outage().as_ref().filter(|outage| now < outage.until) {
@@ -217,7 +217,7 @@ impl Shared {
         Ok(Arc::clone(known.insert(client)))
     }
 
-    /// Waits for a request that was sent, at most [`REQUEST_MAX`].
+    /// Waits for a sent request, at most [`REQUEST_MAX`].
     pub async fn ended<T>(
         &self,
         request: DatabaseRequest,
@@ -238,7 +238,7 @@ impl Shared {
         done.map_err(|_| self.failed(no_answer(max)))
     }
 
-    /// Reads rows; once more if the connection was lost.
+    /// Reads rows; retries once if the connection was lost.
     pub async fn rows(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let read = async || {
             let client = self.client(&self.reader).await?;
@@ -253,7 +253,7 @@ impl Shared {
         rows.map_err(|failed| self.failed(problem(&failed.error)))
     }
 
-    /// Runs a statement that writes, beside the reads. After an error it may have been carried out.
+    /// Runs a writing statement, concurrently with reads. After an error it may have been carried out.
     pub async fn write(
         &self,
         sql: &str,
@@ -265,7 +265,7 @@ impl Shared {
         self.sorted(&self.reader, &client, done).await
     }
 
-    /// Runs a statement about leases within their time. After an error it may have been carried out.
+    /// Runs a lease statement within the time for leases. After an error it may have been carried out.
     pub async fn lease(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let begun = Instant::now();
         let late = || self.failed(no_answer(ownership::REQUEST_MAX));
@@ -279,8 +279,7 @@ impl Shared {
         done.map_err(|failed| self.failed(problem(&failed.error)))
     }
 
-    /// Separates answers from failures to answer; a connection that is lost or silent is reopened by the next
-    /// request.
+    /// Separates errors from failures to answer; the next request reopens a lost or silent connection.
     async fn sorted(
         &self,
         line: &Line,
@@ -300,7 +299,7 @@ impl Shared {
     }
 }
 
-/// A connection that many requests share. It is made by the first.
+/// A connection shared by many requests, opened by the first.
 #[derive(Default)]
 pub(super) struct Line(AsyncMutex<Option<Arc<Client>>>);
 
@@ -311,7 +310,7 @@ impl Line {
     }
 }
 
-/// What the database says of a statement that failed.
+/// The database's error for a failed statement.
 pub(super) struct Failed {
     pub error: tokio_postgres::Error,
     /// Whether its connection is gone.

@@ -1,6 +1,6 @@
-//! What handles of the store ask its thread.
+//! Requests of the store's handles to its thread.
 //!
-//! LIMITS    At most [`REQUESTS_MAX`] reads are under way; later callers wait for room.
+//! LIMITS    At most [`REQUESTS_MAX`] reads are in flight; later callers wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl StoreThread {
         }
     }
 
-    /// Has something done on the thread once there is room for it.
+    /// Runs work on the thread once there is room for it.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -49,7 +49,7 @@ impl StoreThread {
         self.run_at_once(work).await
     }
 
-    /// Has something done on the thread, whatever else waits.
+    /// Runs work on the thread immediately, whatever else waits.
     pub async fn run_at_once<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -58,7 +58,7 @@ impl StoreThread {
         done.map_err(|_| StoreError::Closed)?
     }
 
-    /// Reads rows, and what they say.
+    /// Reads rows and converts them.
     pub fn read<T: Send + 'static>(
         &self,
         sql: impl Into<String>,
@@ -73,14 +73,14 @@ impl StoreThread {
         }))
     }
 
-    /// Reads rows of documents' jobs, in which what this daemon has acknowledged is.
+    /// Reads rows of documents' jobs, after rewriting values acknowledged by this daemon.
     pub fn read_kept<T: Send + 'static>(
         &self,
         sql: &'static str,
         mut docs: Vec<String>,
         of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
     ) -> Answer<'_, T> {
-        // None that is there has a NUL.
+        // Existing ids contain no NUL.
         docs.retain(|id| !id.contains('\0'));
         Box::pin(async move {
             let (shared, ids) = (Arc::clone(&self.shared), docs.clone());

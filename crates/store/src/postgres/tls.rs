@@ -1,9 +1,9 @@
 //! TLS to the database, as `sslmode` says.
 //!
-//! PROMISES  `verify-full` talks only to the server that the URL names. `prefer` and `require` keep out eavesdroppers,
-//!           but not an impostor of the server.
+//! PROMISES  `verify-full` talks only to the server that the URL names. `prefer` and `require` protect against
+//!           eavesdroppers, but not against an impostor of the server.
 //! SOURCE    libpq: SSL support.
-//! DIFFERS   Without `sslrootcert` the system's certificates count. There is no channel binding.
+//! DIFFERS   Without `sslrootcert` the system's certificates are used. There is no channel binding.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,7 +30,7 @@ use settee_config::store_url::{SslMode, StoreUrl};
 pub(super) struct Tls(TlsConnector);
 
 impl Tls {
-    /// Reads the certificates that a URL asks for. Blocks.
+    /// Reads the certificates that a URL names. Blocks.
     ///
     /// # Errors
     /// The certificates cannot be read.
@@ -80,7 +80,7 @@ fn roots(url: &StoreUrl) -> Result<RootCertStore, String> {
     }
 }
 
-/// Accepts every certificate whose key the server has.
+/// Accepts any certificate if the server has its key.
 #[derive(Debug)]
 struct Anybody;
 

@@ -1,10 +1,10 @@
-//! Writes: those that wait at the same time are one transaction.
+//! Writes: concurrent ones share a transaction.
 //!
-//! SUMMARY   [`Writer`] locks the row of `meta`, reads what the writes of a batch ask about, has them decide over
-//!           that, and writes the outcome: two round trips, however many writes there are.
-//! PROMISES  Writers of all services are serialized. No write is answered before it is committed and the watcher has
-//!           heard of it. When a transaction fails nothing of it is written, except where the connection was lost while
-//!           it was committed: then the outcome is unknown.
+//! SUMMARY   [`Writer`] locks the row of `meta`, reads the documents of a batch's writes, lets the writes decide, and
+//!           writes the outcome: two round trips, whatever the number of writes.
+//! PROMISES  Writers of all services are serialized. A write is answered after it is committed and the watcher was
+//!           notified. A failed transaction writes nothing, unless the connection was lost during the commit: then
+//!           the outcome is unknown.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::observer::{DatabaseRequest, Refusals};
 use policy::counted::Class;
 
-/// Most writes of one transaction.
+/// Maximum writes of one transaction.
 const BATCH_MAX: usize = 256;
 
 const LOCK: &str = "SELECT seq FROM settee.meta FOR UPDATE";
@@ -36,21 +36,21 @@ const PURGE: &str = "WITH looked AS (SELECT id, seq, deleted_at FROM settee.docs
      noted AS (UPDATE settee.meta SET purged_seq = greatest(purged_seq, (SELECT max(seq) FROM gone))) \
      SELECT (SELECT count(*) FROM gone), count(*), max(seq) FROM looked";
 
-/// A write that waits.
+/// A queued write.
 pub(super) struct Write {
-    /// The documents that it asks about.
+    /// The documents that it reads.
     pub documents: Vec<String>,
-    /// The `_local/` document that it asks about.
+    /// The `_local/` document that it reads.
     pub local: Option<String>,
     pub work: Box<dyn FnOnce(&mut Batch<'_>) + Send>,
     /// Notified when it is committed.
     pub reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// What the writer is asked.
+/// A request to the writer.
 pub(super) enum WriteRequest {
     Write(Write),
-    /// As [`DocumentStore::purge`](crate::DocumentStore::purge) has it.
+    /// As [`DocumentStore::purge`](crate::DocumentStore::purge).
     Purge {
         before: u64,
         after: u64,
@@ -59,7 +59,7 @@ pub(super) enum WriteRequest {
     },
 }
 
-/// Carries out writes, one batch after the other.
+/// Carries out writes, batch by batch.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     requests: mpsc::Receiver<WriteRequest>,
@@ -125,7 +125,7 @@ impl Writer {
     async fn write(&mut self, batch: Vec<Write>) {
         let (mut works, mut replies) = (Vec::new(), Vec::new());
         let (mut documents, mut locals) = (Vec::new(), Vec::new());
-        // A caller that is gone may have asked again.
+        // A caller that has gone may have retried.
         for write in batch.into_iter().filter(|write| !write.reply.is_closed()) {
             documents.extend(write.documents);
             locals.extend(write.local);
@@ -162,7 +162,7 @@ impl Writer {
         }
     }
 
-    /// Tells the watcher of a batch; if others have written before, the follower does, in order.
+    /// Notifies the watcher of a batch; if other services wrote before, the follower does, in order.
     async fn tell(
         &self,
         Written {
@@ -188,7 +188,7 @@ impl Writer {
             self.shared.nudge.notify_one();
             let mut updates = self.shared.update_seq.subscribe();
             let heard = updates.wait_for(|known| known.is_some_and(|known| known >= last));
-            // Later it is heard of nevertheless.
+            // Otherwise it is notified later.
             drop(timeout(REQUEST_MAX, heard).await);
         }
     }
@@ -212,7 +212,7 @@ impl Writer {
         .await
     }
 
-    /// Has a transaction done within its time. After an error its connection is closed, which undoes it.
+    /// Runs a transaction within its time. After an error its connection is closed, which undoes it.
     async fn transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -226,10 +226,10 @@ impl Writer {
         Ok(done)
     }
 
-    /// Takes the connection, or makes one where it was lost.
+    /// Returns the connection, reopened if it was lost.
     async fn client(&mut self) -> Result<Client, StoreError> {
         if let Some(client) = self.client.take() {
-            // A connection lost while nobody wrote is no error of the next writer.
+            // A connection lost while idle is no error for the next writer.
             match timeout(REQUEST_MAX, client.batch_execute("")).await {
                 Ok(Ok(())) => return Ok(client),
                 Ok(Err(error)) if is_lost(&client, &error) => {}
@@ -241,18 +241,18 @@ impl Writer {
     }
 }
 
-/// Begins a transaction in which nobody else writes documents, nor claims or releases those of some ids. Returns what
-/// these and some `_local/` documents are.
+/// Begins a transaction during which no other service writes documents, or claims or releases those of some ids.
+/// Returns the current state of these and some `_local/` documents.
 async fn begin(
     client: &Client,
     (documents, locals): &(Param, Param),
 ) -> Result<Before, tokio_postgres::Error> {
     let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
-    // In the order in which all lock them.
+    // In the common order of locks.
     let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
                     ORDER BY doc_id FOR UPDATE";
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
-    // They are sent one behind the other; each sees what was committed before the lock was acquired.
+    // Pipelined; each sees everything committed before the lock was acquired.
     let ids = std::slice::from_ref(documents);
     let (begun, seq, at, documents, jobs, locals) = tokio::join!(
         biased;

@@ -68,7 +68,7 @@ impl Snapshot {
     pub(crate) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
-        // Only counters, as this is called often.
+        // Only counters, since this is called often.
         let all = self.documents.len()?;
         let deleted = self.deaths.len()?;
         Ok(Info {

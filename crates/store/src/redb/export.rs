@@ -1,6 +1,6 @@
-//! A file as the source of an export, and as what an import replaces.
+//! Exports from a store's file, and imports into a new one.
 //!
-//! PROMISES  A file is replaced whole, by one that is on the disk, or stays as it is. No service has it meanwhile.
+//! PROMISES  A file is replaced atomically, by one that is on disk, while no service uses it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -79,7 +79,7 @@ impl Snapshot {
     }
 }
 
-/// A snapshot that the thread of a running service holds.
+/// A snapshot held by the thread of a running service.
 pub(super) struct HeldRows {
     pub requests: Sender<StoreRequest>,
     pub number: u64,
@@ -100,16 +100,16 @@ impl RowSource for HeldRows {
 
 impl Drop for HeldRows {
     fn drop(&mut self) {
-        // Where there is no room, it is given up for being idle.
+        // If the queue is full, the snapshot is dropped later as idle.
         drop(self.requests.try_send(StoreRequest::Release(self.number)));
     }
 }
 
-/// A file that no service has.
+/// A file that no service uses.
 struct FileRows {
     place: StorePlace,
     tables: Snapshot,
-    /// Keeps services away.
+    /// Keeps services from opening it.
     _database: Database,
 }
 
@@ -121,7 +121,7 @@ impl RowSource for FileRows {
     }
 }
 
-/// Opens a file that no service has, which stays as it is. Blocks.
+/// Opens a file that no service uses, without changing it. Blocks.
 pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
     let database = open_unchanged(path)?;
     let write = database.begin_write().map_err(redb::Error::from)?;
@@ -141,10 +141,10 @@ pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
     Ok(StoreSnapshot::new(uuid, seq, source))
 }
 
-/// Makes a file with these rows, and puts it where another one may be. Root gives it to the owner of its folder. Blocks.
+/// Writes these rows to a new file, replacing an existing one. Root gives it to the owner of its folder. Blocks.
 ///
 /// # Errors
-/// Those of the rows; a service has the file; the system refuses it. Then all is as it was.
+/// An error of the rows; a service uses the file; the system refuses. Then nothing has changed.
 pub(crate) fn replace<E: From<OpenProblem>>(
     path: &Path,
     (uuid, seq): (&str, u64),
@@ -154,7 +154,7 @@ pub(crate) fn replace<E: From<OpenProblem>>(
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     let folder = folder.unwrap_or(Path::new("."));
     own_folder::make(folder).map_err(failed)?;
-    // A damaged one is replaced as well: only its lock is asked.
+    // A damaged file is replaced, too: only its lock matters.
     let lock = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => {
             let known = FileBackend::new(file).map_err(of_redb)?;

@@ -1,10 +1,10 @@
-//! How the file of the store is opened.
+//! Opens the store's file.
 //!
-//! PROMISES  The file and the directories made for it can be read by their owner only: replications
-//!           have passwords. What is not a store, or a damaged one, is left as it is: the checksums of all pages are
-//!           verified when it is opened. A file is made whole or not at all, so that one of no bytes is a damaged one.
-//! LIMITS    Of a file that was not closed, redb cannot tell damage to the last transaction from one that was being
-//!           written: it goes back to the one before.
+//! PROMISES  Only their owner can read the file and the directories made for it: replications have passwords. A
+//!           damaged file, or one that is not a store, is not modified: the checksums of all pages are verified on
+//!           opening. Files are created atomically, so an empty one is damaged.
+//! LIMITS    In a file that was not closed, redb cannot tell a damaged last transaction from an interrupted one: it
+//!           returns to the previous transaction.
 
 use std::io;
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::uuid_file::sync_folders;
 use settee_config::new_file::NewFile;
 use settee_config::own_folder;
 
-/// What is kept in memory of the file, in bytes.
+/// Size of the file cache, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// How long who opens a file waits for it. A process that was being started when a service ended has what the service
-/// had open, for a moment more.
+/// How long an opener waits for the file. A process that was being started when a service ended holds the service's
+/// open files for a moment.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long it leaves the machine to others before it tries again.
+/// Delay before the next attempt.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// Returns the size of the file, in bytes.
@@ -55,7 +55,7 @@ impl From<redb::Error> for OpenProblem {
     }
 }
 
-/// Opens a store, and makes it where there is none.
+/// Opens a store, creating a missing one.
 pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
     let builder = builder();
     let opened = match place {
@@ -67,11 +67,11 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
             if path.symlink_metadata().is_err() {
                 make(path)?;
             } else {
-                // A damaged one is not written to: redb would, before it has found out.
+                // Not for a damaged file: redb would write to it before it notices.
                 drop(open_unchanged(path)?);
             }
             let opened = once_free(|| builder.create(path));
-            // The file's name is safe once its folder is; so is a folder's own.
+            // A file's name is durable once its folder is synced; so is a folder's own.
             sync_folders(path)?;
             opened
         }
@@ -79,11 +79,11 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
     opened.map_err(problem)
 }
 
-/// Opens a file that is there for reading, and verifies it: what is written is forgotten with it.
+/// Opens an existing file for reading, and verifies it; writes to it are discarded.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
     refuse_empty(path)?;
     let mut builder = builder();
-    // Without it redb panics at damaged pages, or reads what they say.
+    // Without it redb panics on damaged pages, or trusts their content.
     builder.set_check_integrity_on_open(true);
     let open = || builder.create_with_backend(UnchangedFile::open(path)?);
     once_free(open).map_err(problem)
@@ -113,7 +113,7 @@ fn problem(error: DatabaseError) -> OpenProblem {
     redb::Error::from(error).into()
 }
 
-/// Refuses what would be taken for a new store.
+/// Refuses a file that redb would take for a new store.
 fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
     match path.metadata()?.len() {
         0 => Err(OpenProblem::Damaged("it has 0 bytes".to_owned())),
@@ -121,7 +121,7 @@ fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
     }
 }
 
-/// Makes a new store.
+/// Creates a new store.
 fn make(path: &Path) -> Result<(), OpenProblem> {
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
         own_folder::make(directory)?;

@@ -1,9 +1,9 @@
-//! The store of one service: a file that one thread reads and writes.
+//! The store of a single service: a file read and written by one thread.
 //!
-//! SUMMARY   [`RedbStore`] hands each request to the thread. Writes that wait at the same time are one transaction.
-//! PROMISES  A write that was answered is on the disk. A file that cannot be used is an error that says why; it is
-//!           never replaced by an empty one.
-//! LIMITS    One process has the file.
+//! SUMMARY   [`RedbStore`] passes each request to the thread. Queued writes share one transaction.
+//! PROMISES  An acknowledged write is on disk. An unusable file is an error with the reason; it is never replaced by
+//!           an empty one.
+//! LIMITS    One process uses the file.
 
 mod documents;
 pub(super) mod export;
@@ -33,7 +33,7 @@ use export::HeldRows;
 use records::{Records, Snapshot};
 use thread::{Keeper, Reply, StoreRequest};
 
-/// A store in a file, or in memory. The file is closed when this is gone.
+/// A store in a file, or in memory. The file is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct RedbStore {
     requests: mpsc::Sender<StoreRequest>,
@@ -42,7 +42,7 @@ pub(super) struct RedbStore {
 }
 
 impl RedbStore {
-    /// Starts the thread. The file is opened by the first request.
+    /// Starts the thread. The first request opens the file.
     ///
     /// # Errors
     /// The system has no room for a thread.

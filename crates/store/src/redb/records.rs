@@ -1,7 +1,7 @@
 //! The tables of the file.
 //!
-//! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
-//!           [`super::documents`], the small things here.
+//! SUMMARY   [`Snapshot`] reads them all, [`Records`] writes them; documents are in [`super::documents`], everything
+//!           small is here.
 
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
@@ -15,15 +15,15 @@ use crate::error::OpenProblem;
 use crate::tables::next_local;
 use policy::counted::Class;
 
-/// The format of the file, which another program may not know. Formats before this one were never released.
+/// The format of the file, which another program may not know. Earlier formats were never released.
 pub(super) const FORMAT: &str = "3";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
 /// `_rev`.
 pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("winners");
-/// Sequence number -> id; each document once, at its last update.
+/// Sequence number -> id; each document once, at its latest update.
 const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
-/// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
+/// Sequence number of a deletion -> its time, in seconds since 1970; each deleted document once.
 const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
 /// `last_update` and `bytes`, for documents.
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
@@ -34,17 +34,17 @@ const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
-/// What is known of a store once it is open.
+/// The state of a store that was just opened.
 pub(crate) struct Prepared {
     /// The last sequence number.
     pub(super) update_seq: u64,
     pub(super) uuid: String,
 }
 
-/// Makes what is not there yet: tables, `new_uuid` as the uuid. Tells `watcher` of all documents.
+/// Creates missing tables, and `new_uuid` as the uuid if there is none. Reports all documents to `watcher`.
 ///
 /// # Errors
-/// The file is of another program, and stays as it is.
+/// The file belongs to another program, and stays unchanged.
 pub(crate) fn prepare(
     database: &Database,
     new_uuid: &str,
@@ -91,7 +91,7 @@ pub(super) fn set_meta(
     Ok(())
 }
 
-/// The tables, as they were at one moment.
+/// The tables at one moment.
 pub(crate) struct Snapshot {
     pub(crate) documents: ReadOnlyTable<&'static str, Row>,
     pub(crate) updates: ReadOnlyTable<u64, &'static str>,
@@ -146,9 +146,9 @@ pub(crate) struct Records<'t> {
     pub(crate) locals: Table<'t, &'static str, (u64, &'static str)>,
     pub(crate) jobs: Table<'t, &'static str, &'static str>,
     pub(super) watcher: &'t dyn Watcher,
-    /// Documents that were saved, each with its class while it is there.
+    /// Saved documents, each with its class unless deleted.
     pub(super) saved: Vec<(String, Option<Class>)>,
-    /// When the transaction began, in seconds since 1970.
+    /// The start of the transaction, in seconds since 1970.
     pub(super) now: u64,
 }
 
@@ -170,8 +170,8 @@ impl<'t> Records<'t> {
         })
     }
 
-    /// Returns the documents that are not deleted, with their classes. Counts what an earlier program did
-    /// not: sizes, and deletions, whose time is now.
+    /// Returns the documents that are not deleted, with their classes. Computes what an earlier program did not
+    /// count: sizes, and deletions, which are dated now.
     fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
         let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in self.documents.iter()? {

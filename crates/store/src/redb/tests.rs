@@ -1,4 +1,4 @@
-//! Tests of what only a store in a file can: formats, permissions, a file that is in use.
+//! Tests specific to a store in a file: formats, permissions, a file in use.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -170,7 +170,7 @@ async fn a_file_of_another_format_is_refused() {
     }
 }
 
-/// Opens a store again: the thread of the one before closes the file when it has seen that no caller is left.
+/// Reopens a store: the previous one's thread closes the file once it has noticed that no caller is left.
 async fn opened(place: StorePlace) -> Store {
     let store = started(place);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -195,7 +195,7 @@ async fn free_space_is_returned_once_no_snapshot_is_held() {
     drop(first);
     assert_eq!(store.compact().await, Ok(0), "it waits for the other one");
     drop(second);
-    // What a snapshot kept is free after the next write.
+    // Space kept by a snapshot is free after the next write.
     one(&store, edit("later", None, "{}")).await.unwrap();
     assert!(store.compact().await.unwrap() > 0);
 }
@@ -228,7 +228,7 @@ fn a_snapshot_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
     );
 }
 
-/// Waits until the thread of a store has closed the file, once it has seen that no caller is left.
+/// Waits until a store's thread has closed the file, once it has noticed that no caller is left.
 async fn closed(place: &StorePlace) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while let Err(error) = place.snapshot().await
@@ -238,7 +238,7 @@ async fn closed(place: &StorePlace) {
     }
 }
 
-/// Puts an export where a store is kept.
+/// Replaces a store with an export.
 async fn replaced(place: &StorePlace, bytes: &[u8]) -> Result<(), OpenError> {
     let (head, mut reader) = ExportReader::open(bytes).unwrap();
     let rows = std::iter::from_fn(|| reader.row().unwrap().map(Ok));
@@ -303,7 +303,7 @@ async fn a_store_stays_as_it_is_when_the_export_fails_and_a_damaged_one_is_repla
         2,
         "and replicate.uuid"
     );
-    // An export takes nothing from the file, and keeps services away.
+    // An export changes nothing in the file, and keeps services away.
     let snapshot = place.snapshot().await.unwrap();
     let refused = file::open(&place);
     assert!(matches!(refused, Err(OpenProblem::InUse)), "{refused:?}");

@@ -1,7 +1,6 @@
 //! The thread that owns the file.
 //!
-//! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
-//!           one wait for the disk.
+//! SUMMARY   Takes requests in order. Queued writes share one transaction, which costs one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
 //!           is undone, all its callers are notified, and the next request opens the file again. A snapshot is
 //!           read between other requests; while it is held, the file keeps its data.
@@ -26,7 +25,7 @@ use crate::observer::Refusals;
 use crate::place::StorePlace;
 use crate::uuid_file;
 
-/// Most writes of one transaction.
+/// Maximum writes of one transaction.
 const BATCH_MAX: usize = 256;
 
 /// How long an unread snapshot is held.
@@ -37,13 +36,13 @@ pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
     /// Answered when the write is on disk.
     Write(Box<Write>, Reply<()>),
-    /// Return free space of the file to the system, if there is much. Answers how many bytes.
+    /// Return free space of the file to the system, if there is much. Answers with the number of bytes.
     Compact(Reply<u64>),
-    /// Hold a snapshot. Answers its number, the uuid and the last sequence number.
+    /// Hold a snapshot. Answers with its number, the uuid and the last sequence number.
     Hold(Reply<(u64, String, u64)>),
-    /// Read the next rows of the held snapshot of this number after an id.
+    /// Read the next rows after an id of the held snapshot with this number.
     ReadHeld(u64, RowKind, String, Reply<Vec<ExportRow>>),
-    /// Release the snapshot of this number.
+    /// Release the snapshot with this number.
     Release(u64),
 }
 
@@ -54,7 +53,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// The state of the thread.
 pub(super) struct Keeper {
     pub(super) place: StorePlace,
-    /// The id of a new store.
+    /// The uuid of a new store.
     pub(super) new_uuid: Arc<str>,
     pub(super) watcher: Arc<dyn Watcher>,
     pub(super) requests: mpsc::Receiver<StoreRequest>,
@@ -119,8 +118,8 @@ impl Keeper {
         }
     }
 
-    /// Carries out a request. redb panics at some pages damaged while the file was open: the next request reopens it,
-    /// which finds the damage.
+    /// Carries out a request. redb panics on some pages damaged while the file was open: the next request reopens the
+    /// file, which detects the damage.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -133,7 +132,7 @@ impl Keeper {
         })
     }
 
-    /// Returns a problem as an error of this store.
+    /// Returns a problem as this store's error.
     fn failed(&self, problem: impl Into<OpenProblem>) -> StoreError {
         self.place.cannot_open(problem.into()).into()
     }
@@ -210,7 +209,7 @@ impl Keeper {
         rows.map_err(|error| self.failed(error))
     }
 
-    /// Drops snapshots that are not read: the file would grow with them.
+    /// Drops unread snapshots, which make the file grow.
     pub(super) fn drop_idle(&mut self, now: Instant) {
         let held = &mut self.held;
         held.retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);
@@ -256,7 +255,7 @@ impl Keeper {
                 Ok(())
             }
             Err(error) => {
-                // After a failed write the library requires a reopened file.
+                // redb requires reopening the file after a failed write.
                 self.close();
                 Err(error)
             }

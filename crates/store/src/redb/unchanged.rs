@@ -1,9 +1,10 @@
-//! A file that redb opens and that stays as it is: what is written is kept in memory.
+//! A file that redb opens without modifying it: writes are kept in memory.
 //!
-//! SUMMARY   redb writes into a file that it only reads: that it is open, and what it repairs where a service was killed. [`UnchangedFile`] takes all of that and writes none.
-//! PROMISES  No byte of the file changes. A holder is noticed, and others that open it are refused, as with any other.
-//! CALLED    By an export of a store that no service has; at each start, to verify the store first.
-//! LIMITS    What is written is in memory, in blocks of [`BLOCK`] bytes: little.
+//! SUMMARY   redb writes even to files that it only reads: that the file is open, and repairs after a killed service.
+//!           [`UnchangedFile`] diverts these writes.
+//! PROMISES  No byte of the file changes. Locks work as usual: another holder is noticed, and others are refused.
+//! CALLED    By an export of a store that no service uses; at each start, to verify the store first.
+//! LIMITS    Writes are in memory, in blocks of [`BLOCK`] bytes: few.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,7 +16,7 @@ use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 use rustc_hash::FxHashMap;
 
-/// Bytes of what is kept together.
+/// Bytes of a block.
 const BLOCK: u64 = 4096;
 
 /// The part of a block at an offset.
@@ -26,7 +27,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the first part of that many bytes.
+    /// Returns the first part of a range.
     fn first(at: u64, length: usize) -> Self {
         let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
         let length = length.min(BLOCK as usize - within);
@@ -48,7 +49,7 @@ pub(super) struct UnchangedFile {
 #[derive(Debug)]
 struct Changes {
     len: u64,
-    /// So much of the file still counts.
+    /// Bytes of the file that are still valid.
     of_file: u64,
     blocks: FxHashMap<u64, Box<[u8]>>,
 }
@@ -56,7 +57,7 @@ struct Changes {
 impl UnchangedFile {
     /// Opens a file.
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
-        // The lock against those who write it needs a file that may be written.
+        // The lock against writers requires a writable file.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let len = file.metadata()?.len();
         Ok(Self {
@@ -73,7 +74,7 @@ impl UnchangedFile {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what the file has, and zeros behind it.
+    /// Reads the file's content, and zeros after it.
     fn read_file(&self, of_file: u64, at: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(of_file.saturating_sub(at)).unwrap_or(usize::MAX);
         let (there, behind) = out.split_at_mut(there.min(out.len()));

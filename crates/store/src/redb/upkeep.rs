@@ -1,10 +1,10 @@
-//! What keeps the file small: deleted documents are removed for good, what is free is given back.
+//! Keeps the file small: purges deleted documents, and returns free space.
 //!
-//! SUMMARY   A deleted document stays as a tombstone, so that readers of `_changes` learn of it.
-//!           Purging removes old ones; compacting makes the file smaller.
-//! PROMISES  A purge removes deleted documents only. A compaction is done only where little has to be moved,
-//!           so that writers wait for it no longer than [`COMPACT_DOCUMENTS_MAX`] says.
-//! SOURCE    couch_db_updater: compaction; `purge` of couch_db is another thing: it takes revisions.
+//! SUMMARY   A deleted document stays as a tombstone for readers of `_changes`. Purging removes old tombstones;
+//!           compacting shrinks the file.
+//! PROMISES  A purge removes deleted documents only. A compaction is done only if little has to be moved, so that
+//!           writers wait no longer than [`COMPACT_DOCUMENTS_MAX`] implies.
+//! SOURCE    couch_db_updater: compaction. `purge` in couch_db differs: it takes revisions.
 
 use std::ops::Bound;
 
@@ -16,11 +16,11 @@ use crate::documents::Purged;
 use crate::place::StorePlace;
 use crate::tables::DocumentTables;
 
-/// The size of a file that is worth compacting, in bytes.
+/// Minimum size of a file to compact, in bytes.
 const COMPACT_FILE_MIN: u64 = 4 << 20;
 
-/// The most documents, deleted ones too, with which a file is compacted: moving as many takes a
-/// part of a second. What is free in the file of more is used by later writes.
+/// Maximum documents of a file to compact, including deleted ones: moving that many takes a fraction of a second.
+/// Later writes reuse the free space of larger files.
 const COMPACT_DOCUMENTS_MAX: u64 = 100_000;
 
 impl Records<'_> {
@@ -45,7 +45,7 @@ impl Records<'_> {
             self.deaths.remove(seq)?;
             let id = self.updates.get(seq)?.map(|id| id.value().to_owned());
             let Some(id) = id else { continue };
-            // An earlier program may have written it since.
+            // An earlier program may have rewritten it since.
             let dead = self.document(&id)?;
             let Some(dead) = dead.filter(|dead| dead.deleted && dead.seq == seq) else {
                 continue;
@@ -60,7 +60,7 @@ impl Records<'_> {
     }
 }
 
-/// Gives what is free in the file back to the system. Returns how many bytes that was.
+/// Returns free space of the file to the system. Returns the number of bytes.
 pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
     let before = file_bytes(place);
     if before < COMPACT_FILE_MIN {

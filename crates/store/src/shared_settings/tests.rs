@@ -8,7 +8,7 @@ use super::*;
 use crate::suite::fake_fleet::FakeFleet;
 use settee_config::load;
 
-/// The sources of a daemon with a data folder, whose configuration says this.
+/// The sources of a daemon with a data folder and this configuration.
 fn sources(folder: &Path, text: &str) -> Sources {
     let file = folder.join("settee.toml");
     fs::write(
@@ -87,7 +87,7 @@ async fn an_explicit_secret_that_differs_from_that_of_a_running_daemon_is_refuse
             "{error}"
         );
     }
-    // One more admin is no difference.
+    // One more admin makes no difference.
     let more = ANN.replace("[chttpd", "bob = \"fine\"\n[chttpd");
     join(&fleet, &config(folder.path(), &more)).await.unwrap();
     let other = more.replace("fine", "three");
@@ -109,7 +109,7 @@ async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_relo
     tell_explicit(&fleet, &third).await.unwrap();
     join(&fleet, &third).await.unwrap();
     join(&fleet, &second).await.unwrap_err();
-    // A daemon alone forgets what is no longer named anywhere.
+    // A lone daemon forgets everything that is not named any more.
     fleet.set_running(0);
     let folder = tempfile::tempdir().unwrap();
     join(&fleet, &config(folder.path(), "")).await.unwrap();

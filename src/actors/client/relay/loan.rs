@@ -1,7 +1,7 @@
-//! The process that an attached client has at the moment, and how it gets one.
+//! An attached client's current process, and how it gets one.
 //!
-//! SUMMARY   [`ask`] waits for a process and teaches it what the client has taught before; [`LentProcess`] is
-//!           one that knows it.
+//! SUMMARY   [`ask`] waits for a process and repeats the client's lessons; [`LentProcess`] is one that has learned
+//!           them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::otp::pid::{Down, Watch};
 use crate::query_server::taught::Taught;
 use policy::time::Timestamp;
 
-/// What is known of the pool that a client is served by.
+/// The pool that serves a client.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedPool {
     pub(super) name: Arc<str>,
@@ -30,7 +30,7 @@ pub(super) struct WatchedPool {
 }
 
 impl WatchedPool {
-    /// Returns whether more clients wait for a process than processes are being started.
+    /// Returns whether more clients wait for a process than are being started.
     pub(super) fn others_wait(&self) -> bool {
         waits(&self.state.borrow())
     }
@@ -40,7 +40,7 @@ impl WatchedPool {
         self.state.borrow().pool.max
     }
 
-    /// Returns once somebody waits; never when the pool is gone, which ends its processes too.
+    /// Waits until others wait; forever if the pool is gone, which also ends its processes.
     fn until_others_wait(&self) -> LocalBoxFuture<'static, ()> {
         let mut state = self.state.clone();
         Box::pin(async move {
@@ -55,11 +55,11 @@ fn waits(state: &PoolState) -> bool {
     state.pool.claims > state.pool.opening
 }
 
-/// A request for a process: its answer, and the pool as far as it is known.
+/// A pending request for a process: its answer, and the pool, if known.
 pub(super) type Asked = LocalBoxFuture<'static, (Result<Lease, CallError>, Option<WatchedPool>)>;
 
-/// Asks for a process, waits for it so long, and teaches it. One that does not learn goes back as
-/// broken, and another one is tried.
+/// Requests a process, with this timeout, and teaches it. One that does not learn is returned as broken, and another
+/// one is tried.
 pub(super) fn ask(
     session: &Rc<Session>,
     want: &Want,
@@ -91,8 +91,7 @@ pub(super) fn ask(
     })
 }
 
-/// Teaches a process what the client has taught before, each line of which it has to answer with
-/// `true`.
+/// Repeats the client's lessons to a process, which has to answer each line with `true`.
 async fn teach(lease: &Lease, taught: &Taught) -> Result<(), PromptError> {
     let (lines, count) = taught.lines(&lease.lender.config);
     let (sender, mut answers) = mpsc::unbounded_channel();
@@ -126,17 +125,17 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
     Some(WatchedPool { name, state })
 }
 
-/// A process that is lent.
+/// A lent process.
 pub(super) struct LentProcess {
     pub(super) lease: Lease,
     pub(super) since: Timestamp,
-    /// Ends when others wait; made when it is first needed.
+    /// Ends when others wait; created when first needed.
     waiters: Option<LocalBoxFuture<'static, ()>>,
     _end: Watch,
 }
 
 impl LentProcess {
-    /// Holds a process since a moment; `down` is notified of its end.
+    /// Wraps a process lent at `since`; `down` is notified of its end.
     pub(super) fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
         Self {
             _end: lease.process.pid.watch(down),
@@ -146,7 +145,7 @@ impl LentProcess {
         }
     }
 
-    /// Returns when others wait for a process of the pool.
+    /// Ready when others wait for a process of the pool.
     pub(super) fn poll_waiters(&mut self, pool: &WatchedPool, cx: &mut Context<'_>) -> Poll<()> {
         let waiters = self.waiters.get_or_insert_with(|| pool.until_others_wait());
         let poll = waiters.as_mut().poll(cx);
@@ -156,7 +155,7 @@ impl LentProcess {
         poll
     }
 
-    /// Returns whether the process has ended, or is being ended.
+    /// Returns whether the process has ended, or is ending.
     pub(super) fn is_gone(&self) -> bool {
         let process = &self.lease.process;
         process.shared.exit_error().is_some() || !process.pid.is_alive()

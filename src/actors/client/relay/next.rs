@@ -1,10 +1,9 @@
 //! The next step of a relay.
 //!
-//! SUMMARY   One look at everything that a relay waits for: the process, the client's pipes, the signals
-//!           from outside, the time at which the process goes back.
-//! PROMISES  Answers come before everything else, so that those that are there together are written
-//!           together; the end of a process comes after its last answer. Nothing is lost when nothing is
-//!           ready: whatever is polled wakes the relay.
+//! SUMMARY   One poll of everything that a relay waits for: the process, the client's pipes, signals from outside,
+//!           the time to return the process.
+//! PROMISES  Answers go first, so that available answers are written together; the end of a process follows its last
+//!           answer. No wake-up is lost: everything polled wakes the relay.
 
 use std::task::{Context, Poll};
 
@@ -41,14 +40,14 @@ impl Relay {
             Poll::Ready(Err(_)) => return Poll::Ready(Event::ReaderGone),
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
-        // After the last answers of a process: they were given before its end.
+        // After the last answers of a process, which precede its end.
         while let Poll::Ready(Some(signal)) = self.signals.poll_recv(cx) {
             match signal {
                 Signal::ProcessDown => return Poll::Ready(Event::ProcessDown),
                 Signal::Stop => self.stopping = true,
             }
         }
-        // What no process has is for the next service, which cannot continue with a list.
+        // Input not yet given to a process is for the next service, which cannot continue a list.
         let in_hand = if self.taught.is_portable() {
             self.sent
         } else {
@@ -94,7 +93,7 @@ impl Relay {
         }
     }
 
-    /// Sees to what is due while no line waits for an answer.
+    /// Does what is due while no line waits for an answer.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if !self.unanswered.is_empty() {
             return Poll::Pending;
@@ -118,7 +117,7 @@ impl Relay {
                 return Poll::Ready(Event::GiveBack);
             }
             let due = Instant::now() + due.since(now);
-            // An earlier time is left alone: the time is checked again then, so that lines set no timers.
+            // An earlier timer is kept: it checks the time again, so that lines set no timers.
             if self.timer.is_elapsed() || self.timer.deadline() > due {
                 self.timer.as_mut().reset(due);
             }

@@ -1,9 +1,8 @@
-//! The two pipes of an attached client: the lines that it writes and what it is answered.
+//! The two pipes of an attached client: its lines and the answers.
 //!
-//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. The write that finds the
-//!           reader gone fails.
-//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: the
-//!           client opens the pipes anew to hand them over.
+//! PROMISES  Nothing here blocks or grows beyond a limit that its owner checks. A write without a reader fails.
+//! LIMITS    The descriptors are made non-blocking, which affects the pipe's end: the client reopens the pipes before
+//!           it passes them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,17 +21,17 @@ use child::line_buffer::LineBuffer;
 use child::pipe::{Chunks, PipeReader};
 use child::watch;
 
-/// What a client wrote.
+/// Input from a client.
 pub(super) enum PipeInput {
     /// A line without its line feed.
     Line(Bytes),
-    /// A line that passed the bound.
+    /// A line beyond the maximum length.
     TooLong,
-    /// Nothing more comes.
+    /// The end of the input.
     End,
 }
 
-/// The lines that a client writes.
+/// The client's lines.
 pub(super) struct InputPipe {
     chunks: Chunks,
     buffer: LineBuffer,
@@ -53,12 +52,12 @@ impl InputPipe {
         })
     }
 
-    /// Reads this first: what another service has read and not answered.
+    /// Sets the first input: unanswered data read by another service.
     pub(super) fn begin_with(&mut self, unread: Bytes) {
         self.buffer.add(unread);
     }
 
-    /// Adds what was read and is no whole line yet, and lines that were not taken; `None` if one is too long.
+    /// Appends incomplete and unprocessed input; `None` if a line is too long.
     pub(super) fn take_unread(&mut self, unread: &mut Vec<u8>) -> Option<()> {
         while let Some(line) = self.buffer.next_line().ok()? {
             unread.extend_from_slice(&line);
@@ -89,7 +88,7 @@ impl InputPipe {
     }
 }
 
-/// What a client is answered.
+/// The client's answers.
 pub(super) struct OutputPipe {
     pipe: AsyncFd<File>,
     unsent: BytesMut,
@@ -115,7 +114,7 @@ impl OutputPipe {
         self.unsent.extend_from_slice(bytes);
     }
 
-    /// Writes what is queued.
+    /// Writes queued bytes.
     ///
     /// # Errors
     /// The reader is gone.

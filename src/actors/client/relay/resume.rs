@@ -1,10 +1,10 @@
-//! The state that an ending service gives an attached client, so that the next service can continue.
+//! The state that an ending service gives an attached client, for the next service to continue from.
 //!
-//! SUMMARY   [`Resume`] has what the client has taught, and what it wrote that nobody has answered. The client hands
-//!           it over with its pipes, and reads nothing in it.
-//! PROMISES  It is sent between two lines only: no answer has begun, and no process has a line. What is read of it
-//!           is what an honest client was sent; from any other it is no more than lines that it could have sent.
-//! LIMITS    It has at most [`RESUME_BYTES_MAX`].
+//! SUMMARY   [`Resume`] has the lines that the client has taught, and its unanswered input. The client hands it over
+//!           with its pipes, unread.
+//! PROMISES  It is sent only between two lines: no answer has begun, and no process has a line. An honest client
+//!           returns it unchanged; from any other it is no more than lines that it could have sent.
+//! LIMITS    At most [`RESUME_BYTES_MAX`].
 
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -18,14 +18,14 @@ use crate::query_server::taught::Taught;
 /// The state of a conversation between two lines.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::actors::client) struct Resume {
-    /// The lines that the client's process accepted, as far as they still count.
+    /// The lines that the client's process accepted, if they still count.
     taught: Vec<String>,
-    /// What the client has written beyond them, in base64: it may end inside of a character.
+    /// The client's further input, in base64: it may end within a character.
     unread: String,
 }
 
 impl Resume {
-    /// Reads what came with the pipes; an empty line is a client's first service.
+    /// Reads the line sent with the pipes; an empty line means the client's first service.
     pub(in crate::actors::client) fn read(line: &[u8]) -> serde_json::Result<Option<Self>> {
         if line.is_empty() {
             Ok(None)
@@ -34,7 +34,7 @@ impl Resume {
         }
     }
 
-    /// Returns what the client has taught, and what it has written beyond; `None`: that cannot be taken over.
+    /// Returns the taught lines and further input; `None` if they cannot be taken over.
     pub(super) fn restore(self, taught: &mut Taught) -> Option<Bytes> {
         for line in self.taught {
             let line = Bytes::from(line);

@@ -12,7 +12,7 @@ use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::GetProcError;
 use crate::otp::tell::Tell;
 
-/// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
+/// Maximum processes held by a connection, including dead ones, before dead ones are dropped.
 pub(super) const HELD_SWEEP_MIN: usize = 256;
 
 impl Session {
@@ -25,8 +25,7 @@ impl Session {
         }
     }
 
-    /// Has the manager tell `down` when a process is taken away. Each request says so again, since a
-    /// manager that was started anew would not know.
+    /// Subscribes `down` to revocations. Repeated with each request, since a restarted manager would not know.
     pub(in crate::actors::client) fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
         let client = self.query_servers.caller().client().clone();
         let manager = self.services.manager.address();
@@ -38,8 +37,8 @@ impl Session {
         !self.held.borrow().is_empty()
     }
 
-    /// Tells the client of each process that it holds that the service ends. Returns whether everything
-    /// is written.
+    /// Notifies the client, for each process that it holds, that the service ends. Returns whether everything is
+    /// written.
     pub(in crate::actors::client) fn tell_of_shutdown(&self) -> bool {
         let held = self.held.borrow();
         for holding in held.values().filter(|holding| holding.is_alive()) {
@@ -49,13 +48,13 @@ impl Session {
         self.write_now()
     }
 
-    /// Tells the client that a process which it holds is taken from it.
+    /// Notifies the client that a process was revoked.
     pub(in crate::actors::client) fn take_away(self: &Rc<Self>, down: &ProcRevoked) {
         let name = ProcToken {
             proc: down.proc,
             token: down.token,
         };
-        // It may have been given back meanwhile.
+        // It may have been returned meanwhile.
         if self.release(Some(name)).is_none() {
             return;
         }
@@ -63,13 +62,13 @@ impl Session {
         self.flush();
     }
 
-    /// Queues the line that says that a process is held no more.
+    /// Queues the line for a lost process.
     fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
         let notice = json!({"down": proc.to_string(), "name": name, "reason": reason});
         self.push_raw(format!("{notice}\n").as_bytes());
     }
 
-    /// Finds what the client holds under this name.
+    /// Finds the client's process by its name.
     pub(in crate::actors::client) fn holding(
         &self,
         name: Option<ProcToken>,
@@ -81,7 +80,7 @@ impl Session {
             .cloned()
     }
 
-    /// Takes what the client holds under this name away from it.
+    /// Removes the client's process with this name.
     pub(in crate::actors::client) fn release(
         &self,
         name: Option<ProcToken>,

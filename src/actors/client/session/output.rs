@@ -1,7 +1,7 @@
 //! The output of a connection.
 //!
-//! PROMISES  Replies that come together are written together. A client that does not read its
-//!           output is disconnected.
+//! PROMISES  Replies that are ready together are written together. A client that does not read its output is
+//!           disconnected.
 
 use std::io;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use super::super::account::FREE_BYTES;
 use super::{Phase, Session};
 use crate::messages::client_error::ErrorReply;
 
-/// How long a connection closed because of a too long line may go on sending it, so that the client
-/// sees the error and not a broken pipe.
+/// How long a connection closed because of an overlong line may continue to send it, so that the client sees the
+/// error rather than a broken pipe.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Queues a reply for writing: a member with its value, and others, a comma before each.
+    /// Queues a reply: a member with its value, and others, each after a comma.
     pub(in crate::actors::client) fn push(
         &self,
         id: &str,
@@ -41,12 +41,12 @@ impl Session {
         }
     }
 
-    /// Queues an error reply for writing.
+    /// Queues an error reply.
     pub(in crate::actors::client) fn push_error(&self, id: &str, error: &ErrorReply) {
         self.push_error_with(id, error, b"");
     }
 
-    /// As [`Self::push_error`], with further members, a comma before each.
+    /// As [`Self::push_error`], with further members, each after a comma.
     pub(in crate::actors::client) fn push_error_with(
         &self,
         id: &str,
@@ -57,7 +57,7 @@ impl Session {
         self.push(id, b",\"error\":", (&json, others));
     }
 
-    /// Queues bytes for writing unchanged. Without room for them, cuts the connection.
+    /// Queues bytes unchanged. Without room for them, cuts the connection.
     pub(in crate::actors::client) fn push_raw(&self, bytes: &[u8]) {
         self.last_activity.set(Instant::now());
         if self.phase.get() == Phase::Over {
@@ -69,7 +69,7 @@ impl Session {
         self.unsent.borrow_mut().extend_from_slice(bytes);
     }
 
-    /// Writes what is queued, as far as the socket has room; the rest as soon as it does.
+    /// Writes queued bytes as far as the socket has room; the rest as soon as it has.
     pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
         if !self.sending.get() && !self.write_now() {
             self.sending.set(true);
@@ -82,7 +82,7 @@ impl Session {
         while !self.write_now() {
             let writable = self.stream.writable();
             let Some(by) = self.take_by() else {
-                // Fails only with the event loop, which ends this too.
+                // Fails only with the event loop, which ends this, too.
                 let _ = writable.await;
                 continue;
             };
@@ -90,7 +90,7 @@ impl Session {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    // The system reports room only once there is much.
+                    // The system reports room only once there is much of it.
                     self.write_as(|bytes| {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         Ok(rustix::net::send(&self.stream, bytes, flags)?)
@@ -110,7 +110,7 @@ impl Session {
             .waiting(self.unsent.borrow().len(), Instant::now())
     }
 
-    /// Returns whether nothing is left to write.
+    /// Writes now; returns whether nothing is left.
     pub(super) fn write_now(&self) -> bool {
         self.write_as(|bytes| self.stream.try_write(bytes))
     }
@@ -141,15 +141,15 @@ impl Session {
         true
     }
 
-    /// The client reads nothing more: drops its output.
+    /// The client no longer reads: drops its output.
     fn give_up(&self) {
         self.unsent.borrow_mut().clear();
         self.set_phase(Phase::Over);
-        // Also notifies any task that waits for the client to send something.
+        // Also wakes a task that waits for the client's input.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
-    /// Ends the connection at once, and notes why.
+    /// Ends the connection at once, and records the reason.
     pub(in crate::actors::client) fn cut(&self, why: impl Into<ErrorReply>) {
         self.close_reason
             .borrow_mut()
@@ -162,8 +162,8 @@ impl Session {
         self.unsent.borrow().is_empty()
     }
 
-    /// Ends the connection after its last words have been written and the client has stopped
-    /// sending, or after [`LINGER`].
+    /// Ends the connection after its last output has been written and the client has stopped sending, or after
+    /// [`LINGER`].
     pub(in crate::actors::client) async fn linger(self: Rc<Self>) {
         let closing = async {
             while !self.unsent.borrow().is_empty() {

@@ -1,8 +1,8 @@
-//! What several daemons share, in memory: a [`FleetStore`] for tests of the actors of a fleet.
+//! An in-memory [`FleetStore`] shared by several daemons, for tests of a fleet's actors.
 //!
-//! SUMMARY   A [`FakeFleet`] is the database: it does what the model of `policy::ownership` says, by a clock that
-//!           tests set forward. Each daemon has a [`FakeConnection`], which can be cut.
-//! LIMITS    Ownership and ids of replications are there; statuses, orders and settings are not kept.
+//! SUMMARY   A [`FakeFleet`] is the database: it follows the model of `policy::ownership`, with a clock that tests
+//!           advance. Each daemon has a [`FakeConnection`], which can be cut.
+//! LIMITS    Has ownership and ids of replications, but no statuses, orders and settings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use store::fleet::{
 };
 use store::{Answer, Store, StoreError};
 
-/// The most documents that a test has.
+/// Maximum documents of a test.
 const DOCUMENTS_MAX: usize = 10_000;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Tables {
     owners: BTreeMap<DocId, (Epoch, Claim)>,
     ids: BTreeMap<Arc<str>, DocId>,
     servers: BTreeMap<DocId, [Server; 2]>,
-    /// Which daemons have told that they do not reach which servers.
+    /// Which daemons reported which servers as unreachable.
     unreached: Vec<(Epoch, Server)>,
 }
 
@@ -63,7 +63,7 @@ impl Tables {
         Some(Ok(()))
     }
 
-    /// Which epochs may claim a document: one that does not reach its server may not, once another epoch does.
+    /// Which epochs may claim a document: not one that cannot reach its server while another can.
     fn standing(&self, doc: &str, epoch: Epoch) -> Standing {
         let servers = self.servers.get(doc).into_iter().flatten();
         let avoids = |one: Epoch| {
@@ -98,7 +98,7 @@ pub(crate) struct FakeFleet {
     told: Arc<watch::Sender<u64>>,
 }
 
-/// One daemon's connection to it.
+/// A daemon's connection to it.
 #[derive(Debug)]
 pub(crate) struct FakeConnection {
     fleet: FakeFleet,
@@ -110,7 +110,7 @@ pub(crate) struct FakeConnection {
 }
 
 impl FakeFleet {
-    /// Makes a database beside the documents of a store.
+    /// Makes a database for the documents of a store.
     pub fn new(store: Store, clock: BootClock) -> Self {
         Self {
             store,
@@ -132,7 +132,7 @@ impl FakeFleet {
         })
     }
 
-    /// Returns the epochs whose leases are not over.
+    /// Returns the epochs with a valid lease.
     pub fn live(&self) -> Vec<Epoch> {
         let now = self.clock.now();
         let tables = self.tables.lock().unwrap();
@@ -140,7 +140,7 @@ impl FakeFleet {
         live.map(|(epoch, _)| *epoch).collect()
     }
 
-    /// Returns how many documents each epoch has.
+    /// Returns the number of each epoch's documents.
     pub fn owned(&self) -> BTreeMap<Epoch, usize> {
         let mut owned = BTreeMap::new();
         for (epoch, _) in self.tables.lock().unwrap().owners.values() {
@@ -149,20 +149,20 @@ impl FakeFleet {
         owned
     }
 
-    /// Returns how long the lease of an epoch lasts.
+    /// Returns the remaining time of an epoch's lease.
     pub fn lease_left(&self, epoch: Epoch) -> Duration {
         let tables = self.tables.lock().unwrap();
         let until = tables.epochs.get(&epoch).map(|row| row.until);
         until.unwrap_or_default().saturating_sub(self.clock.now())
     }
 
-    /// Notes that a replication is that of a document.
+    /// Records a replication's document.
     pub fn note_id(&self, id: &str, doc: &str) {
         let mut tables = self.tables.lock().unwrap();
         tables.ids.insert(id.into(), doc.into());
     }
 
-    /// Returns which documents ask for replications.
+    /// Returns the documents that request replications.
     async fn wanted(&self) -> Result<Vec<DocId>, StoreError> {
         let changes = self.store.changes(0, DOCUMENTS_MAX).await?;
         let asking = changes.documents.iter().filter(|document| {
@@ -174,27 +174,27 @@ impl FakeFleet {
 }
 
 impl FakeConnection {
-    /// From now on nothing arrives.
+    /// Cuts the connection.
     pub fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// From now on claims are carried out and their answers lost, or not any more.
+    /// Whether claims are carried out but their answers lost.
     pub fn lose_claims(&self, loses: bool) {
         self.loses_claims.store(loses, Ordering::SeqCst);
     }
 
-    /// So many more epochs are taken and the answers lost.
+    /// The next `count` epochs are taken, but the answers lost.
     pub fn lose_epochs(&self, count: usize) {
         self.epochs_lost.store(count, Ordering::SeqCst);
     }
 
-    /// Returns of each request that noted replications of how many documents it did.
+    /// Returns the number of documents of each request that noted replications.
     pub fn noted(&self) -> Vec<usize> {
         self.noted.lock().unwrap().clone()
     }
 
-    /// From now on requests that note replications are not answered, or are again, with those that wait.
+    /// Whether requests that note replications are held without an answer; releasing answers waiting ones.
     pub fn hold_notes(&self, holds: bool) {
         self.holds_notes.send_replace(holds);
     }
@@ -365,7 +365,7 @@ impl FleetStore for FakeConnection {
             set.collect()
         });
         Box::pin(async move {
-            // Its sender is here.
+            // Its sender is alive.
             drop(holds.wait_for(|holds| !holds).await);
             noting.await
         })

@@ -1,4 +1,4 @@
-//! What daemons tell each other, in memory: only what FleetStatus asks for.
+//! Messages between daemons, in memory: only those that FleetStatus uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -89,7 +89,7 @@ impl FakeFleet {
     }
 }
 
-/// What only the owner of leases asks for.
+/// For methods used only by the owner of leases.
 fn not_asked<T>() -> Answer<'static, T> {
     Box::pin(async { Err(StoreError::Closed) })
 }

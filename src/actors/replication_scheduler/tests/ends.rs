@@ -1,4 +1,4 @@
-//! Runs that are to end: removed, killed, orphaned, with the service.
+//! Runs that have to end: removed, killed, orphaned, or with the service.
 
 use super::*;
 
@@ -19,7 +19,7 @@ async fn a_removal_is_answered_when_the_run_is_gone() {
     assert_eq!(world.counts().await.census, Default::default());
 }
 
-/// Returns after how many seconds a job is gone that does not stop, and is removed or lost.
+/// Returns how many seconds a job that does not stop takes to end once removed or lost.
 async fn seconds_to_end(stopping: Stopping, is_lost: bool) -> u64 {
     let world = World::start(|_| {}).await;
     world.stop_jobs(stopping);
@@ -154,7 +154,6 @@ async fn jobs_end_with_a_scheduler_that_vanishes() {
     assert_eq!(jobs.begun.borrow().len(), 1);
 }
 
-/// Panics.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Doom;

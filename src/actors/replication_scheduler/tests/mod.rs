@@ -1,4 +1,4 @@
-//! The scheduler with jobs that do as they are told, in paused time.
+//! The scheduler with scripted jobs, in paused time.
 
 mod ends;
 mod orders;
@@ -35,13 +35,13 @@ enum Stopping {
     AtOnce,
     After(Duration),
     Never,
-    /// Not even when it is killed.
+    /// Not even when killed.
     NotEvenKilled,
-    /// When it is killed, and not before; the first who tries that panics.
+    /// Only when killed; the first to try panics.
     PanicsItsKiller,
 }
 
-/// A job that does as it is told.
+/// A scripted job.
 struct FakeJob {
     order: NewRun,
     stopping: Stopping,
@@ -49,14 +49,14 @@ struct FakeJob {
     begun: Rc<RefCell<Vec<Begun>>>,
 }
 
-/// What a fake job is told to do.
+/// An order to a fake job.
 #[derive(Message)]
 #[rtype(result = "()")]
 enum Do {
     News(JobNews),
-    /// Says how it ended, and ends.
+    /// Reports its end, and ends.
     End(JobEnd),
-    /// Ends without a word.
+    /// Ends without a report.
     Vanish,
     Panic,
 }
@@ -110,24 +110,24 @@ impl Handler<StopJob> for FakeJob {
     }
 }
 
-/// A run that was begun.
+/// A started run.
 #[derive(Clone)]
 struct Begun {
     order: NewRun,
     job: Addr<FakeJob>,
 }
 
-/// What fake jobs do, and those that were started.
+/// The behaviour of fake jobs, and the started ones.
 #[derive(Clone)]
 struct Jobs {
     stopping: Rc<Cell<Stopping>>,
-    /// How many orders to stop they got.
+    /// The number of orders to stop.
     asked: Rc<Cell<usize>>,
     start: Rc<Cell<Starting>>,
     begun: Rc<RefCell<Vec<Begun>>>,
 }
 
-/// What comes of a start.
+/// The result of a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Starting {
     Succeeds,
@@ -196,14 +196,14 @@ impl World {
         Self::with(Jobs::new(), LiveRuns::default(), settings, None).await
     }
 
-    /// Starts one that has pasts saved, in paused time.
+    /// Starts a scheduler that saves pasts, in paused time.
     async fn saving(pasts: PastWriter) -> Self {
         tokio::time::pause();
         let (live, settings) = (LiveRuns::default(), Settings::default());
         Self::with(Jobs::new(), live, settings, Some(pasts)).await
     }
 
-    /// Starts the scheduler that follows this one.
+    /// Starts the successor of this scheduler.
     async fn successor(&self) -> Self {
         let (jobs, live) = (self.jobs.clone(), self.live.clone());
         Self::with(jobs, live, self.settings.clone(), None).await
@@ -276,7 +276,7 @@ impl World {
         self.begun(count + 1).await
     }
 
-    /// Adds another job and waits for its run: what was to happen before it has happened.
+    /// Adds another job and waits for its run: everything due before has happened by then.
     async fn add_and_run_others(&self) {
         assert_eq!(self.add("other").await, Ok(Added::New));
         eventually("the other one runs", || async {
@@ -285,14 +285,14 @@ impl World {
         .await;
     }
 
-    /// How many runs of a job were begun.
+    /// The number of a job's started runs.
     fn runs_of(&self, name: &str) -> usize {
         let begun = self.jobs.begun.borrow();
         let of_it = begun.iter().filter(|begun| begun.order.id == id(name));
         of_it.count()
     }
 
-    /// Waits until as many runs were begun, and returns the latest.
+    /// Waits until this many runs were started, and returns the latest.
     async fn begun(&self, count: usize) -> Begun {
         let jobs = &self.jobs;
         eventually("a run is begun", || async {
@@ -329,7 +329,7 @@ impl World {
         self.jobs.stopping.set(stopping);
     }
 
-    /// Returns what subscribers heard of a job next.
+    /// Returns the next event of a job that subscribers got.
     async fn next_event(&mut self) -> (String, Happening) {
         let event = self.events.next().await;
         (event.id.base, event.what)
@@ -365,18 +365,18 @@ fn doc(name: &str) -> DocRef {
     DocRef { database, id }
 }
 
-/// A replication of a document that has its name.
+/// A replication of a document with this name.
 fn permanent(name: &str) -> Replication {
     replication(name, Some(doc(name)))
 }
 
-/// Removes the job of a document that has its name.
+/// Removes the job of a document with this name.
 fn remove(name: &str) -> RemoveJob {
     let (id, doc) = (id(name), Some(doc(name)));
     RemoveJob { id, doc }
 }
 
-/// Kills the job of a document that has its name.
+/// Kills the job of a document with this name.
 fn lose(name: &str) -> LoseJob {
     let (id, doc) = (id(name), doc(name));
     LoseJob { id, doc }

@@ -1,4 +1,4 @@
-//! Slots, cycles, settings, and orders about single jobs.
+//! Slots, cycles, settings, and orders for single jobs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Jobs that were another daemon's before, and what is saved for the next one.
+//! Jobs taken over from another daemon, and what is saved for the next owner.
 
 use std::sync::Mutex;
 
@@ -30,7 +30,7 @@ fn owned(name: &str, earlier: Earlier) -> AddJob {
     }
 }
 
-/// A past of crashes that many seconds ago, the latest one first.
+/// A history of crashes this many seconds ago, latest first.
 fn crashes(seconds_ago: &[u64]) -> Earlier {
     let now = WallClock::new().now().as_micros();
     let crashed = HistoryEvent::Crashed(Arc::new(Reason::new("x", false)));
@@ -95,7 +95,7 @@ async fn a_job_that_starts_later_reports_when_and_starts_then() {
     world.begun(1).await;
 }
 
-/// What was saved last of each document's job, and whether saving succeeds.
+/// The latest saved state of each document's job, and whether saving succeeds.
 #[derive(Clone, Default)]
 struct Saved {
     pasts: Arc<Mutex<std::collections::BTreeMap<DocId, String>>>,
@@ -119,7 +119,7 @@ impl Saved {
         writer
     }
 
-    /// What the next owner of a document reads, if something was saved.
+    /// What the next owner of a document reads, if anything was saved.
     fn types(&self, name: &str) -> Option<Vec<&'static str>> {
         let pasts = self.pasts.lock().unwrap();
         let past = past::read(pasts.get(name)?, &permanent(name).digest());
@@ -127,7 +127,7 @@ impl Saved {
         Some(history.map(|entry| entry.what.name()).collect())
     }
 
-    /// The same, of documents that were not replicated: their ids.
+    /// Same for refused documents: their ids.
     fn refused(&self, name: &str) -> Vec<String> {
         let pasts = self.pasts.lock().unwrap();
         let past = pasts
@@ -157,12 +157,12 @@ async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
     types("a", &["started", "added"]).await;
     run.job.do_send(Do::End(crash()));
     types("a", &["crashed", "started", "added"]).await;
-    // Paused: it says so no more, and is restarted when somebody says so.
+    // While paused it is not reported any more, and a restart needs an order.
     world.order("a", JobOrder::Restart).await;
     types("a", &["started", "added"]).await;
     world.order("a", JobOrder::Pause).await;
     types("a", &["stopped", "started", "added"]).await;
-    // Of what no lease owns nothing is saved.
+    // Without a lease nothing is saved.
     world.add("b").await.unwrap();
     world.begun(3).await;
     world.ask(owned("c", Earlier::default())).await.unwrap();
@@ -213,7 +213,7 @@ async fn the_latest_refused_documents_of_a_job_are_saved_and_the_next_owner_goes
     assert_eq!(world.job("a").await.refused, [refused("former")]);
     let job = world.begun(1).await.job;
     job.do_send(Do::News(JobNews::Refused(refused("new"))));
-    // It need not end for that.
+    // It is saved before the run ends.
     job.do_send(Do::News(JobNews::Progress(progress(1))));
     let both = ["former", "new"];
     let are_saved = || async { saved.refused("a") == both };

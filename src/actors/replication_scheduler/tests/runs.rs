@@ -1,4 +1,4 @@
-//! The life of a job, from its addition to the end of its runs, and its reports.
+//! A job's life, from its addition to the end of its runs, and its reports.
 
 use super::*;
 
@@ -133,7 +133,7 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
     let mut order = AddJob::new(permanent("a"), id("a"));
     order.waiter = Some(waiter);
     assert_eq!(world.ask(order).await, Ok(Added::Unchanged));
-    // One that asks for something else replaces it, once it is gone.
+    // A job that requests something else replaces it, once its run has ended.
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     assert_eq!(
         world.ask(AddJob::new(other, id("a"))).await,
@@ -294,7 +294,7 @@ async fn a_job_with_pending_changes_and_no_progress_is_stalled() {
         world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;
-    // One that has nothing to do makes no progress.
+    // A job without work makes no progress.
     run.job.do_send(Do::News(JobNews::Progress(left(0))));
     tokio::time::sleep(STALLED_AFTER * 2).await;
     assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());

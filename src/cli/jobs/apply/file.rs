@@ -1,9 +1,10 @@
 //! The file of `settee jobs apply`: replications of many databases, in TOML.
 //!
 //! SUMMARY   [`read`] makes an [`Entry`] of each `[[replication]]`, with its line. [`Entry::documents`] makes the
-//!           documents for the names of databases.
-//! PROMISES  All mistakes of a file are found at once, each with its line and what to do. Texts of the environment and of
-//!           files are taken where the file refers to them: `{ env = "NAME" }`, `{ file = "PATH" }`; none is in an error.
+//!           documents for given databases.
+//! PROMISES  All mistakes of a file are reported at once, each with its line and a remedy. The file may refer to
+//!           texts in the environment and in files: `{ env = "NAME" }`, `{ file = "PATH" }`; these are never in an
+//!           error.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
@@ -14,13 +15,13 @@ use crate::config::nearest::slip;
 use crate::replicator::selection::fits;
 use replication::spec;
 
-/// The placeholder for the name of a database.
+/// The placeholder for a database's name.
 const PLACEHOLDER: &str = "{db}";
 
-/// Members that say which documents there are.
+/// Members that determine the documents.
 const OWN: [&str; 5] = ["name", "databases", "all_dbs", "match", "except"];
 
-/// Members whose texts may be in the environment or in files.
+/// Members whose texts may come from the environment or files.
 const WITH_SECRETS: [&str; 6] = [
     "source",
     "target",
@@ -42,20 +43,20 @@ pub(super) struct Mistake {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) line: usize,
-    /// The id of its documents, a template.
+    /// The template for ids of its documents.
     name: String,
-    /// The members of its documents, `source` and `target` as templates.
+    /// The members of its documents; `source` and `target` are templates.
     members: Map<String, Value>,
     pub(super) databases: Databases,
 }
 
-/// The value of `{db}`.
+/// The values of `{db}`.
 #[derive(Clone, Debug)]
 pub(super) enum Databases {
-    /// There is no `{db}`, and one document.
+    /// No `{db}`, and one document.
     None,
     Listed(Vec<String>),
-    /// Those of a server, an endpoint like `source`.
+    /// The databases of a server, an endpoint like `source`.
     Of {
         server: Value,
         matching: Vec<String>,
@@ -63,17 +64,17 @@ pub(super) enum Databases {
     },
 }
 
-/// Where texts come from that are not in the file.
+/// A reference to a text outside of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reference<'a> {
     Env(&'a str),
     File(&'a str),
 }
 
-/// Reads such a text; says in words why there is none.
+/// Resolves a reference; the error has the reason in words.
 pub(super) type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, String>;
 
-/// Reads the file's text.
+/// Parses the file's text.
 ///
 /// # Errors
 /// All its mistakes.
@@ -264,7 +265,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Reads a value as JSON; none after a mistake.
+    /// Reads a value as JSON; `None` after a mistake.
     fn value(&mut self, value: &Spanned<DeValue<'_>>, has_secrets: bool) -> Option<Value> {
         let line = self.line(value.span().start);
         match value.get_ref() {
@@ -345,7 +346,7 @@ fn url_of(endpoint: &Value) -> Option<&str> {
     endpoint.as_str().or_else(|| endpoint["url"].as_str())
 }
 
-/// Returns what is in braces and is no placeholder.
+/// Returns text in braces that is not a placeholder.
 fn unknown_placeholder(text: &str) -> Option<&str> {
     let mut rest = text;
     while let Some(open) = rest.find('{') {
@@ -362,7 +363,7 @@ fn unknown_placeholder(text: &str) -> Option<&str> {
 }
 
 impl Entry {
-    /// Returns its documents, each with its id: one for each of the databases, or the only one.
+    /// Returns its documents with their ids: one for each database, or a single one.
     pub(super) fn documents(&self, databases: &[String]) -> Vec<(String, Map<String, Value>)> {
         if let Databases::None = self.databases {
             return vec![(self.name.clone(), self.members.clone())];
@@ -385,7 +386,7 @@ impl Entry {
     }
 }
 
-/// Puts the name of a database into a URL.
+/// Inserts a database's name into a URL.
 fn filled(url: &str, db: &str) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'-')
@@ -396,7 +397,7 @@ fn filled(url: &str, db: &str) -> String {
 }
 
 impl Databases {
-    /// Returns whether a database of the server is meant.
+    /// Returns whether the entry includes a database of the server.
     pub(super) fn takes(&self, db: &str) -> bool {
         match self {
             Self::Of {

@@ -1,7 +1,6 @@
 //! The plan of `settee jobs apply`: the difference between a file and the service's documents.
 //!
-//! PROMISES  Documents without the file's mark are never changed or removed. Of a change only the names of members are
-//!           shown.
+//! PROMISES  Documents without the file's mark are never changed or removed. Changes show only the names of members.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The member with the mark of the file that describes a document.
+/// The member with the mark of the document's file.
 pub(super) const MARK: &str = "managed_by";
 
 /// The change of a document.
@@ -18,7 +17,7 @@ pub(super) const MARK: &str = "managed_by";
 pub(super) enum DocumentChange {
     Add(String),
     Remove(String),
-    /// It is no longer in the file, and stays.
+    /// It is no longer in the file, but kept.
     Keep(String),
     #[serde(untagged)]
     Change {
@@ -42,7 +41,7 @@ impl fmt::Display for DocumentChange {
     }
 }
 
-/// Documents by their ids.
+/// Documents by id.
 pub(super) type Documents = BTreeMap<String, Map<String, Value>>;
 
 /// See the module's documentation.
@@ -101,7 +100,7 @@ impl Plan {
         plan
     }
 
-    /// Returns how many documents are added, changed, removed, and stay as they are.
+    /// Returns the numbers of added, changed, removed, and unchanged documents.
     pub(super) fn counts(&self) -> [usize; 4] {
         let count =
             |is: fn(&DocumentChange) -> bool| self.changes.iter().filter(|one| is(one)).count();

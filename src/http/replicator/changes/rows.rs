@@ -1,4 +1,4 @@
-//! Rows of a feed of changes, and which documents it shows.
+//! Rows of a changes feed, and the filter of its documents.
 //!
 //! SOURCE    fabric_view_changes: changes_row/1.
 
@@ -11,12 +11,12 @@ use crate::replicator::members::DocMembers;
 use mango::Selector;
 use store::Document;
 
-/// Returns a sequence number as clients see it, with the mark that tells whose it is.
+/// Returns a sequence number for clients, with the mark of its origin.
 pub(in super::super) fn seq(number: u64, mark: &str) -> String {
     format!("{number}-{mark}")
 }
 
-/// Returns the row of a document of which `whole` is what its reader sees.
+/// Returns a document's row; `whole` is the document as its reader sees it.
 pub(super) fn row(
     document: &Document,
     whole: DocMembers,
@@ -37,26 +37,23 @@ pub(super) fn row(
     row
 }
 
-// Which documents a feed of changes shows.
+// Which documents a changes feed shows.
 //
 // SOURCE    couch_changes: configure_filter/4.
-// DIFFERS   No filters of design documents and no views: nothing here runs code for a feed.
-// PROMISES  A selector sees of a document what its reader sees: nobody guesses a password with one.
+// DIFFERS   No filters of design documents and no views: no code runs for a feed.
+// PROMISES  A selector matches only what the reader sees of a document: it cannot be used to guess passwords.
 
 /// Which documents are shown.
 pub(super) enum Filter {
-    /// All.
     All,
-    /// Those with these ids.
     Ids(Vec<String>),
     /// Design documents.
     Design,
-    /// Those that match.
     Selector(Box<Selector>),
 }
 
 impl Filter {
-    /// Reads what the parameters say.
+    /// Reads a filter from the parameters.
     pub(super) fn of(params: &Params) -> Result<Self, Refusal> {
         match params.get("filter") {
             None | Some("") => Ok(Self::All),
@@ -88,7 +85,7 @@ impl Filter {
         }
     }
 
-    /// Returns whether a document is shown. `whole` is what the reader sees of it.
+    /// Returns whether a document is shown. `whole` is the document as its reader sees it.
     pub(super) fn wants(&self, id: &str, whole: &DocMembers) -> bool {
         match self {
             Self::All => true,

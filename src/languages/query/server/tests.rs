@@ -1,4 +1,4 @@
-//! A Mango query server, prompt by prompt.
+//! A Mango query server, one prompt at a time.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn says(server: &mut QueryServer, prompt: &Value) -> Value {
     serde_json::from_str(&server.prompt(&prompt.to_string())).unwrap()
 }
 
-/// Asserts answers, prompt by prompt.
+/// Asserts the answer to each prompt.
 fn talks(server: &mut QueryServer, talk: &[(Value, Value)]) {
     for (prompt, answer) in talk {
         assert_eq!(says(server, prompt), *answer, "{prompt}");
@@ -99,7 +99,7 @@ fn an_invalid_definition_is_logged_and_keeps_its_column() {
             ),
         ],
     );
-    // The first warning was given, the second one is counted.
+    // The first warning was logged, the second is only counted.
     let later = server.clock.now() + std::time::Duration::from_secs(2000);
     assert_eq!(server.refused.admit(later), Some(1));
 }
@@ -315,7 +315,7 @@ fn memory_and_answers_of_a_server_are_bounded() {
     }
     assert!(server.prompt(&document).len() > 10_000_000);
 
-    // Many definitions, until they are forgotten.
+    // Many definitions, until a reset forgets them.
     let long = json!(["add_fun", {"fields": {"a": "asc"}, "x": "y".repeat(500_000)}]).to_string();
     let refused =
         (0..10).find_map(|_| Some(server.prompt(&long)).filter(|answer| answer != "true"));
@@ -323,7 +323,7 @@ fn memory_and_answers_of_a_server_are_bounded() {
     server.prompt(r#"["reset"]"#);
     assert_eq!(server.prompt(&long), "true");
 
-    // Many validators, where one may replace another.
+    // Many validators, of which each may replace an earlier one.
     let teach = |id: usize| {
         let selector = json!({"newDoc.a": {"$in": ["z".repeat(500_000)]}});
         json!(["ddoc", "new", format!("d{id}"), {"validate_doc_update": selector}]).to_string()

@@ -1,12 +1,12 @@
-//! For every built-in reducer: pieces reduced, and their results reduced again, are the whole.
+//! For every built-in reducer: reducing pieces and then their results equals reducing the whole.
 //!
-//! SUMMARY   Rows are cut into pieces anywhere; the pieces' results are reduced again, at once or in
-//!           two steps. Where the order of pieces must not matter, they are also put in reverse.
+//! SUMMARY   Rows are cut into pieces anywhere; the pieces' results are reduced again, at once or in two steps. If
+//!           the order of pieces must not matter, they are also reversed.
 //!
 //! # Replay
 //! A failure prints its shortest rows and adds its seed to
-//! `proptest-regressions/query_server/reduce/tests/properties.txt`, which runs first from then on; commit
-//! it with the correction. `PROPTEST_RNG_SEED=1 cargo test --lib reduce::tests::properties` repeats a run.
+//! `proptest-regressions/query_server/reduce/tests/properties.txt`, which runs first from then on; commit it with the
+//! fix. `PROPTEST_RNG_SEED=1 cargo test --lib reduce::tests::properties` repeats a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use super::*;
 /// A row as JSON texts.
 type Texts = (Box<RawValue>, Box<RawValue>, Box<RawValue>);
 
-/// Where rows are cut into pieces, and pieces into the parts of two steps.
+/// The cuts of rows into pieces, and of pieces into the parts of two steps.
 type Cuts = (Vec<usize>, usize);
 
 fn raw_text(text: String) -> Box<RawValue> {
@@ -49,7 +49,7 @@ fn object(members: Vec<(String, String)>) -> String {
     let mut members: Vec<_> = members;
     members.sort();
     members.dedup_by(|one, two| one.0 == two.0);
-    // As unordered as JavaScript may write them.
+    // In any order, as JavaScript may write them.
     members.sort_by_key(|(_, value)| value.len());
     let member = |(name, value)| format!("{}:{value}", serde_json::Value::String(name));
     let members: Vec<String> = members.into_iter().map(member).collect();
@@ -73,7 +73,7 @@ fn any_json() -> BoxedStrategy<String> {
     value.boxed()
 }
 
-/// Objects of one shape: members `a` to `d` are numbers, `l` arrays, `o` objects, each if there.
+/// Objects of one shape: members `a` to `d` are numbers, `l` arrays, `o` objects; each is optional.
 fn summable_object() -> BoxedStrategy<String> {
     let numbers = || vec(("[a-d]", number()), 0..4);
     let lists = vec(("l", vec(number(), 0..3).prop_map(list)), 0..2);
@@ -83,7 +83,7 @@ fn summable_object() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// Values that one `_sum` can add: of one kind.
+/// Values that `_sum` can add: of one kind.
 fn summable() -> BoxedStrategy<Vec<String>> {
     let numbers_and_lists = prop_oneof![number(), vec(number(), 0..4).prop_map(list)];
     prop_oneof![
@@ -95,7 +95,7 @@ fn summable() -> BoxedStrategy<Vec<String>> {
     .boxed()
 }
 
-/// Values that one `_stats` can take.
+/// Values that `_stats` accepts.
 fn measurable() -> BoxedStrategy<Vec<String>> {
     let lists = (0..4_usize)
         .prop_flat_map(|length| vec(vec(number(), length..=length).prop_map(list), 1..16));

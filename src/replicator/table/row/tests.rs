@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what each event does, in order and out of it.
+//! Tests of [`super`]: the effect of each event, in order and out of order.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn id(base: &str) -> ReplicationId {
     base.parse().unwrap()
 }
 
-/// A table, and the attempt of the last action.
+/// A table, and the attempt of the latest action.
 #[derive(Default)]
 struct Fixture {
     table: DocTable,
@@ -74,7 +74,7 @@ impl Fixture {
         })
     }
 
-    /// Brings the document all the way to a job.
+    /// Takes the document up to a running job.
     fn started(more: Value) -> Self {
         let mut fixture = Self::default();
         fixture.run(more);

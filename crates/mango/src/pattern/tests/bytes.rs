@@ -1,8 +1,8 @@
-//! Every byte against every set, as Erlang/OTP 25 (PCRE 8.44) answers `re:run(<<Byte>>, Expression)`.
+//! Every byte against every set, as answered by Erlang/OTP 25 (PCRE 8.44) to `re:run(<<Byte>>, Expression)`.
 
 use super::super::Pattern;
 
-/// Expressions, and the bytes, in hexadecimal, that they match.
+/// Expressions, and the bytes that they match, in hexadecimal.
 const SETS: &[(&[&str], &str)] = &[
     (
         &[r"\d", r"[\d]", r"[^\D]", r"[[:digit:]]", r"(?i)[[:digit:]]"],

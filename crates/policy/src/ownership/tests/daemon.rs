@@ -1,4 +1,4 @@
-//! One daemon of the simulation: the core itself, its clock, and runs that checkpoint, end and take time to stop.
+//! A simulated daemon: the core itself, its clock, and runs that make checkpoints, end, and take time to stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::database::Ms;
 use super::*;
 use crate::schedule::Server;
 
-/// How much faster or slower a local clock is than the database's, at most, in thousandths.
+/// The largest drift of a local clock from the database's, in thousandths.
 const DRIFT_MAX: u64 = 10;
 
 /// A clock that never goes back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalClock {
     ahead: Ms,
-    /// Its seconds, in thousandths of the world's.
+    /// Its rate, in thousandths of the world's.
     rate: u64,
 }
 
@@ -33,7 +33,7 @@ impl LocalClock {
         Duration::from_micros(self.ahead * 1000 + now * self.rate)
     }
 
-    /// Returns when it shows a time, in the world's time.
+    /// Returns the world's time at which it shows a time.
     pub(super) fn when(&self, wake: Duration) -> Ms {
         let micros = wake.as_micros() as u64;
         micros.saturating_sub(self.ahead * 1000).div_ceil(self.rate)
@@ -55,14 +55,14 @@ pub(super) struct Run {
     pub(super) claim: Claim,
     pub(super) epoch: Epoch,
     pub(super) state: RunState,
-    /// The revision of the checkpoint that it knows.
+    /// The revision of the checkpoint that it knows of.
     pub(super) rev: u64,
     pub(super) progress: u64,
-    /// The number of the checkpoint that is being made.
+    /// The number of the checkpoint in progress.
     pub(super) checkpoint: Option<u64>,
 }
 
-/// What of its messages is lost.
+/// Which of its messages are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) requests: bool,
@@ -78,22 +78,22 @@ impl Cut {
 pub(super) struct Daemon {
     pub(super) core: Ownership,
     pub(super) clock: LocalClock,
-    /// Which process it is; none while it is dead.
+    /// The number of its process; `None` while it is dead.
     pub(super) life: Option<u64>,
     pub(super) is_paused: bool,
-    /// What happened to it while it was paused.
+    /// Events that happened while it was paused.
     pub(super) inbox: Vec<world::What>,
     pub(super) cut: Cut,
     pub(super) runs: BTreeMap<DocId, Run>,
-    /// The latest renewal that was accepted, and in which generation of the database it was carried out.
+    /// The latest accepted renewal, and the database generation that executed it.
     pub(super) renewed: (u64, Request),
-    /// When it is to be woken.
+    /// Its next wake-up.
     pub(super) wake_at: Option<Ms>,
     pub(super) is_stopping: bool,
     pub(super) is_drained: bool,
-    /// What it cannot reach, and since when its jobs found that.
+    /// Unreachable servers, each with the time since when its jobs noticed.
     pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
-    /// Servers that it has reported unreached.
+    /// Servers reported as unreachable.
     pub(super) told: BTreeSet<Server>,
 }
 
@@ -116,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// Whether nothing hinders it.
+    /// Whether nothing impairs it.
     pub(super) fn is_well(&self) -> bool {
         self.acts() && !self.cut.is_any() && !self.is_stopping && !self.is_drained
     }
@@ -125,7 +125,7 @@ impl Daemon {
         self.life.is_some() && !self.is_paused
     }
 
-    /// Whether it has a document and sees to its job.
+    /// Whether it owns a document and runs its job.
     pub(super) fn serves(&self, doc: &str) -> bool {
         self.acts() && self.core.owns(doc) && self.runs.contains_key(doc)
     }
@@ -134,12 +134,12 @@ impl Daemon {
         !self.unreachable.contains_key(server)
     }
 
-    /// Whether it believes that it may begin a checkpoint.
+    /// Whether it considers itself allowed to begin a checkpoint.
     pub(super) fn believes(&self, doc: &str, now: Ms) -> bool {
         self.acts() && self.may_checkpoint(doc, now).is_some()
     }
 
-    /// Returns for how long a checkpoint of a document may take, in the world's time; none if none may be begun.
+    /// Returns how long a document's checkpoint may take, in the world's time; `None` if it may not begin.
     pub(super) fn may_checkpoint(&self, doc: &str, now: Ms) -> Option<Ms> {
         let local = self.clock.now(now);
         let left = self.core.may_checkpoint(local)?;
@@ -147,7 +147,7 @@ impl Daemon {
         Some(end - now).filter(|_| self.core.owns(doc))
     }
 
-    /// Whether a renewal in this generation of the database has listed its claim of a document.
+    /// Whether a renewal in this database generation has listed its claim of a document.
     pub(super) fn is_confirmed(&self, doc: &str, generation: u64) -> bool {
         let held = self.core.docs.get(doc);
         self.renewed.0 == generation && held.is_some_and(|held| held.known < self.renewed.1)

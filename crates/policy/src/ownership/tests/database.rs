@@ -1,4 +1,4 @@
-//! The shared database, simulated: atomic transactions, a clock of its own, failovers that lose commits.
+//! The simulated shared database: atomic transactions, its own clock, failovers that lose commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(super) struct DocRow {
     pub(super) owner: Option<(Epoch, Claim)>,
 }
 
-/// That a daemon does not reach a server.
+/// A report that a daemon cannot reach a server.
 #[derive(Clone, Copy, Debug)]
 struct UnreachedRow {
     avoided_from: Ms,
@@ -36,7 +36,7 @@ struct UnreachedRow {
     span: Ms,
 }
 
-/// What is committed.
+/// Committed data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     epochs: BTreeMap<Epoch, EpochRow>,
@@ -44,18 +44,18 @@ pub(super) struct Tables {
     pub(super) docs: BTreeMap<DocId, DocRow>,
 }
 
-/// Mistakes that a database, or who asks it, could make.
+/// Mistakes of a database or its caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mistakes {
-    /// A release ends whatever claim of the epoch there is.
+    /// A release ends any claim of the epoch.
     pub(super) releases_any_claim: bool,
-    /// Epochs are counted by the database.
+    /// The database counts epochs.
     pub(super) counts_epochs: bool,
-    /// Documents are claimed even under another's lease.
+    /// Documents are claimed despite another's lease.
     pub(super) ignores_leases: bool,
-    /// Claims skip no document.
+    /// Claims do not skip closed documents.
     pub(super) claims_what_is_closed: bool,
-    /// Documents are closed to all that avoid their server, also where everybody does.
+    /// Documents are closed to all that avoid their server, even if that is everyone.
     pub(super) closes_to_all: bool,
 }
 
@@ -66,18 +66,18 @@ pub(super) fn server_of(doc: &str) -> Server {
     format!("server-{}", number / 3 % 2).into()
 }
 
-/// What is asked of the database.
+/// A request to the database.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Core(OwnerAction),
-    /// A document no longer asks for anything.
+    /// A document no longer requests anything.
     Outcome {
         doc: DocId,
         owner: (Epoch, Claim),
     },
 }
 
-/// What it answers.
+/// The database's answer.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Core(Event),
@@ -89,16 +89,16 @@ pub(super) struct Database {
     pub(super) tables: Tables,
     /// How far its clock is ahead of the world's.
     pub(super) ahead: Ms,
-    /// It answers nothing before.
+    /// It does not answer before this time.
     pub(super) down_until: Ms,
-    /// Counts failovers: connections end with each.
+    /// Counts failovers: each ends all connections.
     pub(super) generation: u64,
     pub(super) mistakes: Mistakes,
-    /// Every epoch there ever was.
+    /// Every epoch that ever existed.
     pub(super) epochs: BTreeSet<Epoch>,
     /// Whether an epoch was taken twice.
     pub(super) has_repeated: bool,
-    /// Which documents were listed as avoided: to which daemon, under which claim.
+    /// Documents listed as avoided: by which daemon, under which claim.
     pub(super) given_up: Vec<(DocId, usize, Epoch, Claim)>,
 }
 
@@ -120,7 +120,7 @@ impl Database {
         live.map(|row| row.daemon).collect()
     }
 
-    /// Whether a daemon has reported that it does not reach a server, and that counts.
+    /// Whether a daemon's report that it cannot reach a server is in effect.
     pub(super) fn is_unreached(&self, epoch: Epoch, server: &Server, now: Ms) -> bool {
         let row = self.unreached(epoch, server);
         row.is_some_and(|row| row.until > self.now(now))
@@ -164,7 +164,7 @@ impl Database {
         }
     }
 
-    /// Takes down what a renewal tells of servers.
+    /// Records a renewal's reports on servers.
     fn note_reach(&mut self, epoch: Epoch, reach: Reach, now: Ms) {
         let now = self.now(now);
         for server in reach.unreached {
@@ -205,7 +205,7 @@ impl Database {
         row.wanted && !row.owner.is_some_and(is_held)
     }
 
-    /// Carries a transaction out. `random` gives an epoch, and the order in which documents are claimed.
+    /// Carries out a transaction. `random` yields an epoch, and the order of claimed documents.
     #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     pub(super) fn carry_out(
         &mut self,

@@ -1,12 +1,12 @@
-//! Random histories: daemons are killed, paused, cut off, woken and stopped, the database fails over, and the servers of
-//! replications are slow, or cannot be reached by some of them.
+//! Random histories: daemons are killed, paused, cut off, woken and stopped, the database fails over, and servers of
+//! replications are slow, or unreachable for some daemons.
 //!
-//! SUMMARY   Faults for [`CHAOS`], then nothing hinders any daemon until [`END`], when everything must have an owner
-//!           and an outcome. Servers that are slow stay so, and some that cannot be reached.
+//! SUMMARY   Faults for [`CHAOS`], then none until [`END`], when every document must have an owner and an outcome.
+//!           Slow servers stay slow, and some unreachable ones stay unreachable.
 //!
 //! # Replay
-//! `SETTEE_HISTORIES` says how many histories are run. A violation names the seed of its history:
-//! `SETTEE_SEED=.. SETTEE_HISTORIES=1` repeats it and prints what happened.
+//! `SETTEE_HISTORIES` is the number of histories. A violation names its history's seed: `SETTEE_SEED=..
+//! SETTEE_HISTORIES=1` repeats it and prints its events.
 
 use super::daemon::Cut;
 use super::database::{Mistakes, Ms, ms};
@@ -14,31 +14,31 @@ use super::world::{SERVER_MAX, Servers, What, World};
 use super::*;
 use crate::schedule::Server;
 
-/// For how long faults begin, in milliseconds.
+/// How long faults begin, in milliseconds.
 const CHAOS: Ms = 100_000;
 
-/// When a history ends. The longest fault is over well before.
+/// The end of a history, well after the longest fault.
 const END: Ms = 300_000;
 
-/// How long a fault lasts at most.
+/// Maximum duration of a fault.
 const FAULT_MAX: Ms = 50_000;
 
 /// Histories of an ordinary test run; more with `SETTEE_HISTORIES`.
 const HISTORIES: usize = 150;
 
-/// Something that hinders.
+/// A fault.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Kill(usize, Option<Ms>),
-    /// SIGSTOP, or a machine that sleeps.
+    /// SIGSTOP, or a sleeping machine.
     Pause(usize, Ms),
     Cut(usize, Cut, Ms),
-    /// Messages are lost and slow, so many in a thousand.
+    /// Messages are lost or slow, this many in a thousand.
     Noise(usize, usize),
     Jump(usize, Ms),
-    /// The database's clock is set forward.
+    /// The database's clock jumps forward.
     DatabaseJump(Ms),
-    /// Loses the commits of so long; down for so long.
+    /// Loses the commits of this period; then down for this long.
     Failover(Ms, Ms),
     Add(usize),
     Delete(usize),
@@ -47,7 +47,7 @@ pub(super) enum Fault {
     Drain(usize, Ms),
     /// The servers of a document's replication become slow.
     Slow(usize, Servers),
-    /// A daemon does not reach a server, for so long if it ever does again.
+    /// A daemon cannot reach a server, for this long or forever.
     Unreach(usize, Server, Option<Ms>),
 }
 
@@ -104,7 +104,7 @@ impl World {
                     self.later(0, at, What::Drain(how_long));
                 }
             }
-            // No fault of the fleet's.
+            // Not a fault of the fleet.
             Fault::Unreach(at, server, how_long) => {
                 self.unreach(at, server.clone());
                 if let Some(how_long) = how_long {
@@ -123,7 +123,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
     };
     let at = random.below(daemons);
     match random.below(15) {
-        // The first one always comes back.
+        // The first one always returns.
         0 if at == 0 => Fault::Kill(at, Some(long(random))),
         0 => Fault::Kill(at, (random.below(2) == 0).then(|| long(random))),
         1 | 2 => Fault::Pause(at, long(random)),
@@ -143,7 +143,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
     }
 }
 
-/// Commits take a moment, longer than what is left of a lease, longer than a lease, or too long.
+/// Commits take a moment, longer than the rest of a lease, longer than a lease, or too long.
 fn any_slow(random: &mut TestRandom) -> Fault {
     let most = *random.one_of(&[5_000, 25_000, ms(LEASE) as usize * 3 / 2, 90_000]);
     let servers = Servers {
@@ -153,7 +153,7 @@ fn any_slow(random: &mut TestRandom) -> Fault {
     Fault::Slow(random.below(12), servers)
 }
 
-/// One server is not reached by one daemon, or both by all.
+/// One server is unreachable for one daemon, or both for all.
 fn any_unreach(random: &mut TestRandom, daemons: usize) -> Vec<Fault> {
     let how_long = match random.below(3) {
         0 => None,
@@ -164,13 +164,13 @@ fn any_unreach(random: &mut TestRandom, daemons: usize) -> Vec<Fault> {
     let is_all = random.below(4) == 0;
     let all = (0..daemons).flat_map(|at| [(at, 0), (at, 1)]);
     let them = all.filter(|them| is_all || *them == (one, server));
-    // The first daemon reaches everything in the end.
+    // The first daemon eventually reaches everything.
     let how_long_at = |at| how_long.or((at == 0).then_some(FAULT_MAX));
     them.map(|(at, n)| Fault::Unreach(at, format!("server-{n}").into(), how_long_at(at)))
         .collect()
 }
 
-/// Returns the world at the end of the history of a seed.
+/// Returns the world at the end of a seed's history.
 pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: bool) -> World {
     let mut random = TestRandom::with_seed(seed);
     let daemons = 1 + random.below(4);
@@ -194,7 +194,7 @@ pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: 
         let all = any_unreach(&mut random, daemons).into_iter();
         faults.extend(all.map(|fault| (at + random.below(3_000) as Ms, fault)));
     }
-    // From here on all is well.
+    // No faults from here on.
     faults.push((CHAOS + FAULT_MAX, Fault::Noise(0, 0)));
     faults.push((CHAOS + FAULT_MAX, Fault::Start(0)));
     for (at, fault) in faults {
@@ -269,7 +269,7 @@ fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
 fn another_daemon_takes_over_within_five_seconds_what_a_leaving_one_has_stopped() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
-        // Half of them learn nothing of releases.
+        // Half of them get no notifications of releases.
         world.tells = seed % 2 == 0;
         (0..12).for_each(|n| world.add(&format!("doc-{n}")));
         (0..3).for_each(|at| world.start(at));
@@ -305,7 +305,7 @@ fn documents_of_a_dead_daemon_are_taken_over_within_the_bound_and_return_to_its_
     }
 }
 
-/// Two daemons and documents whose servers take so long, after three minutes.
+/// Two daemons and documents with servers this slow, after three minutes.
 fn with_slow_servers(seed: u64, sabotage: Sabotage, servers: Servers) -> World {
     let mut world = World::new(TestRandom::with_seed(seed), 2);
     world.sabotage = sabotage;
@@ -353,7 +353,7 @@ fn servers_that_hang_get_no_checkpoint_and_cost_no_lease() {
     assert_eq!(world.database.epochs.len(), 2);
 }
 
-/// Three daemons and documents of these numbers, whose server is one of two, of which the first daemon does not reach one.
+/// Three daemons and these documents on two servers, one of them unreachable for the first daemon.
 fn with_one_cut_off(seed: u64, docs: &[usize]) -> World {
     let mut world = World::new(TestRandom::with_seed(seed), 3);
     docs.iter().for_each(|n| world.add(&format!("doc-{n}")));
@@ -453,7 +453,7 @@ fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
         let server: Server = "server-1".into();
-        // A daemon with none of its documents cannot know of it.
+        // A daemon without such documents cannot know.
         let before = owned_of(&world, &server);
         if before.contains(&0) {
             continue;

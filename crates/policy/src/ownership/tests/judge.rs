@@ -1,4 +1,4 @@
-//! The invariants FL-1 to FL-7, judged after every step.
+//! Checks the invariants FL-1 to FL-7 after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,35 @@ use super::database::{Ms, ms, server_of};
 use super::world::World;
 use super::*;
 
-/// What a local clock may be slower, and messages take, beside the bounds.
+/// Allowance for slow local clocks and message delays, on top of the bounds.
 const SLACK: Ms = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// When something last hindered somebody, and when there was the last failover.
+    /// The time of the latest obstacle or failover.
     last_fault: Ms,
     last_failover: Option<Ms>,
-    /// When daemons or documents came or went.
+    /// The latest arrival or departure of a daemon or document.
     last_change: Ms,
-    /// When daemons' reports of servers counted last: which daemons may claim documents.
+    /// The latest effective report on servers, which decides who may claim documents.
     last_standing: Ms,
     live: BTreeSet<usize>,
-    /// Since when nothing hinders one daemon or another.
+    /// Daemon -> since when nothing hinders it.
     well: BTreeMap<usize, Ms>,
-    /// Since when a document has no owner that sees to its job.
+    /// Document -> since when no owner runs its job.
     unserved: BTreeMap<DocId, Ms>,
-    /// When the job of a document was stopped that was given back, until it is another's.
+    /// Released document -> when its job was stopped, until another daemon owns it.
     stopped: BTreeMap<DocId, Ms>,
-    /// Since when a document is with a daemon that does not reach its server, and another would.
+    /// Document -> since when its owner cannot reach its server, while another daemon could.
     unreached: BTreeMap<DocId, Ms>,
-    /// When a daemon gave a document up last for its server, and under which claim.
+    /// When a daemon last gave up a document because of its server, and under which claim.
     given_up: BTreeMap<(DocId, usize), (Ms, Epoch, Claim)>,
-    /// How much of what the database listed is judged.
+    /// How many of the listed abandonments have been checked.
     given_up_seen: usize,
-    /// The longest time from a stop to the next owner.
+    /// The longest time between a stop and the next owner.
     pub(super) handover_max: Ms,
     pub(super) unserved_max: Ms,
-    /// The longest time with a daemon that does not reach the server.
+    /// The longest time with an owner that cannot reach the server.
     pub(super) unreached_max: Ms,
     /// The first violation.
     pub(super) violation: Option<String>,
@@ -51,7 +51,7 @@ impl Judge {
         self.last_change = self.last_change.max(now);
     }
 
-    /// A daemon tells that it does not reach a server, or reaches it again. That counts when it was told and has settled.
+    /// A daemon reports that it cannot reach a server, or can again. Effective once reported and settled.
     pub(super) fn tells_reach(&mut self, now: Ms) {
         let counts = now + ms(RENEW_EVERY + SETTLE) + SLACK;
         self.last_standing = self.last_standing.max(counts);
@@ -59,7 +59,7 @@ impl Judge {
 
     pub(super) fn failover(&mut self, now: Ms, up: Ms) {
         self.last_failover = Some(now);
-        // Documents may be lost that are asked for anew much later.
+        // Documents may be lost and claimed again only much later.
         self.unserved.clear();
         self.fault(up);
     }
@@ -75,7 +75,7 @@ impl Judge {
         self.stopped.insert(doc.clone(), now);
     }
 
-    /// Whether a failover may have lost what daemons rely on.
+    /// Whether a failover may have lost data that daemons rely on.
     fn is_after_failover(&self, now: Ms) -> bool {
         let window = ms(LEASE - STOP_BEFORE_END) + SLACK;
         self.last_failover.is_some_and(|at| now <= at + window)
@@ -87,7 +87,7 @@ impl Judge {
         }
     }
 
-    /// A request of a checkpoint is sent.
+    /// A checkpoint request is sent.
     pub(super) fn sends(&mut self, now: Ms, lease_holds: bool) {
         let holds = lease_holds || self.is_after_failover(now);
         self.require(holds, || {
@@ -95,7 +95,7 @@ impl Judge {
         });
     }
 
-    /// A checkpoint is given up for the lease.
+    /// A checkpoint is abandoned because of the lease.
     pub(super) fn gives_up(&mut self, doc: &DocId, now: Ms, lease_holds: bool) {
         self.require(!lease_holds, || {
             format!(
@@ -155,7 +155,7 @@ impl Judge {
         self.judge_reach(world);
     }
 
-    /// Documents are with daemons that reach their servers, and go from one to the other seldom.
+    /// Documents are with daemons that reach their servers, and change owners rarely.
     fn judge_reach(&mut self, world: &World) {
         let now = world.now;
         for (doc, row) in &world.database.tables.docs {
@@ -184,7 +184,7 @@ impl Judge {
         for (doc, at, epoch, claim) in new {
             let this = (now, *epoch, *claim);
             let before = self.given_up.insert((doc.clone(), *at), this);
-            // It is listed until it is released.
+            // It is listed until released.
             let before = before.filter(|before| (before.1, before.2) != (this.1, this.2));
             let settled = self.last_change.max(self.last_standing);
             let holds = before.is_none_or(|(at, ..)| at <= settled || now - at >= ms(AVOID_FOR));
@@ -194,7 +194,7 @@ impl Judge {
         }
     }
 
-    /// Nothing has changed for a while: everybody who is alive has no more than its share.
+    /// Without recent changes, no living daemon exceeds its share.
     fn judge_shares(&mut self, world: &World) {
         let live: Vec<_> = world
             .daemons
@@ -216,12 +216,11 @@ impl Judge {
         }
     }
 
-    /// The history is over, and there was time enough: every one-shot job has its outcome whose
-    /// server everybody reaches.
+    /// At the end, after enough time, every one-shot job whose server all daemons reach has its outcome.
     pub(super) fn at_the_end(&mut self, world: &World) {
         for (doc, row) in &world.database.tables.docs {
             let server = server_of(doc);
-            // It may have been with one daemon after the other that does not reach it.
+            // It may have been with a series of daemons that cannot reach it.
             let is_reached = world.daemons.iter().all(|daemon| daemon.reaches(&server));
             let is_over = !World::is_one_shot(doc) || !row.wanted || !is_reached;
             self.require(is_over, || format!("FL-4: {doc} has no outcome at the end"));

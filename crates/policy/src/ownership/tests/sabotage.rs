@@ -1,36 +1,36 @@
-//! Deliberate mistakes: each is found by an invariant.
+//! Deliberate mistakes: each violates an invariant.
 
 use super::daemon::Daemon;
 use super::database::{Mistakes, Ms};
 use super::histories::history;
 use super::*;
 
-/// What a daemon does wrong.
+/// A daemon's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sabotage {
     None,
-    /// The lease never ends by the daemon's own clock.
+    /// The lease never ends on the daemon's own clock.
     NeverGivesUp,
-    /// A refused renewal counts as one.
+    /// A refused renewal counts as granted.
     TakesRefusalForRenewal,
-    /// What a renewal does not list is kept.
+    /// Documents missing in a renewal's list are kept.
     KeepsWhatIsNotListed,
-    /// What a renewal lists and nobody knows of is not released.
+    /// Unknown documents in a renewal's list are not released.
     ForgetsWhatIsListed,
-    /// What is given back is released before its job has stopped.
+    /// Documents are released before their jobs have stopped.
     ReleasesWhatRuns,
-    /// The end of a job that was not told to stop is not heard.
+    /// Unexpected ends of jobs are ignored.
     IgnoresEnds,
-    /// Nothing is given back but what is not reached.
+    /// Only unreachable documents are released.
     KeepsSurplus,
-    /// A checkpoint ends with what was left of the lease when it was begun.
+    /// A checkpoint is bounded by the lease's remaining time at its begin.
     TakesLeaseOnce,
-    /// Servers that are not reached are not reported.
+    /// Unreachable servers are not reported.
     TellsNoServers,
 }
 
 impl Sabotage {
-    /// Changes what the core is told.
+    /// Changes the core's events.
     pub(super) fn event(self, event: Event, daemon: &Daemon) -> Option<Event> {
         let held = || daemon.core.docs.iter();
         Some(match (self, event) {
@@ -102,19 +102,19 @@ impl Sabotage {
         })
     }
 
-    /// Changes what is left of the lease when a checkpoint at hand looks at it again.
+    /// Changes the remaining lease when a running checkpoint checks it again.
     pub(super) fn left(self, left: Option<Ms>) -> Option<Ms> {
         left.filter(|_| self != Self::TakesLeaseOnce)
     }
 
-    /// Spoils the core before it handles an event.
+    /// Corrupts the core before it handles an event.
     pub(super) fn before(self, core: &mut Ownership, now: Duration) {
         if let (Self::NeverGivesUp, Some(lease)) = (self, &mut core.lease) {
             lease.sent = now;
         }
     }
 
-    /// Changes what is done.
+    /// Changes the core's actions.
     pub(super) fn action(self, action: OwnerAction, core: &mut Ownership) -> Option<OwnerAction> {
         match (self, &action) {
             (Self::ReleasesWhatRuns, OwnerAction::GiveBack { doc, .. }) => {
@@ -129,15 +129,15 @@ impl Sabotage {
     }
 }
 
-/// How many histories a mistake may take until it is found.
+/// Maximum number of histories until a mistake is found.
 const HISTORIES_MAX: u64 = 2_000;
 
-/// Requires that a mistake is found in one of many histories, by one of these invariants.
+/// Requires that one of these invariants reveals a mistake in one of many histories.
 fn is_found(by: &[&str], sabotage: Sabotage, mistakes: Mistakes) {
     is_found_from(1, by, sabotage, mistakes);
 }
 
-/// The same, of histories from a seed on: some mistakes take a rare coincidence.
+/// The same, for histories starting at a seed: some mistakes need a rare coincidence.
 fn is_found_from(seed: u64, by: &[&str], sabotage: Sabotage, mistakes: Mistakes) {
     let seeds = seed..seed + HISTORIES_MAX;
     let found = seeds
@@ -190,7 +190,7 @@ fn a_document_that_is_kept_after_its_outcome_is_found() {
 
 #[test]
 fn a_daemon_that_releases_nothing_is_found() {
-    // In some histories by its share, in others by what it does not reach.
+    // Some histories reveal it by the share, others by unreachable servers.
     for by in ["FL-2", "FL-6"] {
         let is_found = |seed| {
             let world = history(seed, Sabotage::KeepsSurplus, Mistakes::default(), false);

@@ -1,8 +1,8 @@
 //! Several daemons and one database in simulated time: messages are slow, get lost, or arrive late.
 //!
-//! SUMMARY   [`World::run_until`] takes one thing that happens after the other; after each, [`World::judge`] judges the
+//! SUMMARY   [`World::run_until`] executes one event after another; after each, [`World::judge`] checks the
 //!           invariants.
-//! LIMITS    A message that a paused process has read and not handled is one that arrives at its end.
+//! LIMITS    A message that a paused process has read but not handled counts as one that arrives when the pause ends.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,48 +13,48 @@ use super::judge::Judge;
 use super::*;
 use crate::schedule::{Server, UNREACHABLE_AFTER};
 
-/// How long a request to a server may take at most.
+/// The longest request to a server.
 pub(super) const SERVER_MAX: Ms = 60_000;
 
-/// How often a daemon asks the servers that its jobs do not reach.
+/// How often a daemon probes servers that its jobs do not reach.
 const ASK_SERVERS_EVERY: Ms = 5_000;
 
 /// How long a one-shot job takes.
 const ONE_SHOT: Ms = 8_000;
 
-/// Something that happens to a daemon, or to the database.
+/// An event at a daemon, or at the database.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Wake,
     Told(u64, Answer),
-    /// A job has done its work, or its outcome is not written yet.
+    /// A job has finished its work, or its outcome is not written yet.
     RunDone(DocId, u64),
     StopDone(DocId, u64),
     CheckpointDue(DocId, u64),
-    /// What was left of the lease when a checkpoint was begun, or when this was looked at last, has passed.
+    /// The lease has expired, as known when a checkpoint began or this was last checked.
     LeaseDue(DocId, u64),
-    /// The servers have committed for a checkpoint, or the request's time is up.
+    /// The servers have committed for a checkpoint, or the request timed out.
     Committed(DocId, Record),
     /// A checkpoint arrives.
     CheckpointLands(DocId, Record),
-    /// A request arrives at the database, of this generation of connections.
+    /// A request arrives at the database, over connections of this generation.
     Asked(u64, Ask),
-    /// The servers are asked that jobs do not reach.
+    /// The servers that jobs do not reach are probed.
     AskServers,
-    /// A server can be reached again.
+    /// A server is reachable again.
     Reached(Server),
     Resume,
     Heal,
     Start,
     Stop,
-    /// For so long.
+    /// For this long.
     Drain(Ms),
     Undrain,
-    /// A failover begins: what is committed from now on is lost.
+    /// A failover begins: later commits are lost.
     Snapshot(Ms, Ms),
-    /// The database is another one.
+    /// The database has failed over.
     Failover(Box<Tables>, Ms),
-    /// Something of the test.
+    /// A fault that the test injects.
     Fault(histories::Fault),
 }
 
@@ -82,7 +82,7 @@ struct Entry {
     at: Ms,
     order: u64,
     daemon: usize,
-    /// The process that it concerns, if it does not concern all of a daemon's.
+    /// The process that it concerns; `None`: any process of the daemon.
     life: Option<u64>,
     what: What,
 }
@@ -114,7 +114,7 @@ struct Log {
     seq: u64,
 }
 
-/// What a checkpoint records.
+/// The content of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     /// The number of the checkpoint.
@@ -124,7 +124,7 @@ pub(super) struct Record {
     seq: u64,
 }
 
-/// How long the servers of a replication take for what a checkpoint asks of them.
+/// How long a replication's servers take for the requests of a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Servers {
     pub(super) commit: Ms,
@@ -136,7 +136,7 @@ pub(super) struct World {
     pub(super) now: Ms,
     pub(super) daemons: Vec<Daemon>,
     pub(super) database: Database,
-    /// The messages per thousand that are lost, and that are slow.
+    /// Lost and slow messages, per thousand.
     pub(super) lost: usize,
     pub(super) slow: usize,
     pub(super) tells: bool,
@@ -144,12 +144,12 @@ pub(super) struct World {
     pub(super) judge: Judge,
     queue: BinaryHeap<Reverse<Entry>>,
     numbers: u64,
-    /// Those that are slow, by document.
+    /// Slow servers, by document.
     pub(super) servers: BTreeMap<DocId, Servers>,
     logs: BTreeMap<DocId, Log>,
-    /// What is in the target of each document's replication.
+    /// The content of each document's target.
     written: BTreeMap<DocId, u64>,
-    /// What happened, for debugging.
+    /// The events so far, for debugging.
     pub(super) story: Option<Vec<String>>,
 }
 
@@ -185,13 +185,13 @@ impl World {
         }
     }
 
-    /// Has something happen later, to the process that there is now.
+    /// Schedules an event for the current process.
     pub(super) fn later(&mut self, after: Ms, daemon: usize, what: What) {
         let life = self.daemons[daemon].life;
         self.later_to(after, daemon, life, what);
     }
 
-    /// The same, whatever process there is then.
+    /// The same, for any process at that time.
     pub(super) fn later_to(&mut self, after: Ms, daemon: usize, life: Option<u64>, what: What) {
         let entry = Entry {
             at: self.now + after,
@@ -214,7 +214,7 @@ impl World {
         doc.starts_with("once")
     }
 
-    /// Lets things happen until a time.
+    /// Executes events until a time.
     pub(super) fn run_until(&mut self, end: Ms) {
         while self
             .queue
@@ -277,7 +277,7 @@ impl World {
                 self.daemons[at].is_paused = false;
                 self.judge.changed(self.now);
                 let mut inbox = std::mem::take(&mut self.daemons[at].inbox);
-                // Which of what waited is seen first is chance.
+                // The order in which waiting events are seen is random.
                 if !inbox.is_empty() {
                     let first = self.random.below(inbox.len());
                     inbox.rotate_left(first);
@@ -344,13 +344,13 @@ impl World {
         self.core_event(at, Event::Tick);
     }
 
-    /// From now on a daemon does not reach a server.
+    /// Makes a server unreachable for a daemon.
     pub(super) fn unreach(&mut self, at: usize, server: Server) {
         self.daemons[at].unreachable.entry(server).or_default();
         self.judge.changed(self.now);
     }
 
-    /// A daemon reaches a server again, which it is told if one of its jobs waits for that.
+    /// Makes a server reachable again; the daemon is told if one of its jobs waits for it.
     fn reached(&mut self, at: usize, server: &Server) {
         let daemon = &mut self.daemons[at];
         let since = daemon.unreachable.remove(server);
@@ -378,7 +378,7 @@ impl World {
             let now = self.now;
             let since = self.daemons[at].unreachable.get_mut(&server);
             let since = since.expect("it was seen");
-            // Nothing is known of a server that nobody waits for.
+            // Nothing is known of a server that no job waits for.
             *since = since.or(Some(now)).filter(|_| has_runs);
             if since.is_some_and(|since| now >= since + ms(UNREACHABLE_AFTER)) {
                 let answers = false;
@@ -391,7 +391,7 @@ impl World {
         self.later(ASK_SERVERS_EVERY, at, What::AskServers);
     }
 
-    /// Ends a process at once.
+    /// Kills a process.
     pub(super) fn kill(&mut self, at: usize) {
         let daemon = &mut self.daemons[at];
         (daemon.life, daemon.wake_at) = (None, None);
@@ -401,7 +401,7 @@ impl World {
         self.judge.fault(self.now);
     }
 
-    /// Hands an event to the core and carries out what it says.
+    /// Passes an event to the core and executes its actions.
     pub(super) fn core_event(&mut self, at: usize, event: Event) {
         let Some(event) = self.sabotage.event(event, &self.daemons[at]) else {
             return;
@@ -431,7 +431,7 @@ impl World {
         self.core_wake(at);
     }
 
-    /// Sees to it that a daemon is woken in time.
+    /// Sets a daemon's next wake-up.
     fn core_wake(&mut self, at: usize) {
         let daemon = &mut self.daemons[at];
         let Some(wake) = daemon.core.next_wake().filter(|_| daemon.life.is_some()) else {
@@ -554,7 +554,7 @@ impl World {
         self.servers.get(doc).copied().unwrap_or_default()
     }
 
-    /// A request of a checkpoint is sent.
+    /// Sends a request of a checkpoint.
     fn sends(&mut self, epoch: Epoch) {
         let holds = self.database.lease_holds(epoch, self.now);
         self.judge.sends(self.now, holds);
@@ -566,7 +566,7 @@ impl World {
         Some(run).filter(|run| run.checkpoint == Some(checkpoint))
     }
 
-    /// A checkpoint goes on while there is a lease, and is given up when there is none.
+    /// A checkpoint continues while there is a lease, and is abandoned without one.
     fn lease_due(&mut self, at: usize, doc: &DocId, number: u64) {
         if self.run_of(at, doc, number).is_none() {
             return;
@@ -581,7 +581,7 @@ impl World {
         }
     }
 
-    /// The checkpoint itself is sent, unless the lease is over or the servers took too long.
+    /// Sends the checkpoint itself, unless the lease has expired or the servers took too long.
     fn committed(&mut self, at: usize, doc: &DocId, record: Record) {
         let Some(run) = self.run_of(at, doc, record.number) else {
             return;
@@ -618,13 +618,13 @@ impl World {
         }
         match self.run_of(at, doc, number) {
             Some(run) if is_taken => (run.rev, run.checkpoint) = (rev + 1, None),
-            // A run that meets another's revision ends.
+            // A run that finds a revision of another run ends.
             Some(_) => self.begin_again(at, doc),
             None => {}
         }
     }
 
-    /// A run without the checkpoint that it wanted begins from the one that is there.
+    /// A run that does not get its checkpoint restarts from the existing one.
     fn begin_again(&mut self, at: usize, doc: &DocId) {
         let log = self.logs.get(doc).copied().unwrap_or_default();
         if let Some(run) = self.daemons[at].runs.get_mut(doc) {
@@ -632,7 +632,7 @@ impl World {
         }
     }
 
-    /// Returns the sequence that the checkpoint of a document has.
+    /// Returns the sequence in a document's checkpoint.
     pub(super) fn recorded(&self, doc: &str) -> u64 {
         self.logs.get(doc).map_or(0, |log| log.seq)
     }
@@ -646,12 +646,12 @@ impl World {
         self.random.below(1000) < self.lost
     }
 
-    /// Sends a request; it may be lost, or be carried out after its sender has given it up.
+    /// Sends a request; it may be lost, or executed after its sender has given up.
     fn send(&mut self, at: usize, ask: Ask) {
         let is_lost = self.is_lost();
         let latency = self.latency();
         if is_lost || latency > 100 {
-            // It ends when the message arrives.
+            // The fault ends when the message arrives.
             self.judge.fault(self.now + latency);
         }
         if !is_lost && !self.daemons[at].cut.requests {
@@ -687,7 +687,7 @@ impl World {
     }
 
     fn told(&mut self, at: usize, generation: u64, answer: Answer) {
-        // Connections end with a failover.
+        // A failover ends connections.
         if generation != self.database.generation {
             return;
         }
@@ -704,7 +704,7 @@ impl World {
         }
     }
 
-    /// Tells all daemons that there may be something to claim. What is lost of it is no fault.
+    /// Notifies all daemons that there may be something to claim. Losing this is not a fault.
     pub(super) fn notify(&mut self) {
         for at in 0..self.daemons.len() {
             let daemon = &self.daemons[at];

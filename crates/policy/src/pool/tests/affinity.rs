@@ -1,4 +1,4 @@
-//! The affinity wait: what it saves, which waiters it lets overtake, and when it ends.
+//! The affinity wait: its benefit, which waiters may overtake, and when it ends.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn patient(hard_limit: u32) -> Limits {
     }
 }
 
-/// Limit 2: a process of db1 that is held, and one of db2 that is idle.
+/// Limit 2: a held process of db1, and an idle one of db2.
 fn one_held_one_idle(limits: Limits) -> (World, Lease, Lease) {
     let mut world = World::with(limits);
     let held = world.take(1, tagged("db1", "_design/1"));
@@ -147,9 +147,8 @@ fn changed_wait_applies_to_present_waiters() {
     assert_eq!(stopped(&actions), [(idle.proc, StopReason::Reaped)]);
 }
 
-/// The load that made the reference start 330 processes in 1.5 s: calls of random functions of
-/// twenty databases, a few more at a time than the limit of a hundred. Returns what happened in
-/// 500 calls.
+/// The load that made the reference start 330 processes in 1.5 s: calls of random functions of twenty databases, with
+/// slightly more concurrent calls than the limit of a hundred. Returns the totals of 500 calls.
 fn many_databases_at_the_limit(affinity_wait: Duration) -> PoolTotals {
     let mut world = World::with(Limits {
         affinity_wait,

@@ -27,7 +27,7 @@ fn set<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
     Event::SetTenants { rules }
 }
 
-/// One pool of this size, and these rules.
+/// One pool of this size, with these rules.
 fn world<const N: usize>(settings: PoolSettings, rules: [(&str, TenantRule); N]) -> World {
     let mut world = World::named(settings);
     world.on(set(rules));
@@ -136,7 +136,7 @@ fn a_held_back_request_takes_no_room_in_a_queue() {
     assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
 }
 
-/// What the rule says, with half a core.
+/// The rule, with half a core in addition.
 fn half_a_core(rule: TenantRule) -> TenantRule {
     TenantRule {
         cpu_share: Some(500),
@@ -240,7 +240,7 @@ enum Step {
     Down(u64),
     Advance(u64),
     Set(u32, u32),
-    /// A use has cost this database that many milliseconds of processor time.
+    /// A use has cost this database this many milliseconds of processor time.
     Charge(u8, u64),
     ToDeadline,
 }
@@ -262,7 +262,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The event that tells how something ended that the pools had asked for.
+/// The event that ends an action requested by the pools.
 fn end_of(action: &PoolAction, ok: bool) -> Option<Event> {
     Some(match *action {
         PoolAction::Open { proc, .. } if ok => Event::SpawnOk { proc },
@@ -275,7 +275,7 @@ fn end_of(action: &PoolAction, ok: bool) -> Option<Event> {
     })
 }
 
-/// For which request something is done that was not told before.
+/// The request of newly begun work.
 fn begins(action: &PoolAction) -> Option<RequestId> {
     match *action {
         PoolAction::Open { request, .. } => request,
@@ -285,8 +285,8 @@ fn begins(action: &PoolAction) -> Option<RequestId> {
 }
 
 proptest! {
-    /// In any history no tenant is lent more than it may have, nothing is begun for one that owes processor time, and
-    /// every invariant holds after every event: among them, that nobody waits who could be served.
+    /// In any history no tenant is lent more than its maximum, nothing is begun for one in debt of processor time,
+    /// and every invariant holds after every event: among others, no servable request waits.
     #[test]
     fn no_tenant_is_lent_more_than_its_bound(
         per_db in any::<bool>(),
@@ -303,7 +303,7 @@ proptest! {
         let mut world = World::empty();
         world.add(settings);
         world.add(PoolSettings { reuse: Reuse::Database, interactive_reserved: 1, ..settings });
-        // What was begun under an earlier bound ends under a later one.
+        // Work begun under an earlier bound ends under a later one.
         let mut most = 2;
         world.on(set([("db*", half_a_core(rule(2, 5))), ("db3", rule(0, 0))]));
         let mut begun = BTreeSet::new();
@@ -380,7 +380,7 @@ proptest! {
                 continue;
             }
             for action in world.last.clone() {
-                // What a process forgets for is not told.
+                // The reason of a process's forgetting is not known.
                 if let Some(request) = begins(&action)
                     && begun.insert(request)
                     && !can_forget

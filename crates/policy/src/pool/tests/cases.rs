@@ -1,8 +1,7 @@
 //! The fifteen cases of CouchDB's pool suite, at the level of decisions.
 //!
 //! SOURCE    The suite that came with couch_proc_manager 001: hard limit 3, soft limit 2.
-//! LIMITS    Case 15, an unknown language, is refused before it reaches the pools: there is no pool
-//!           for it.
+//! LIMITS    Case 15, an unknown language, is refused before it reaches the pools.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The ceiling over all pools: who gets a place when there are as many processes as may be.
+//! The ceiling over all pools: who gets a slot when all are taken.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn pool_with_a_waiter_and_no_process_gets_the_place_of_the_longest_unused_one() 
         world.give_back(lease);
     }
     let request = ask_pool(&mut world, 4, 2);
-    // The place is not free before the process has ended.
+    // The slot is free only once the process has ended.
     assert_eq!(stopped(&world.last), [(leases[1].proc, StopReason::Reaped)]);
     assert_eq!(opened(&world.last), []);
     let actions = world.exit(leases[1].proc);
@@ -193,7 +193,7 @@ fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use
     assert_eq!(stopped(&world.last).len(), 1);
     world.run();
     let lease = world.lease(request, 1).expect("it has none");
-    // It is opened again as soon as there is a place.
+    // It is reopened as soon as there is a slot.
     world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
     let actions = world.exit(lease.proc);
     assert_eq!(opened(&actions).len(), 1);
@@ -268,10 +268,10 @@ fn plan_of_a_pool_that_is_added_counts_the_places() {
     assert_eq!(world.pools.plan_add(&settings), 3);
 }
 
-/// Random clients of several pools under a ceiling that moves.
+/// Random clients of several pools under a moving ceiling.
 ///
-/// PROMISES  There are never more processes than the ceiling when one is opened, no process that is
-///           held is stopped, and each waiter is served in the end, while the others go on.
+/// PROMISES  No opening exceeds the ceiling, no held process is stopped, and each waiter is eventually served while
+///           others continue.
 struct Crowd {
     world: World,
     random: TestRandom,
@@ -335,7 +335,7 @@ impl Crowd {
         self.take_note();
     }
 
-    /// Keeps what the latest actions began.
+    /// Records what the latest actions began.
     fn take_note(&mut self) {
         for action in std::mem::take(&mut self.world.last) {
             match action {
@@ -381,7 +381,7 @@ impl Crowd {
             0 => Target::Group(GroupId(self.random.below(2) as u32)),
             _ => Target::Pool(PoolId(self.random.below(POOLS) as u32)),
         };
-        // A group may have no pool.
+        // A group may be without pools.
         let target = match target {
             Target::Group(_) if self.world.pools.members.of(target).is_empty() => {
                 Target::Pool(PoolId(0))
@@ -471,7 +471,7 @@ fn every_waiter_is_served_and_the_ceiling_is_kept() {
     serve_crowds(seeds, 60);
 }
 
-/// Here a pool takes over the only waiter of another one, whose idle process then fits a waiter of a third.
+/// Here a pool takes over the only waiter of another one, whose idle process then suits a waiter of a third.
 #[test]
 fn a_pool_that_lost_its_oldest_waiter_serves_another_one_of_its_group() {
     serve_crowds(TestRandom::with_seed(1_962_522_288), 8);
@@ -484,12 +484,12 @@ fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
             crowd.step(true);
             if crowd.random.below(50) == 0 {
                 let max = 1 + crowd.random.below(6) as u32;
-                // What is there may be more until it comes back; nothing is opened meanwhile.
+                // Existing processes may exceed it until returned; nothing is opened meanwhile.
                 crowd.max = max;
                 crowd.on(Event::SetCeiling { max: Some(max) });
             }
         }
-        // One more, while the others go on asking.
+        // One more request, while the others keep asking.
         let last = crowd.ask();
         let mut steps = 0;
         while crowd.waiting.contains_key(&last) {

@@ -1,13 +1,12 @@
-//! The defects of the reference that a decision can avoid, each avoided.
+//! Avoided defects of the reference, as far as decisions can avoid them.
 //!
-//! SOURCE    The behaviour of couch_proc_manager as observed: D1 to D16.
-//! LIMITS    D12, D13, D14 and D15 are about configuration, stopping a child and the client's
-//!           loop: the actors' tests have them. D16, one pool for all spellings of a language, is
-//!           the registry's: here a pool is a number.
+//! SOURCE    The observed behaviour of couch_proc_manager: D1 to D16.
+//! LIMITS    D12, D13, D14 and D15 concern configuration, stopping a child and the client's loop: the actors' tests
+//!           cover them. D16, one pool for all spellings of a language, is the registry's: here a pool is a number.
 
 use super::*;
 
-/// A world whose only process is tagged `db`, knows `_design/1`, and is idle.
+/// A world whose only process is idle, tagged `db`, and knows `_design/1`.
 fn one_tagged_idle() -> (World, ProcId) {
     let mut world = World::new(1, 1);
     let lease = world.take(1, tagged("db", "_design/1"));
@@ -15,7 +14,7 @@ fn one_tagged_idle() -> (World, ProcId) {
     (world, lease.proc)
 }
 
-/// D1, D5: it costs the process and an answer, not the manager.
+/// D1, D5: it costs the process and an answer, but not the manager.
 #[test]
 fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     let (mut world, proc) = one_tagged_idle();
@@ -36,7 +35,7 @@ fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     assert_eq!(world.pools.proc_count(), 0);
 }
 
-/// D1b: the list that the dead client left open is not the next client's.
+/// D1b: the next client does not get the dead client's open list.
 #[test]
 fn process_with_an_open_list_is_not_lent_again() {
     let mut world = World::new(1, 1);
@@ -52,7 +51,7 @@ fn process_with_an_open_list_is_not_lent_again() {
     assert_eq!(opened(&actions)[0].1, Some(waiter));
 }
 
-/// D2: others are served while one learns, and while that takes forever.
+/// D2: others are served while one learns, however long.
 #[test]
 fn teaching_holds_up_nobody_else() {
     let mut world = World::new(2, 2);
@@ -92,7 +91,7 @@ fn opener_that_ends_in_any_other_way_releases_everything() {
     assert_eq!(world.pools.proc_count(), 1);
 }
 
-/// D4, D5: a new process that cannot learn is stopped, its slot is free, its client is told.
+/// D4, D5: a new process that cannot learn is stopped, its slot freed, its client notified.
 #[test]
 fn failed_teaching_of_a_new_process_leaks_nothing() {
     let mut world = World::new(1, 1);
@@ -189,7 +188,7 @@ fn full_with_waiter() -> (World, Lease, RequestId) {
     (world, lease, waiter)
 }
 
-/// D10: a process that a reload makes go leaves its slot to a waiter.
+/// D10: a process stopped by a reload leaves its slot to a waiter.
 #[test]
 fn slots_that_a_reload_frees_go_to_waiters() {
     let (mut world, lease, waiter) = full_with_waiter();
@@ -199,8 +198,8 @@ fn slots_that_a_reload_frees_go_to_waiters() {
     assert_eq!(opened(&actions)[0].1, Some(waiter));
 }
 
-/// D10: with a whole batch still ending nobody is reaped, so that a waiter and an idle process of
-/// another database are side by side: every way to free that slot serves the waiter.
+/// D10: while a whole batch is still ending nothing is reaped, so a waiter coexists with an idle process of another
+/// database: every way to free that slot serves the waiter.
 #[test]
 fn slots_that_idle_processes_leave_go_to_waiters() {
     for event in [0, 1, 2] {
@@ -223,7 +222,7 @@ fn slots_that_idle_processes_leave_go_to_waiters() {
     }
 }
 
-/// D11: also from nothing, and also when nothing was ever opened.
+/// D11: even from zero, and even if nothing was ever opened.
 #[test]
 fn raised_limit_serves_the_waiters() {
     let mut world = World::new(0, 0);
@@ -237,7 +236,7 @@ fn raised_limit_serves_the_waiters() {
     assert_eq!(opened(&actions)[0].1, Some(second));
 }
 
-/// The core's part of D15: a program that is missing fails each request once and is not retried.
+/// The core's part of D15: a missing program fails each request once and is not retried.
 #[test]
 fn failing_openings_are_not_retried_by_themselves() {
     let mut world = World::new(3, 2);
@@ -250,7 +249,7 @@ fn failing_openings_are_not_retried_by_themselves() {
     assert_eq!(world.totals().start_failures, 1);
 }
 
-/// The reference serves a waiter whose client is dead, and even opens for it.
+/// The reference serves a waiter whose client is dead, and even opens a process for it.
 #[test]
 fn waiter_whose_client_is_gone_is_dropped_at_once() {
     let mut world = World::new(1, 1);

@@ -1,8 +1,8 @@
-//! The edges: limits, deadlines, deaths, reload, shutdown, and who is notified.
+//! Edge cases: limits, deadlines, deaths, reload, shutdown, and who is notified.
 
 use super::*;
 
-/// The one action that stops this process.
+/// The only action that stops this process.
 fn stop(proc: ProcId, why: StopReason) -> Vec<PoolAction> {
     vec![PoolAction::Stop { proc, why }]
 }

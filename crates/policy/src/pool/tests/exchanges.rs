@@ -1,7 +1,7 @@
-//! What pools cost each other at the ceiling, in simulated time.
+//! What pools below a common ceiling cost each other, in simulated time.
 //!
-//! SUMMARY   A closed loop: every caller holds a process for a call, returns it, rests, and asks again.
-//!           Starts and ends of processes take time, too. It counts calls, starts, and the longest wait.
+//! SUMMARY   A closed loop: every caller holds a process for a call, returns it, rests, and asks again. Starting and
+//!           ending a process takes time, too. Counts calls and starts, and records the longest wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use super::*;
 const CALL: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_millis(40);
 const END: Duration = Duration::from_millis(2);
-/// How many processes there may be.
+/// Maximum processes.
 const CEILING: u32 = 8;
-/// How long a simulation lasts.
+/// Duration of a simulation.
 const TIME: Duration = Duration::from_secs(10);
 
 /// The callers of one pool.
 #[derive(Clone, Copy)]
 struct Load {
     callers: usize,
-    /// How long each of them rests between a return and its next request. Every second time it is twice as long.
+    /// How long each rests between a return and its next request; twice as long every second time.
     rest: Duration,
 }
 
@@ -166,7 +166,7 @@ impl Traffic {
     }
 }
 
-/// What happened in all pools together, and in each.
+/// The totals of all pools, and of each.
 fn simulate(loads: &[Load]) -> (Seen, Vec<Seen>) {
     let each = Traffic::new(loads).run(TIME);
     let all = each.iter().fold(Seen::default(), |all, seen| Seen {
@@ -178,7 +178,7 @@ fn simulate(loads: &[Load]) -> (Seen, Vec<Seen>) {
     (all, each)
 }
 
-/// Callers that ask again after a millisecond or two.
+/// Callers that ask again after one or two milliseconds.
 fn eager(callers: usize) -> Load {
     let rest = Duration::from_millis(1);
     Load { callers, rest }
@@ -192,7 +192,7 @@ fn pools_with_few_callers_at_the_ceiling_need_no_start_for_each_call() {
         assert!(all.calls * 10 > alone.calls * 9, "{all:?}");
         assert!(all.starts * 100 < all.calls, "{all:?}");
         for (seen, callers) in each[1..].iter().zip(few) {
-            // One place for each caller, up to an even share.
+            // One slot for each caller, up to an even share.
             let places = callers.min(CEILING as usize / 3) as u128;
             let at_best = places * TIME.as_millis() / CALL.as_millis();
             assert!(u128::from(seen.calls) * 10 > at_best * 7, "{seen:?}");

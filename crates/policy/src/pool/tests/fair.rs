@@ -1,9 +1,7 @@
-//! Databases by the time that they have had processes for, and the interactive lane before the bulk lane: in
-//! simulated time.
+//! In simulated time: databases share processes by time held, and the interactive lane goes before the bulk lane.
 //!
-//! SUMMARY   A closed loop: every client holds a process for a time, gives it back, and asks again at
-//!           once. It counts how often each database was served, for how long it had processes, and how long each
-//!           waited.
+//! SUMMARY   A closed loop: each client holds a process for a time, returns it, and requests the next at once. Counts
+//!           how often each database was served, how long it held processes, and how long each request waited.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +12,15 @@ use super::*;
 const POOL: PoolId = PoolId(0);
 /// How long a prompt takes.
 const PROMPT: Duration = Duration::from_millis(10);
-/// After how long a second that a process was held counts half.
+/// After how long a second of holding a process counts half.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 
-/// One who asks again and again.
+/// A client in a loop.
 #[derive(Clone)]
 struct Caller {
     db: String,
     lane: Lane,
-    /// Whether it wants a design document of its database.
+    /// Whether it requests a design document of its database.
     tagged: bool,
     /// How long it holds a process.
     holds: Duration,
@@ -30,7 +28,7 @@ struct Caller {
     rest: Duration,
 }
 
-/// What a simulation saw.
+/// What a simulation measured.
 #[derive(Default)]
 struct Seen {
     served: BTreeMap<String, u64>,
@@ -44,7 +42,7 @@ enum Next {
     Ask(usize),
 }
 
-/// Runs the callers for so long.
+/// Runs the callers for this time.
 fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen {
     let mut world = World::named(settings);
     world.check_every = 997;
@@ -114,7 +112,7 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
     seen
 }
 
-/// Lets everything that was begun succeed at once.
+/// Completes every action that was begun at once.
 fn settle(world: &mut World) -> Vec<PoolAction> {
     world.run();
     std::mem::take(&mut world.last)
@@ -169,7 +167,7 @@ fn jain(served: &BTreeMap<String, u64>, databases: usize) -> f64 {
     sum * sum / (databases as f64 * squares)
 }
 
-/// Twenty databases: the first has forty callers, the next four have ten, the others have one each.
+/// Twenty databases: the first has forty callers, the next four have ten each, the others one each.
 fn uneven() -> Vec<Caller> {
     let callers = |db: usize| match db {
         0 => 40,
@@ -227,7 +225,7 @@ fn databases_with_design_documents_are_served_evenly_too() {
     assert!(fair >= 0.95, "{fair}: {:?}", seen.served);
 }
 
-/// Four databases with calls of their own length and ten callers each.
+/// Four databases with ten callers each and calls of different lengths.
 fn long_and_short() -> Vec<Caller> {
     let lengths = [2, 10, 50, 250].map(Duration::from_millis);
     let callers = lengths.iter().flat_map(|holds| (0..10).map(|_| *holds));
@@ -241,7 +239,7 @@ fn long_and_short() -> Vec<Caller> {
     callers.collect()
 }
 
-/// For how long each database had processes, in milliseconds.
+/// How long each database held processes, in milliseconds.
 fn had(seen: &Seen) -> BTreeMap<String, u64> {
     let had = seen.had.iter();
     had.map(|(db, had)| (db.clone(), had.as_millis() as u64))
@@ -303,7 +301,7 @@ fn newcomer_is_next_and_has_no_claim_for_the_time_before() {
     world.advance(Duration::from_millis(10));
     world.give_back(lease);
     lease = world.lease(of_new[0], 10).expect("the newcomer is next");
-    // The old one had four seconds when it was served last, from which the newcomer started.
+    // The old database had four seconds when it was served last, and the newcomer started from there.
     world.advance(Duration::from_millis(100));
     world.give_back(lease);
     assert!(world.lease(asked[1], 3).is_some());
@@ -342,7 +340,7 @@ struct Ledgers {
     now: Timestamp,
     accounts: BTreeMap<String, f64>,
     held: BTreeMap<String, u32>,
-    /// The account of the one served last, as it was then.
+    /// The account of the tenant served last, at that time.
     floor: f64,
 }
 
@@ -395,7 +393,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// In any history the tenant served had the least of those that waited, as added up step by step.
+    /// In any history, the tenant served had the smallest account of those waiting, added up step by step.
     #[test]
     fn the_waiter_served_next_had_the_least(
         max in 1..5_u32,
@@ -452,7 +450,7 @@ proptest! {
     }
 }
 
-/// Asks for one process in this order, and requires that the requests are served in that one.
+/// Requests one process for each of these, and requires this order of service.
 fn served_in_turn(settings: PoolSettings, asks: &[Option<Affinity>], turns: &[usize]) {
     let mut world = World::named(settings);
     let mut lease = world.take(99, None);
@@ -474,7 +472,7 @@ fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 3, 5, 1, 4, 2]);
 }
 
-/// A pool of one process which serves everybody, and so is tagged for nobody.
+/// A pool of one process, which serves everybody and so has no tag.
 #[test]
 fn databases_are_served_in_turn_also_where_any_process_serves_them() {
     let dbs = ["big", "big", "big", "big", "s1", "s2", "s3"];
@@ -490,14 +488,14 @@ fn databases_are_served_in_turn_also_where_any_process_serves_them() {
             served_in_turn(settings, &asks, &turns);
         }
     }
-    // Design documents of all databases together are one tenant's; clients that name none are their own.
+    // Design documents of all databases together are one tenant; each client that names no database is its own.
     let all = || affinity(None, "_design/1", "1-a");
     let asks = [all(), all(), None, None];
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 2, 3, 1]);
 }
 
-/// One pool of a group is held by `big`, and all others wait in the other one. Returns the requests as they were
-/// served when `big` returned, and each after it returned its process.
+/// `big` holds one pool of a group; all others wait in the other pool. Returns the requests in order of service, once
+/// `big` has returned its process and each later holder too.
 fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
     const GROUP: Target = Target::Group(GroupId(1));
     let in_group = |queue_max| PoolSettings {
@@ -558,8 +556,8 @@ fn a_pool_takes_over_the_waiters_of_its_group_in_the_order_of_its_own_queue() {
     }
 }
 
-/// One process of the database `a`, which forgets for one of two waiters of `b`; one of `c` comes later.
-/// Returns the world, the process and the three requests.
+/// One process of database `a`, which forgets it for one of two waiters of `b`; one of `c` arrives later. Returns the
+/// world, the process and the three requests.
 fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {
     let mut world = World::named(PoolSettings {
         reuse: Reuse::Database,
@@ -601,7 +599,7 @@ fn a_request_that_loses_its_process_is_next_also_after_waiters_were_reordered() 
     assert!(world.lease(first, 2).is_some());
 }
 
-/// Ten who build indexes without a pause, and one who validates a document now and then.
+/// Ten callers that build indexes without a pause, and one that sometimes validates a document.
 fn bulk_and_interactive() -> Vec<Caller> {
     let bulk = (0..10).map(|n| Caller {
         db: format!("bulk{n}"),

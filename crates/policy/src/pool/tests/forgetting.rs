@@ -1,4 +1,4 @@
-//! Processes that can forget: instead of being stopped for another tenant they forget theirs.
+//! Processes that can forget: they forget a tenant where others are stopped.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     let totals = world.totals();
     assert_eq!((totals.started, totals.forgot), (1, 1));
     assert_eq!(totals.stopped(StopReason::Reaped), 0);
-    // What it knew is gone: for its first database it has to forget and to learn again.
+    // It has forgotten what it knew: its first database has to teach it again.
     world.give_back(lease);
     let request = world.ask(1, tagged("a", "_design/1"));
     assert_eq!(world.last, [PoolAction::Forget { proc }]);
@@ -121,7 +121,7 @@ fn waiter_waits_for_a_process_of_its_own_database_before_another_forgets() {
     assert_eq!(world.last, []);
     let actions = world.advance(WAIT);
     assert_eq!(actions, [PoolAction::Forget { proc: other.proc }]);
-    // A second one waits for what is made ready, and for what is in use.
+    // The second waits for processes being prepared and for lent ones.
     world.ask(4, tagged("a", "_design/1"));
     assert_eq!(world.last, []);
 }
@@ -313,7 +313,7 @@ fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait()
         let request = ask(&mut world, 3, "c");
         let other = world.lease(request, 3).expect("served");
         assert_eq!(other.proc, lease.proc, "that of the other pool is in use");
-        // A waiter is taken over by the pool whose process is free first.
+        // A waiter is served by the pool whose process is free first.
         let waiter = ask(&mut world, 4, "d");
         assert_eq!(world.last, []);
         world.give_back(other);
@@ -344,7 +344,7 @@ fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_
     ] {
         world.give_back(lease);
         let request = world.ask(7, plain(tenant));
-        // It knows no design document that would be lost: none is opened in its place.
+        // It knows no design document that would be lost: no process is opened.
         let proc = lease.proc;
         assert_eq!(world.last, [PoolAction::Forget { proc }]);
         done(&mut world, proc, true);
@@ -381,7 +381,7 @@ fn an_idle_process_that_knows_no_design_document_stays_up_to_the_soft_limit() {
     }
 }
 
-/// A step in which now and then processes begin or cease to be able to forget.
+/// A step in which processes sometimes gain or lose the ability to forget.
 fn forgetting_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     (apart_step(step), 0..80_u32).prop_map(|(step, luck)| match luck {
         0 => Step::CanForget(0, false),

@@ -1,6 +1,6 @@
-//! Groups: which pool serves, who waits where, and pools that come while somebody waits.
+//! Groups: which pool serves, who waits where, and pools added while a request waits.
 //!
-//! SOURCE    pidq: a pool at random among those of a type. The fallbacks are this project's.
+//! SOURCE    pidq: a random pool among those of a type. The fallbacks are this project's.
 
 use super::*;
 

@@ -1,16 +1,16 @@
-//! Random histories of named pools: added, changed and removed while clients take, return and crash.
+//! Random histories of named pools: added, changed and removed while clients borrow, return and crash.
 //!
-//! SUMMARY   A manager that keeps what it knows in plain lists: which openings, helpers and stopping
-//!           processes are under way, and what each request and each lease came to. After every
-//!           event every invariant is judged, and the manager's own count of each pool.
-//! PROMISES  What is tried at the end: everybody was answered once, every pool that was removed is
-//!           gone, and no process was lost or had twice.
-//! LIMITS    There is no second implementation of named pools to compare with: the naive model knows
-//!           languages' own pools, of which these are the same tables.
+//! SUMMARY   A manager that keeps its state in plain lists: pending openings, helpers and stopping processes, and the
+//!           result of each request and lease. After every event every invariant is checked, and the manager's own
+//!           count of each pool.
+//! PROMISES  At the end: everybody was answered once, every removed pool is gone, and no process was lost or held
+//!           twice.
+//! LIMITS    There is no second implementation of named pools to compare with: the model covers languages' own pools,
+//!           which use the same tables.
 //!
 //! # Replay
-//! As for the histories of languages' own pools, see `properties.rs`; the seeds of failures are kept
-//! in `proptest-regressions/policy/pool/tests/histories.txt`.
+//! As for the histories of languages' own pools, see `properties.rs`; the seeds of failures are kept in
+//! `proptest-regressions/policy/pool/tests/histories.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One step. Numbers select among what is there, whatever that is.
+/// One step. Numbers select among existing items.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Box<PoolSettings>),
@@ -92,7 +92,7 @@ fn any_settings() -> impl Strategy<Value = PoolSettings> {
                 }),
                 throttle: base.throttle.filter(|_| throttled),
                 stress,
-                // Drawn with others, so that the seeds that are kept give the same settings.
+                // Derived from others, so that kept seeds give the same settings.
                 can_forget: replace != per_db,
                 fairness: match per_db {
                     true => Fairness::PerDb,
@@ -162,18 +162,18 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a manager would remember of the actions.
+/// The state that a manager derives from the actions.
 #[derive(Default)]
 struct Manager {
     pools: Pools,
     now: Timestamp,
     next_request: u64,
-    /// The pools that are not gone.
+    /// Existing pools.
     live: Vec<PoolId>,
     opening: Vec<ProcId>,
     helping: Vec<ProcId>,
     stopping: Vec<ProcId>,
-    /// Every process from its birth to the order to stop, or its death.
+    /// Every process from its start until it is stopped or dies.
     procs: BTreeSet<ProcId>,
     leases: Vec<Lease>,
     unanswered: BTreeMap<RequestId, ClientId>,
@@ -396,7 +396,7 @@ impl Manager {
         }
     }
 
-    /// Lets everything end, removes every pool, and requires that nothing is left.
+    /// Ends everything, removes every pool, and requires that nothing is left.
     fn wind_up(&mut self) {
         let mode = RemoveMode::Graceful;
         for pool in self.live.clone() {
@@ -433,8 +433,8 @@ fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
     Some(from.remove(at))
 }
 
-/// A step in which most pools do not share their processes, and clients without a design document may
-/// name a database.
+/// A step in which most pools do not share their processes, and clients without a design document may name a
+/// database.
 fn apart(step: Step) -> Step {
     let apart = |mut settings: Box<PoolSettings>| {
         if settings.recycle.jitter_percent > 20 {

@@ -18,7 +18,7 @@ fn world(hard: u32, isolates_max: u32) -> World {
     })
 }
 
-/// Has a client of a database call a function of its design document; which process it had.
+/// A client of a database calls a function of its design document; returns its process.
 fn call(world: &mut World, client: u64, name: &str) -> ProcId {
     let lease = world.take(client, tagged(name, "_design/1"));
     world.give_back(lease);
@@ -53,7 +53,7 @@ fn one_process_serves_as_many_tenants_as_it_has_isolates_for_and_keeps_what_each
         let lease = world.lease(request, 2).expect("at once");
         world.give_back(lease);
     }
-    // The same tenant again selects nothing.
+    // The same tenant again needs no selection.
     let request = world.ask(2, tagged("a", "_design/1"));
     assert!(matches!(
         &world.last[..],
@@ -72,7 +72,7 @@ fn a_further_tenant_gets_its_own_process_while_there_is_a_slot_and_then_replaces
     let second = call(&mut world, 1, "c");
     assert_ne!(second, first, "there was a slot");
     assert_eq!(call(&mut world, 1, "d"), second);
-    // All are full: `a` was used longest ago, in the first.
+    // All are full: `a`, in the first, is the least recently used.
     assert_eq!(call(&mut world, 1, "e"), first);
     assert_eq!(made_and_evicted(&world).1, 1);
     let proc = call(&mut world, 1, "b");
@@ -158,19 +158,19 @@ fn a_tenant_that_ends_processes_again_and_again_gets_one_of_its_own_until_it_has
         assert_eq!(call(&mut world, 1, "a"), shared);
         assert_eq!(call(&mut world, 1, "b"), shared);
     }
-    // Nobody else gets in, while it works well.
+    // No other tenant is admitted while it works well.
     let own = call(&mut world, 1, "bad");
     assert_eq!(call(&mut world, 1, "c"), shared);
     for _ in 1..30 {
         assert_eq!(call(&mut world, 1, "bad"), own);
     }
-    // Its process ends for another reason: it is as any other.
+    // If its process ends for another reason, it is treated as any other.
     world.on(Event::ProcExit { proc: own });
     world.run();
     assert_eq!(call(&mut world, 1, "bad"), shared);
 }
 
-/// Steps of pools with isolates, whose number changes now and then.
+/// Steps of pools with isolates; the maximum changes now and then.
 fn isolates_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     (step, 0..60_u32, 0..1000_usize).prop_map(|(step, luck, n)| match luck {
         0 => Step::Isolates(0, n as u32 % 4),

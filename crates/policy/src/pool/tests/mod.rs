@@ -1,7 +1,6 @@
-//! Tests of the decision core, and the world in which they run it.
+//! Tests of the decision core, and the world that runs it.
 //!
-//! SUMMARY   A [`World`] that asks, opens, teaches and returns, and checks every invariant after
-//!           every event.
+//! SUMMARY   A [`World`] that requests, opens, teaches and returns, and checks every invariant after every event.
 
 mod affinity;
 mod bounds;
@@ -34,22 +33,22 @@ use super::*;
 use crate::invariants::violations;
 use crate::time::Timestamp;
 
-/// How long requests of the tests may take, unless a test says otherwise.
+/// The default deadline of requests in the tests.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pools, a clock, and what came out.
+/// The pools, a clock, and the latest actions.
 struct World {
     pools: Pools,
     now: Timestamp,
     next_request: u64,
     /// The actions of the latest event.
     last: Vec<PoolAction>,
-    /// After how many events the invariants are checked: each, but in long simulations.
+    /// How many events pass between checks of the invariants: one, except in long simulations.
     check_every: u64,
     events: u64,
 }
 
-/// An assignment as its client knows it.
+/// A loan as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lease {
     client: ClientId,
@@ -75,7 +74,7 @@ fn affinity(db: Option<&str>, ddoc: &str, text: &str) -> Option<Affinity> {
     })
 }
 
-/// A client without a design document that runs functions of a tenant.
+/// A client without a design document, for a tenant's functions.
 fn plain(tenant: Tenant) -> Option<Affinity> {
     let ddoc = None;
     Some(Affinity { tenant, ddoc })
@@ -86,7 +85,7 @@ fn db(name: &str) -> Tenant {
     Tenant::Database(name.into())
 }
 
-/// A lesson that selects no isolate.
+/// Teaching without selecting an isolate.
 fn taught(proc: ProcId, request: RequestId) -> PoolAction {
     PoolAction::Teach {
         proc,
@@ -95,7 +94,7 @@ fn taught(proc: ProcId, request: RequestId) -> PoolAction {
     }
 }
 
-/// A design-document client of a database, in the only text there is.
+/// A client of a database's design document, which has only one text.
 fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
     affinity(Some(db), ddoc, "1-a")
 }
@@ -112,7 +111,7 @@ impl World {
         world
     }
 
-    /// No pool yet.
+    /// Without pools.
     fn empty() -> Self {
         Self {
             pools: Pools::new(),
@@ -124,7 +123,7 @@ impl World {
         }
     }
 
-    /// A named pool that is started, with what it opened in the background open.
+    /// A started named pool, with its background openings done.
     fn named(settings: PoolSettings) -> Self {
         let mut world = Self::empty();
         world.add(settings);
@@ -132,14 +131,14 @@ impl World {
         world
     }
 
-    /// Adds a pool and starts it. Leaves what that brought about in `last`.
+    /// Adds a pool and starts it. Leaves the resulting actions in `last`.
     fn add(&mut self, settings: PoolSettings) -> PoolId {
         let pool = self.pools.add_pool(settings);
         self.on(Event::StartPool { pool });
         pool
     }
 
-    /// Handles one event, and returns what is to be done.
+    /// Handles one event, and returns its actions.
     fn on(&mut self, event: Event) -> Vec<PoolAction> {
         self.last.clear();
         self.pools.handle(event, self.now, &mut self.last);
@@ -165,7 +164,7 @@ impl World {
         self.on(Event::Tick)
     }
 
-    /// Asks the first pool for a process, and returns the request.
+    /// Requests a process from the first pool.
     fn ask(&mut self, client: u64, affinity: Option<Affinity>) -> RequestId {
         self.ask_within(client, affinity, PATIENCE)
     }
@@ -187,7 +186,7 @@ impl World {
         })
     }
 
-    /// Asks several pools for a process.
+    /// Requests a process from several pools.
     fn ask_of(&mut self, client: u64, target: Target) -> RequestId {
         let deadline = self.now + PATIENCE;
         self.ask_at(Event::GetProc {
@@ -200,7 +199,7 @@ impl World {
         })
     }
 
-    /// Gives the event of a request its number, and asks.
+    /// Sets the number of a request's event, and handles it.
     fn ask_at(&mut self, mut event: Event) -> RequestId {
         let number = RequestId(self.next_request);
         self.next_request += 1;
@@ -211,7 +210,7 @@ impl World {
         number
     }
 
-    /// Asks for a process and does whatever must be done until it is there.
+    /// Requests a process and executes actions until it is lent.
     fn take(&mut self, client: u64, affinity: Option<Affinity>) -> Lease {
         let request = self.ask(client, affinity);
         self.run();
@@ -219,7 +218,7 @@ impl World {
             .expect("the client gets a process")
     }
 
-    /// The assignment of this request, if the latest events brought it.
+    /// The loan for this request, if the latest events made it.
     fn lease(&self, request: RequestId, client: u64) -> Option<Lease> {
         self.last.iter().find_map(|action| match *action {
             PoolAction::Assign {
@@ -236,8 +235,8 @@ impl World {
         })
     }
 
-    /// Carries out the latest actions and those that follow: every opener, helper and process
-    /// does what it should. Leaves all actions in `last`.
+    /// Executes the latest actions and those that follow: every opener, helper and process succeeds. Leaves all
+    /// actions in `last`.
     fn run(&mut self) {
         let mut todo = self.last.clone();
         let mut done = 0;
@@ -279,7 +278,7 @@ impl World {
         })
     }
 
-    /// The client ends.
+    /// Ends a client.
     fn down(&mut self, client: u64, normal: bool) -> Vec<PoolAction> {
         self.on(Event::ClientDown {
             client: ClientId(client),
@@ -288,7 +287,7 @@ impl World {
         })
     }
 
-    /// The process ends, asked or unasked.
+    /// Ends a process, expected or not.
     fn exit(&mut self, proc: ProcId) -> Vec<PoolAction> {
         self.on(Event::ProcExit { proc })
     }
@@ -319,12 +318,12 @@ impl World {
     }
 }
 
-/// The settings of a named pool that is to have at most that many processes.
+/// The settings of a named pool with at most this many processes.
 fn named(max: u32) -> PoolSettings {
     PoolSettings::named(LanguageId(0), limits(max, max))
 }
 
-/// The processes that these actions stop, with the reason.
+/// The processes that these actions stop, with the reasons.
 fn stopped(actions: &[PoolAction]) -> Vec<(ProcId, StopReason)> {
     actions
         .iter()
@@ -335,7 +334,7 @@ fn stopped(actions: &[PoolAction]) -> Vec<(ProcId, StopReason)> {
         .collect()
 }
 
-/// The processes that these actions open, with the request.
+/// The processes that these actions open, with the requests.
 fn opened(actions: &[PoolAction]) -> Vec<(ProcId, Option<RequestId>)> {
     actions
         .iter()

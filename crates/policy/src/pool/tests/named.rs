@@ -1,6 +1,6 @@
-//! Named pools: sizes, queues, taking and giving back.
+//! Named pools: sizes, queues, borrowing and returning.
 //!
-//! SOURCE    pidq: init_size, min_free, max, what becomes of a consumer's processes, LIFO reuse.
+//! SOURCE    pidq: init_size, min_free, max, a consumer's processes, LIFO reuse.
 
 use super::*;
 

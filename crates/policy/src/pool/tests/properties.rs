@@ -1,23 +1,21 @@
 //! Random histories: the core against the naive model, event by event.
 //!
-//! SUMMARY   Clients ask, return, cancel and die; openers and helpers succeed and fail; limits
-//!           change; processes die; time passes; and late, repeated and invented events come in
-//!           between. After every event: the same actions as the model's, and every invariant. At
-//!           the end: everybody was answered exactly once.
+//! SUMMARY   Clients request, return, cancel and die; openers and helpers succeed and fail; limits change; processes
+//!           die; time passes; with late, repeated and invented events in between. After every event the actions must
+//!           equal the model's, and every invariant hold. At the end every request was answered exactly once.
 //!
 //! # Replay
 //! A failure prints its shortest history and adds a line with its seed to
-//! `proptest-regressions/policy/pool/tests/properties.txt`. Every seed in that file runs before any
-//! new history; commit the line with the correction. A whole run is repeated with
-//! `PROPTEST_RNG_SEED=1 cargo test --lib pool::tests::properties` (any number), and a longer one is
-//! made with `PROPTEST_CASES=20000`.
+//! `proptest-regressions/policy/pool/tests/properties.txt`. Every seed in that file runs before any new history;
+//! commit the line with the fix. `PROPTEST_RNG_SEED=1 cargo test --lib pool::tests::properties` (any number) repeats
+//! a whole run, `PROPTEST_CASES=20000` makes a longer one.
 
 use proptest::prelude::*;
 
 use super::trial::{Step, Trial};
 use super::*;
 
-/// Drawn as it is so that the seeds that are kept give the histories that they were kept for.
+/// Drawn in this way so that saved seeds keep their histories.
 fn client_ends(n: usize) -> Step {
     Step::Down {
         client: n as u64 % 30,
@@ -89,8 +87,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Clients of few databases that take and return, patiently, with hardly a mishap: what makes
-/// queues long, processes tagged, and waiters overtake each other.
+/// Patient clients of few databases that take and return with few failures: this makes long queues, tagged processes,
+/// and overtaking waiters.
 pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
     let pick = 0..1000_usize;
     let ask = (0..30_u64, any_affinity(), 100..300_u64);
@@ -110,10 +108,10 @@ pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Databases with small debts of processor time, and queues of their own.
+/// Databases with small debts of processor time, and their own queues.
 fn any_bounded_step() -> impl Strategy<Value = Step> {
     let db = prop_oneof![Just("a"), Just("b"), Just("c")];
-    // Time and cost of the steps are whole for each of them.
+    // Times and costs of the steps are integral for each of them.
     let share = prop_oneof![1 => Just(0), 2 => Just(100), 2 => Just(500), 2 => Just(2000)];
     let queue = prop_oneof![2 => Just(0), 1 => 1..5_u32];
     let bound = (db.clone(), share, queue);

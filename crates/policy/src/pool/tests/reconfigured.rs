@@ -1,4 +1,4 @@
-//! Settings that change while a pool runs: the list, and what becomes of it.
+//! Settings that change while a pool runs: the plan, and its effect.
 
 use proptest::prelude::*;
 
@@ -232,8 +232,7 @@ fn any_settings() -> impl Strategy<Value = PoolSettings> {
 }
 
 proptest! {
-    /// What the list says of processes and of the queue is what happens, in pools without design
-    /// documents.
+    /// The plan's statements about processes and the queue come true, in pools without design documents.
     #[test]
     fn plan_matches_what_is_carried_out(
         old in any_settings(),

@@ -146,7 +146,7 @@ fn hard_memory_while_learning_answers_the_waiter() {
     assert_eq!(stopped(&world.last), [(proc, StopReason::MemoryHard)]);
 }
 
-/// A pool of 20 in which a burst left 20 idle processes, of which 4 are to stay.
+/// A pool of 20 with 20 idle processes after a burst; 4 are to stay.
 fn after_a_burst() -> World {
     let mut world = World::named(PoolSettings {
         init_size: 4,
@@ -230,7 +230,7 @@ fn recycling_by_age_waits_while_a_whole_batch_is_stopping() {
     assert!(world.status().stopping <= 2);
 }
 
-/// `max_uses` of 1 makes every return a stop: without a bound there would be ever more children.
+/// With `max_uses` of 1 every return stops a process: without a bound, children would accumulate.
 #[test]
 fn stopping_processes_beyond_a_batch_keep_their_slots() {
     let recycle = Recycle {

@@ -1,4 +1,4 @@
-//! Pools that go: gracefully and at once.
+//! Removed pools, gracefully and at once.
 //!
 //! SOURCE    pidq's remove_pool; Postfix's order of removal (throttled first).
 
@@ -10,7 +10,7 @@ fn remove(world: &mut World, mode: RemoveMode) -> Vec<PoolAction> {
     world.on(Event::RemovePool { pool: POOL, mode })
 }
 
-/// A pool of 3: one process held, one idle, one being opened for a request, and nobody waits.
+/// A pool of 3: one held process, one idle, one being opened for a request, and no waiters.
 fn busy() -> (World, Lease, ProcId, RequestId) {
     let mut world = World::named(named(3));
     let held = world.take(1, None);

@@ -1,12 +1,12 @@
-//! Every invariant is seen to be violated when it is.
+//! Every violated invariant is detected.
 //!
-//! SUMMARY   Tables are spoilt by hand, one for each invariant that the core can be judged by.
+//! SUMMARY   Tables are corrupted by hand, once for each invariant of the core.
 
 use super::*;
 use crate::invariants::Invariant;
 
-/// A pool of limit 4 in which there is one of everything: an idle process (1), one that a client
-/// holds (2), one that learns (3), one that is being opened (4), and a waiter.
+/// A pool of limit 4 with one of each: an idle process (1), a held one (2), a learning one (3), one being opened (4),
+/// and a waiter.
 fn one_of_everything() -> World {
     let mut world = World::new(4, 4);
     let idle = world.take(1, tagged("a", "_design/1"));
@@ -26,7 +26,7 @@ fn one_of_everything() -> World {
     world
 }
 
-/// Spoils the tables and requires that this invariant is found violated, and was not before.
+/// Corrupts the tables and requires that this invariant is violated, and was not before.
 fn violates(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
     let mut world = one_of_everything();
     assert_eq!(id.check(&world.pools), Ok(()), "{id} before");
@@ -205,8 +205,8 @@ fn every_invariant_has_its_sentence_and_those_of_the_core_their_predicate() {
     }
 }
 
-/// A named pool under way: an idle process (1) that ages, one that a bulk client holds (2), and a
-/// second pool of its group where somebody of the group waits behind a held process (3).
+/// A named pool in use: an aging idle process (1), one held by a bulk client (2), and a second pool of its group with
+/// a waiter of the group behind a held process (3).
 fn named_pools() -> World {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
@@ -249,7 +249,7 @@ fn named_pools() -> World {
     world
 }
 
-/// Spoils the tables of named pools and requires that this invariant is found violated.
+/// Corrupts the tables of named pools and requires that this invariant is violated.
 fn violates_named(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
     let mut world = named_pools();
     assert_eq!(id.check(&world.pools), Ok(()), "{id} before");
@@ -315,7 +315,7 @@ fn waiter_that_a_throttled_pool_cannot_serve_is_found() {
     });
 }
 
-/// One process of a client (1) and one of a database (2), both held, and one of nobody (3).
+/// A held process of a client (1), a held one of a database (2), and an untagged one (3).
 fn apart() -> World {
     let mut world = World::with(PoolSettings {
         reuse: Reuse::Database,

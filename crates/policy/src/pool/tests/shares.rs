@@ -1,4 +1,4 @@
-//! Shares of processor time: who is held back, until when, and what becomes of accounts.
+//! Shares of processor time: who is held back, until when, and the fate of accounts.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn rules<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
     Event::SetTenants { rules }
 }
 
-/// A pool of two, in which `big` may use half a core: its bucket holds 30 s.
+/// A pool of two processes; `big` may use half a core, so its bucket holds 30 s.
 fn half_a_core() -> World {
     let mut world = World::named(named(2));
     world.on(rules([("big", share(500))]));
@@ -28,14 +28,14 @@ fn charge(world: &mut World, name: &str, milliseconds: u64) {
     world.on(Event::Charge { db, cost });
 }
 
-/// Asks with much time.
+/// A request with a late deadline.
 fn ask(world: &mut World, client: u64, name: &str) -> RequestId {
     let request = world.ask_within(client, plain(db(name)), Duration::from_secs(3600));
     world.run();
     request
 }
 
-/// How long a tenant is held back for its share.
+/// How long a tenant is held back because of its share.
 fn debt(world: &World, name: &str) -> Option<Duration> {
     let (bound, until) = world.pools.held_back_by(&db(name))?;
     assert_eq!(bound, TenantBound::CpuShare);
@@ -104,7 +104,7 @@ fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before
     let held = world.lease(held, 2).expect("nobody has it");
     charge(&mut world, "a", 70_000);
     charge(&mut world, "c", 200_000);
-    // The queue of the first pool is the shorter one.
+    // The first pool has the shorter queue.
     for client in [3, 4] {
         ask(&mut world, client, other, "c");
     }
@@ -186,7 +186,7 @@ fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
     world.on(rules([]));
     world.run();
     assert!(world.lease(waits, 1).is_some(), "without a share");
-    // 25 s are left of 30, and 6 of these under a smaller share.
+    // 25 s are left of 30, but only 6 under a smaller share.
     world.on(rules([("big", share(500))]));
     charge(&mut world, "big", 5_000);
     world.on(rules([("big", share(100))]));
@@ -236,7 +236,7 @@ fn accounts_are_bounded_and_the_fullest_are_evicted_first() {
     assert_eq!(accounts.len(), ACCOUNTS_MAX);
     assert!(!accounts.contains_key("db0"));
     assert_eq!(debt(&world, "deep"), Some(40 * SECOND));
-    // Also who is in debt, where all are.
+    // Debtors too, if all are in debt.
     for number in 0..ACCOUNTS_MAX as u64 {
         charge(&mut world, &format!("db{number}"), 61_000 + number);
     }

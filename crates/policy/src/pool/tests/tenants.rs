@@ -1,4 +1,4 @@
-//! Processes that are not shared: each serves one tenant, from its first loan to its end.
+//! Unshared processes: each serves one tenant, from its first loan to its end.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::properties::{any_busy_step, any_limits, any_step};
 use super::trial::{Step, Trial};
 use super::*;
 
-/// One language pool with these limits, whose processes are not shared.
+/// One language pool with these limits and unshared processes.
 fn apart(hard: u32) -> World {
     World::with(apart_settings(hard))
 }
@@ -60,7 +60,7 @@ fn client_that_names_nothing_has_its_processes_for_itself() {
     assert_ne!(other.proc, first.proc);
 }
 
-/// Takes the one process of a pool, returns it, and tells whether it is reset for its next holder.
+/// Takes and returns a pool's only process, and tells whether it is reset for its next holder.
 fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool {
     let request = world.ask(client, affinity);
     world.run();
@@ -89,7 +89,7 @@ fn a_process_is_reset_whenever_its_holder_or_its_tenant_changes() {
     assert!(reset_for(&mut world, 1, None));
     assert!(reset_for(&mut world, 2, None));
     assert!(!reset_for(&mut world, 2, None));
-    // A process that the service has reset, or that forgot, needs no other reset.
+    // A process that the service has reset, or that forgot, needs no further reset.
     let lease = world.take(2, None);
     world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
     world.run();
@@ -293,8 +293,8 @@ fn change_of_reuse_replaces_the_processes() {
     }
 }
 
-/// A step in which clients without a design document name a database, a user or nothing, and in
-/// which `reuse` changes now and then.
+/// A step in which clients without a design document name a database, a user or nothing, and in which `reuse`
+/// sometimes changes.
 pub(super) fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     let tenant = prop_oneof![
         2 => Just(None),

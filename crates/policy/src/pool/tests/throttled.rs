@@ -1,7 +1,7 @@
-//! Failing starts, and the limit: throttle and stress.
+//! Failed starts, and the limit: throttle and stress.
 //!
-//! SOURCE    Postfix master: a service whose children fail at start is throttled; one at its limit is
-//!           under stress for 1000 s after the last time.
+//! SOURCE    Postfix master: a service with failing children is throttled; one at its limit is under stress for 1000
+//!           s after the last time.
 
 use super::*;
 use crate::admission::{
@@ -10,14 +10,15 @@ use crate::admission::{
 
 const POOL: PoolId = PoolId(0);
 
-/// Asks, and lets the opening fail. Returns the request and what followed.
+/// Requests a process, and lets the opening fail. Returns the request and the actions.
 fn fail_to_start_once(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>) {
     let request = world.ask(client, None);
     let (proc, _) = opened(&world.last)[0];
     (request, world.on(Event::SpawnError { proc }))
 }
 
-/// Asks and lets the opening fail until the pool is throttled. Returns the last request and what followed.
+/// Requests processes and lets the openings fail until the pool is throttled. Returns the last request and the
+/// actions.
 fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>) {
     for _ in 1..FAILURES_MIN {
         let (request, actions) = fail_to_start_once(world, client);
@@ -28,7 +29,7 @@ fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>)
     fail_to_start_once(world, client)
 }
 
-/// Lets the process end that `init_size` keeps, and the starts of the next ones fail.
+/// Ends the process kept by `init_size`, and lets the next starts fail.
 fn fail_to_start_in_background(world: &mut World) {
     let proc = world.status().procs[0].proc;
     world.exit(proc);
@@ -40,7 +41,7 @@ fn fail_to_start_in_background(world: &mut World) {
     }
 }
 
-/// Takes a process, which ends by itself before it has done anything.
+/// Borrows a process, which ends before any work.
 fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
     let lease = world.take(client, None);
     let proc = lease.proc;
@@ -71,7 +72,7 @@ fn start_that_a_signal_from_outside_ended_is_not_the_commands_failure() {
         let (proc, _) = opened(&world.last)[0];
         let actions = world.on(Event::SpawnKilled { proc });
         assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
-        // Something goes on killing them.
+        // Something repeatedly kills them.
         assert_eq!(warned_until(&actions).is_some(), kill == KILLS_MIN);
     }
 }
@@ -272,7 +273,7 @@ fn failure_of_one_start_while_another_succeeds_does_not_throttle() {
         opened(&world.last)[0].0
     });
     world.on(Event::SpawnOk { proc: procs[1] });
-    // Both began before the one that succeeded was there.
+    // Both began before the successful one.
     for proc in [procs[0], procs[2]] {
         assert_eq!(warned_until(&world.on(Event::SpawnError { proc })), None);
     }

@@ -1,14 +1,14 @@
-//! The core and the naive model side by side, as the property tests drive them.
+//! Runs the core and the naive model in parallel, for property tests.
 //!
-//! SUMMARY   A [`Step`] is what happens; a [`Trial`] tells it to both, compares what they do, and
-//!           judges every invariant.
+//! SUMMARY   A [`Step`] is an event; a [`Trial`] passes it to both, compares their actions, and checks every
+//!           invariant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::Model;
 use super::*;
 
-/// One step of a history. Numbers select among what is there, whatever that is.
+/// One step of a history. Numbers select among existing objects.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Ask {
@@ -31,7 +31,7 @@ pub(super) enum Step {
     EndOpening(usize, bool),
     EndHelp(usize, bool),
     EndStopping(usize),
-    /// An event about any process that ever was.
+    /// An event about any process that ever existed.
     Stray(usize, u8),
     Advance(u64),
     AdvanceToDeadline,
@@ -41,12 +41,12 @@ pub(super) enum Step {
     Reuse(u32, Reuse),
     CanForget(u32, bool),
     Isolates(u32, u32),
-    /// A process that is in use ends one of the isolates that it has parked.
+    /// A process in use evicts one of its parked isolates.
     Evict(usize, usize),
     LendsTaught(u32, bool),
-    /// Of a database: its share in thousandths, and the length of its queue; 0 is no bound.
+    /// A database's share in thousandths, and its maximum queue length; 0 is no bound.
     Bound(&'static str, u32, u32),
-    /// A use has cost this database that many milliseconds.
+    /// A use has cost this database this many milliseconds.
     Charge(&'static str, u64),
     Shutdown,
 }
@@ -65,33 +65,33 @@ pub(super) struct Trial {
     asked: BTreeMap<RequestId, (ClientId, Option<Affinity>)>,
     pub(super) unanswered: BTreeSet<RequestId>,
     tokens: BTreeSet<Token>,
-    /// Those of `helping` that forget.
+    /// The forgetting ones of `helping`.
     forgetting: BTreeSet<ProcId>,
     /// The tenant whose design documents a process has served since it forgot.
     served: BTreeMap<ProcId, Tenant>,
-    /// The tenant that had a process which is not shared since it forgot.
+    /// The tenant that had an unshared process since it forgot.
     ran_for: BTreeMap<ProcId, Tenant>,
-    /// What the processes that have isolates have of them.
+    /// The state of processes with isolates.
     isolates: BTreeMap<ProcId, Isolates>,
-    /// What they have ended of it since.
+    /// Evicted isolates not reported yet.
     evicted: Vec<(ProcId, Tenant)>,
     /// Pool -> the newest process from before its `reuse` changed.
     renewed: [u64; 2],
     rules: BTreeMap<String, TenantRule>,
 }
 
-/// What a process has of its tenants.
+/// A process's isolates.
 #[derive(Default)]
 struct Isolates {
     most: usize,
-    /// The one that is selected comes last.
+    /// The selected one is last.
     known: Vec<(Tenant, BTreeMap<Arc<str>, DdocKey>)>,
-    /// What it learns for the selected one.
+    /// The pending lesson of the selected one.
     lesson: Option<DdocKey>,
 }
 
 impl Isolates {
-    /// Returns whose isolate has made room.
+    /// Returns the tenant whose isolate was evicted.
     fn select(&mut self, Select { tenant, is_new }: Select) -> Option<Tenant> {
         let place = self.known.iter().position(|(other, _)| *other == tenant);
         assert!(
@@ -104,7 +104,7 @@ impl Isolates {
         (self.known.len() > self.most).then(|| self.known.remove(0).0)
     }
 
-    /// Ends one that is not selected.
+    /// Evicts one that is not selected.
     fn end(&mut self, n: usize) -> Option<Tenant> {
         let parked = self.known.len().checked_sub(1)?;
         Some(self.known.remove(n.checked_rem(parked)?).0)
@@ -222,7 +222,7 @@ impl Trial {
         self.on(event);
     }
 
-    /// Settings change by which processes are replaced.
+    /// Changes settings in a way that replaces processes.
     fn renewed(&mut self, pool: u32, change: impl FnOnce(&mut PoolSettings)) -> Event {
         let newest = self.procs.iter().map(|proc| proc.number).max();
         self.renewed[pool as usize] = newest.unwrap_or_default();
@@ -259,7 +259,7 @@ impl Trial {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         let client = ClientId(client);
-        // One pool number too many: the request of a pool that does not exist is ignored.
+        // One pool number too many: requests of a missing pool are ignored.
         if (pool as usize) < 2 {
             self.asked.insert(request, (client, affinity.clone()));
             self.unanswered.insert(request);
@@ -303,7 +303,7 @@ impl Trial {
         })
     }
 
-    /// Tells both, compares what they say, and judges every invariant.
+    /// Passes the event to both, compares their actions, and checks every invariant.
     fn on(&mut self, event: Event) {
         if let Event::ProcExit { proc, .. } = event {
             self.helping.retain(|other| *other != proc);
@@ -437,7 +437,7 @@ impl Trial {
         assert!(self.unanswered.remove(&request), "PM-4: {request:?} again");
     }
 
-    /// Lets everything end well until nothing is left to happen.
+    /// Completes everything until nothing is left to happen.
     pub(super) fn wind_up(&mut self) {
         loop {
             if let Some(proc) = self.opening.pop() {

@@ -1,8 +1,7 @@
-//! The reference's own cases: the first version's and today's.
+//! The reference's own cases, of its first and its current version.
 //!
-//! SOURCE    couch_replicator_scheduler 004 and HEAD: scheduler_test_ and its helpers. A lower-case
-//!           letter is a job that waits, an upper-case one a job that runs, c a continuous and o a
-//!           one-shot job, each with the time of its latest start.
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: scheduler_test_ and its helpers. Lower case is a waiting job,
+//!           upper case a running one; c is continuous, o one-shot; each has its latest start time.
 
 use super::*;
 
@@ -127,7 +126,7 @@ fn stop_oldest_first() {
     assert_eq!(head.stopped(), ["4"]);
     assert_eq!(head.cycle(1, 1).running(), ["7"]);
 
-    // What is trimmed counts as churn; what is left of it rotates.
+    // Trimmed jobs count as churn; the rest of the churn rotates.
     let mut head = World::new(RuleSet::Current, jobs());
     assert_eq!(head.cycle(2, 20).running(), ["4", "7"]);
     assert_eq!(head.cycle(1, 20).running(), ["5"]);
@@ -226,7 +225,7 @@ fn oneshot_dont_get_starting_priority() {
     }
 }
 
-/// Documented as it is: one-shot jobs that do not end keep all others away.
+/// As documented: one-shot jobs that do not end starve all others.
 #[test]
 fn oneshot_will_hog_the_scheduler() {
     for rules in BOTH {
@@ -242,7 +241,7 @@ fn if_excess_is_trimmed_rotation_still_happens() {
         World::new(RuleSet::Current, jobs()).cycle(1, 20).running(),
         ["1"]
     );
-    // In the first version it does not.
+    // Not so in the first version.
     assert_eq!(
         World::new(RuleSet::First, jobs()).cycle(1, 20).running(),
         ["3"]

@@ -1,4 +1,4 @@
-//! Jobs that were another scheduler's before: their past goes on.
+//! Jobs with a past under another scheduler, which continues.
 
 use super::*;
 
@@ -178,7 +178,7 @@ fn a_server_that_is_back_starts_no_job_before_its_time() {
     let servers = [server.clone(), server.clone()];
     world.end("a", End::Unreachable(reason("gone"), servers));
     let slot = world.scheduler.find("a").expect("it is known");
-    // Nothing sets it while a job runs: but if the clock went back, it lies ahead again.
+    // Nothing sets it while a job runs; but if the clock was set back, it is in the future again.
     world
         .scheduler
         .jobs
@@ -201,7 +201,7 @@ fn failing_since_is_when_the_first_of_the_latest_crashes_in_a_row_was() {
         (None, vec![stopped(5), started(4), crashed(3), started(2)]),
         (Some(101), three_crashes().into()),
         (Some(3), vec![started(4), crashed(3), added(1)]),
-        // In good health before.
+        // It was healthy before.
         (
             Some(900),
             vec![

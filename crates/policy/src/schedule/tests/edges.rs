@@ -1,4 +1,4 @@
-//! What the reference's cases leave out: stopping takes time, ends come late, settings change.
+//! Situations missing in the reference's cases: slow stops, late ends, changed settings.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn start_all(ids: &[&str]) -> World {
     world
 }
 
-/// Returns the ids that these actions start.
+/// Returns the ids of started jobs.
 fn starts(actions: &[ScheduleAction]) -> Vec<&str> {
     actions
         .iter()
@@ -22,7 +22,7 @@ fn starts(actions: &[ScheduleAction]) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the ids that these actions stop, with the reason.
+/// Returns the ids of stopped jobs, with the reason.
 fn stops(actions: &[ScheduleAction]) -> Vec<(&str, StopReason)> {
     actions
         .iter()
@@ -94,7 +94,7 @@ fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
         ["added"],
         "the end of its predecessor is no event of it"
     );
-    // Adding it again changes nothing about what is stopping.
+    // Adding it again does not affect the stopping run.
     assert!(world.on(Event::Add(new_job("a"))).is_empty());
     assert_eq!(starts(world.let_go()), ["a"]);
     let second = world.run_of("a");
@@ -118,7 +118,7 @@ fn jobs_that_stop_count_as_running_until_they_are_gone() {
     world.cycle(2, 20);
     assert_eq!(world.held.len(), 2);
     assert_eq!((world.scheduler.census().running, world.starts()), (2, 0));
-    // Another cycle stops nobody else: all that may change places do so already.
+    // Another cycle stops no others: all candidates are already changing places.
     assert!(world.on(Event::Cycle).is_empty());
     world.let_go();
     assert_eq!(
@@ -128,7 +128,7 @@ fn jobs_that_stop_count_as_running_until_they_are_gone() {
     );
 }
 
-/// Whatever order they go in.
+/// In any order.
 #[test]
 fn the_order_in_which_jobs_end_does_not_decide_which_is_next() {
     for reversed in [false, true] {
@@ -166,7 +166,7 @@ fn a_job_that_is_removed_while_it_stops_keeps_only_its_slot() {
         ),
         (1, 2)
     );
-    // Its slot is free when it is gone, and there is nothing to say of it then.
+    // Its slot is freed silently when it is gone.
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.let_go()), ["c"]);
     assert_eq!(world.scheduler.totals().stops, 0);

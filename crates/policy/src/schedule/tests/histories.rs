@@ -1,4 +1,4 @@
-//! The reference's own tables of what follows from a history, number for number.
+//! The reference's own tables of what follows from a history, with equal numbers.
 
 use super::*;
 
@@ -153,7 +153,7 @@ fn a_history_keeps_the_newest_events_and_is_never_empty() {
     assert_eq!(history, History::of([stopped(6)]));
 }
 
-/// With the default history the wait ends at 512 times 30 seconds: ten crashes and ten starts fit.
+/// With the default history the delay ends at 512 times 30 seconds: ten crashes and ten starts fit.
 #[test]
 fn the_length_of_the_history_limits_the_backoff() {
     let mut history = History::added(at(0));

@@ -1,7 +1,7 @@
-//! Tests of the decision core, and the world in which they run it.
+//! Tests of the decision core, and the world that runs it.
 //!
-//! SUMMARY   A [`World`] of jobs whose incarnations end as soon as they are told to, as in the
-//!           reference, which waits for that; unless a test holds them back.
+//! SUMMARY   A [`World`] of jobs whose incarnations end as soon as they are stopped, as in the reference, which waits
+//!           for that; unless a test holds them.
 
 mod cases;
 mod earlier;
@@ -24,10 +24,10 @@ use super::settings::*;
 use super::table::{Job, Phase};
 use super::*;
 
-/// When the worlds begin: later than anything in a history that is given.
+/// The start of the worlds: later than anything in a given history.
 const NOW: WallTime = WallTime::from_micros(1_500_000_000_000_000);
 
-/// Seconds since the beginning of time, as histories of the tests are written.
+/// Seconds since the beginning of time, as in the tests' histories.
 const fn at(seconds: u64) -> WallTime {
     WallTime::from_micros(seconds * 1_000_000)
 }
@@ -72,7 +72,7 @@ fn crash(text: &str) -> End {
     End::Crashed(reason(text))
 }
 
-/// A job that is put into the world as it is, and not by events.
+/// A job that is put into the world directly, not by events.
 #[derive(Clone)]
 struct Given {
     id: String,
@@ -140,7 +140,7 @@ fn usage_of(fair: &FairShare, key: &str) -> Option<u64> {
     of(fair, key, |account| account.usage)
 }
 
-/// A job as it is added.
+/// A job to add.
 fn new_job(id: &str) -> NewJob {
     NewJob {
         id: id.into(),
@@ -153,17 +153,17 @@ fn new_job(id: &str) -> NewJob {
     }
 }
 
-/// The jobs, a clock, and what came out.
+/// The jobs, a clock, and the latest actions.
 struct World {
     scheduler: Scheduler,
     now: WallTime,
-    /// Incarnations that the world was told to start, and that are not gone.
+    /// Incarnations that were started and are not gone.
     alive: BTreeMap<Run, JobId>,
-    /// Whether incarnations that are told to stop wait for [`World::let_go`].
+    /// Whether stopping incarnations wait for [`World::let_go`].
     holds: bool,
-    /// Those that were told to stop and wait.
+    /// Stopping incarnations that wait.
     held: Vec<Run>,
-    /// The actions of the latest event and of what followed from it.
+    /// The actions of the latest event and of everything that followed.
     last: Vec<ScheduleAction>,
 }
 
@@ -181,7 +181,7 @@ impl World {
         world
     }
 
-    /// A world in which nobody is charged for anything: the reference's cases are about the rest.
+    /// A world that charges nobody: the reference's cases are about the rest.
     fn new(rules: RuleSet, jobs: impl IntoIterator<Item = Given>) -> Self {
         let settings = Settings {
             rules,
@@ -196,7 +196,7 @@ impl World {
         let key = "_replicator".into();
         self.scheduler.fair_share.job_added(&key);
         let phase = if given.running {
-            // Apart from those that the scheduler gives.
+            // Distinct from those of the scheduler.
             let run = Run(1_000_000 + self.alive.len() as u64);
             self.alive.insert(run, id.clone());
             Phase::Running(run)
@@ -225,7 +225,7 @@ impl World {
         self.scheduler.jobs.insert(job, 0);
     }
 
-    /// Handles an event; what is told to stop stops, and so on until nothing is left to do.
+    /// Handles an event; stops what must stop, until nothing is left to do.
     fn on(&mut self, event: Event) -> &[ScheduleAction] {
         self.last.clear();
         self.run_event(event);
@@ -269,7 +269,7 @@ impl World {
         self.run_event(Event::Exited { run, end });
     }
 
-    /// Lets those go that were told to stop.
+    /// Lets stopping incarnations end.
     fn let_go(&mut self) -> &[ScheduleAction] {
         self.last.clear();
         for run in std::mem::take(&mut self.held) {

@@ -1,7 +1,7 @@
-//! The scheduler once more, as simple as can be: it folds over everything, each time.
+//! A model of the scheduler that is simple, and scans everything each time.
 //!
-//! SUMMARY   What [`Scheduler`] must do, without an index, a count or a lazy sum.
-//! LIMITS    Slow. Uses the same functions of histories and coefficients, which have their tables.
+//! SUMMARY   What [`Scheduler`] must do, without indexes, counters or lazy sums.
+//! LIMITS    Slow. Uses the same functions of histories and coefficients, which have tests of tables.
 
 use std::cmp::Reverse;
 
@@ -23,11 +23,11 @@ pub(super) struct ModelJob {
     pub(super) paused: Option<Pause>,
     /// Its incarnation.
     pub(super) run: Option<Run>,
-    /// Whether the incarnation was told to stop.
+    /// Whether the incarnation is stopping.
     pub(super) stopping: bool,
-    /// Whether it is one of a predecessor.
+    /// Whether the incarnation is a predecessor's.
     foreign: bool,
-    /// Whether the job was removed, and only the incarnation is there.
+    /// Whether the job was removed, and only its incarnation is left.
     pub(super) leaving: bool,
 }
 
@@ -116,7 +116,7 @@ impl Model {
             Event::Exited { run, end } => self.exited(run, end),
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(),
-            // No job of this model waits for a server.
+            // In this model no job waits for a server.
             Event::Tick | Event::Probed { .. } if at_once => self.fill(usize::MAX),
             Event::Tick | Event::Probed { .. } | Event::Reached(_) => {}
             Event::Configure(settings) => {
@@ -392,7 +392,7 @@ impl Model {
         }
     }
 
-    /// The priorities of those that wait, the highest first.
+    /// The priorities of waiting jobs, highest first.
     fn waiting(&self) -> Vec<Level> {
         let returns = |job: &&ModelJob| job.stopping && job.paused.is_none() && !job.leaving;
         let jobs = self.jobs.iter();
@@ -406,7 +406,7 @@ impl Model {
         self.jobs.iter().filter(|job| job.is_running()).count()
     }
 
-    /// Those that run, in the order in which they are stopped.
+    /// The running jobs, in the order in which they are stopped.
     fn to_stop(&self) -> Vec<ModelJob> {
         let running = self.jobs.iter().filter(|job| job.is_running());
         let mut order: Vec<_> = running.cloned().collect();
@@ -414,8 +414,8 @@ impl Model {
         order
     }
 
-    /// Stops a continuous job for each that waits without a slot, while that is none of lower
-    /// priority.
+    /// Stops a continuous job for each job that waits without a slot, while its priority is not above that of the
+    /// job.
     fn rotate(&mut self, churn: usize) {
         let free = self.settings.max_jobs - self.running();
         let order = self.to_stop().into_iter().filter(|job| job.continuous);

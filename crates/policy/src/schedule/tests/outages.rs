@@ -1,4 +1,4 @@
-//! Unreachable servers: which are probed, when, and which jobs are tried early.
+//! Unreachable servers: which are probed, when, and which jobs start early.
 
 use super::super::outage::{
     PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX, UNREACHABLE_AFTER,
@@ -26,7 +26,7 @@ fn probed(server: &str, answers: bool) -> Event {
     Event::Probed { server, answers }
 }
 
-/// Jobs of which each has failed so often that it waits for hours.
+/// Jobs that have each failed so often that they wait for hours.
 fn worn(ids: &[&str], settings: Settings) -> World {
     let mut world = World::with(settings, []);
     ids.iter().for_each(|id| {
@@ -94,7 +94,7 @@ fn an_unreachable_server_is_back_when_a_run_reaches_it_even_if_no_job_waits_for_
         world.on(probed(SERVER, false));
         world.advance(PROBE_INTERVAL);
     }
-    // Another daemon has its document from now on.
+    // Another daemon owns its document from now on.
     world.on(Event::Lose { id: "a".into() });
     world.on(probed(SERVER, false));
     assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
@@ -255,8 +255,8 @@ fn no_server_is_probed_under_the_rules_of_2017_or_after_the_end() {
     assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
 }
 
-/// Servers that come and go, and jobs that find them so: who could not reach a server that is back runs soon, and
-/// questions stay within their bounds. A server does not come back before a question has found it away.
+/// Servers go down and recover, and jobs notice: a job that could not reach a recovered server runs soon, and probes
+/// stay within their limits. A server recovers only after a probe has found it down.
 #[test]
 fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
     let mut random = TestRandom::for_test("in_random_outages");
@@ -284,7 +284,7 @@ fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
         let is_down = |down: &[bool], server: &Server| {
             down[servers.iter().position(|known| known == server).unwrap()]
         };
-        // At the end all are back, and stay.
+        // At the end all are up, and stay so.
         for step in 0..400 {
             for (is_down, server) in down.iter_mut().zip(&servers) {
                 let turns = random.below(40) == 0 || (*is_down && step >= 300);
@@ -305,7 +305,7 @@ fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
                     actions.extend_from_slice(world.end(id, end));
                 }
             }
-            // Some questions are answered now, others later.
+            // Some probes are answered now, others later.
             let (now, later): (Vec<_>, Vec<_>) = asked.drain(..).partition(|_| random.below(3) > 0);
             asked = later;
             for server in now {

@@ -3,7 +3,7 @@
 use super::*;
 use test_support::TestRandom;
 
-/// Starts jobs of these priorities while nothing bounds them.
+/// Starts jobs of these priorities without a limit.
 fn world(rules: RuleSet, levels: &[i8]) -> World {
     let mut world = World::new(rules, []);
     for (number, level) in levels.iter().enumerate() {
@@ -15,7 +15,7 @@ fn world(rules: RuleSet, levels: &[i8]) -> World {
     world
 }
 
-/// Adds a job that waits.
+/// Adds a waiting job.
 fn add(world: &mut World, id: &str, level: i8) {
     let level = Level(level);
     world.on(Event::Add(NewJob {
@@ -40,7 +40,7 @@ fn a_job_does_not_stop_for_one_of_a_lower_priority() {
             world.why_not("low"),
             "waiting for a slot: max_jobs is 2, and as many run"
         );
-        // One of theirs takes turns with them, and one above has its turn first.
+        // A job of the same priority alternates with them, and one of a higher priority runs first.
         add(&mut world, "same", 10);
         world.cycle(2, 20);
         assert!(world.running().contains(&"same".to_owned()), "{rules:?}");
@@ -74,8 +74,7 @@ fn surplus_jobs_are_stopped_by_priority_first_and_then_by_kind() {
     }
 }
 
-/// Whatever the priorities are: a stopped job makes room for none of lower priority, and jobs of one priority
-/// take turns.
+/// For any priorities: a stopped job makes room for none of lower priority, and jobs of one priority alternate.
 #[test]
 fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
     let mut random = TestRandom::for_test("priorities_and_rotation");
@@ -86,7 +85,7 @@ fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
         let mut world = world(rules, &levels);
         let slots = 1 + random.below(jobs);
         let churn = 1 + random.below(4);
-        // Until what was too many is gone.
+        // Until the excess is gone.
         world.cycle(slots, churn);
         let level = |id: &str| levels[id.parse::<usize>().expect("ids are numbers")];
         let mut ran = vec![0; jobs];

@@ -1,10 +1,9 @@
-//! Random histories: the core against the naive model, event by event.
+//! Random histories: the core against the simple model, event by event.
 //!
-//! SUMMARY   Jobs are added, with a past or none, replaced, removed, paused, resumed, restarted; incarnations end as
-//!           they were told to, or otherwise, at once or late; settings change; time passes; and
-//!           ends of what is long gone come in between. After every event: the same actions as the
-//!           model's, the same jobs, never more incarnations than slots, and no start before the time
-//!           that a job's past names, unless it is restarted.
+//! SUMMARY   Jobs are added, with or without a past, replaced, removed, paused, resumed, restarted; incarnations end
+//!           as ordered or otherwise, at once or late; settings change; time passes; late ends arrive. After every
+//!           event: the same actions and jobs as the model's, never more incarnations than slots, and no start before
+//!           the time in a job's past, unless it is restarted.
 
 use super::model::Model;
 use super::*;
@@ -14,17 +13,17 @@ const HISTORIES: usize = 300;
 const EVENTS: usize = 250;
 const JOBS: usize = 14;
 
-/// A random world, and what was told to the core and to the model.
+/// A random world, with the core and the model.
 struct Pair {
     random: TestRandom,
     core: Scheduler,
     model: Model,
     now: WallTime,
-    /// Every incarnation there ever was.
+    /// Every incarnation so far.
     runs: Vec<Run>,
-    /// Before when jobs are not to start.
+    /// The earliest start of each job.
     not_before: BTreeMap<JobId, WallTime>,
-    /// What happened so far, for debugging.
+    /// The events so far, for debugging.
     events: Vec<String>,
 }
 
@@ -71,7 +70,7 @@ impl Pair {
         }
     }
 
-    /// A time near now, before it or after it.
+    /// A time close to now, before or after it.
     fn near(&mut self) -> WallTime {
         let span = *self.random.one_of(&[1, 10_000_000, 700_000_000]);
         let before = self.now.as_micros() - span as u64 / 2;
@@ -119,7 +118,7 @@ impl Pair {
         }
     }
 
-    /// The end of what was told to stop, of what runs, or of what is gone.
+    /// The end of a stopping, running or former incarnation.
     fn exit(&mut self) -> Event {
         let of = |job: &model::ModelJob, stopping| job.run.filter(|_| job.stopping == stopping);
         let stopping: Vec<_> = self
@@ -193,7 +192,7 @@ impl Pair {
         let mut actions = Vec::new();
         self.core.handle(event.clone(), self.now, &mut actions);
         let mut expected = self.model.handle(event, self.now);
-        // In which order everything is stopped at the end means nothing.
+        // The order of stops at shutdown is arbitrary.
         if self.core.shutting_down {
             actions.sort_by_key(|action| format!("{action:?}"));
             expected.sort_by_key(|action| format!("{action:?}"));
@@ -241,7 +240,7 @@ impl Pair {
             pending: count(|job| job.run.is_none() && job.history.fresh_crash().is_none()),
             crashed: count(|job| job.run.is_none() && job.history.fresh_crash().is_some()),
             paused: count(|job| job.run.is_none() && job.paused.is_some()),
-            // The model knows it by another way; the actions show it.
+            // The model computes it in another way; the actions show it.
             backing_off: self.core.census().backing_off,
         };
         assert_eq!(*self.core.census(), census);

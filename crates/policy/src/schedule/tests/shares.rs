@@ -1,4 +1,4 @@
-//! Fair share: the reference's own cases, number for number, and its simulation.
+//! Fair share: the reference's own cases with equal numbers, and its simulation.
 //!
 //! SOURCE    couch_replicator_share HEAD: its unit tests and its simulation.
 
@@ -79,7 +79,7 @@ fn running_time_is_charged_up_to_an_interval() {
     world.now = at(1);
     charge(&mut world, "j1");
     assert_eq!(charges(&world), Some(1_000_000));
-    // What does not run is not charged; a job that is charged twice is charged twice.
+    // Only running jobs are charged; charging twice adds up.
     world.now = at(5);
     charge(&mut world, "j1");
     assert_eq!(charges(&world), Some(2_000_000));
@@ -88,7 +88,7 @@ fn running_time_is_charged_up_to_an_interval() {
     world.now = world.now + Duration::from_micros(1);
     charge(&mut world, "j2");
     assert_eq!(charges(&world), Some(2_000_001));
-    // Removing charges what runs, and keeps what was charged.
+    // Removing charges running jobs, and keeps the charge.
     for id in ["j1", "j2"] {
         world.on(Event::Remove { id: id.into() });
     }
@@ -209,13 +209,13 @@ fn a_new_job_of_a_busy_key_does_not_enter_without_a_penalty() {
         ..new_job("j3")
     }));
     let penalty = |id: &str| world.scheduler.job(id).map(|job| job.penalty);
-    // A minute, times two jobs, by a hundred squared.
+    // One minute times two jobs, over a hundred squared.
     assert_eq!(penalty("j2"), Some(60_000_000 * 2 / 10_000));
     assert_eq!(penalty("j3"), Some(0));
 }
 
-/// Each cycle the ten running jobs with the largest penalty are exchanged for the ten with the
-/// smallest, for a thousand cycles of a minute. Returns the percentage of slots of each database.
+/// In each one-minute cycle the ten running jobs with the largest penalty are exchanged for the ten with the
+/// smallest, a thousand times. Returns each database's percentage of slots.
 fn simulate(dbs: &[(usize, usize, i64)]) -> Vec<i64> {
     let mut shares = Shares::default();
     for (n, (_, _, share)) in dbs.iter().enumerate() {
@@ -232,7 +232,7 @@ fn simulate(dbs: &[(usize, usize, i64)]) -> Vec<i64> {
     world.now = at(0);
     for (n, (running, pending, _)) in dbs.iter().enumerate() {
         for job in 0..running + pending {
-            // A slot for each that is to run from the start.
+            // A slot for each job that runs from the start.
             let max_jobs = if job < *running { usize::MAX } else { 0 };
             world.configure(|settings| settings.max_jobs = max_jobs);
             let id = format!("{n}-{job:04}");

@@ -1,4 +1,4 @@
-//! What users see: the reference's cases of `job_summary`, and the reasons for not running.
+//! Job states that users see: the reference's cases of `job_summary`, and the reasons for not running.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn job_summary_of_a_job_that_crashed_after_a_healthy_run() {
     let head = summary(RuleSet::Current, false, history());
     assert_eq!((head.state, head.error_count), (JobState::Crashing, 0));
     assert_eq!(head.error, Some(reason("some_reason")));
-    // The first version calls it pending.
+    // The first version shows it as pending.
     let seed = summary(RuleSet::First, false, history());
     assert_eq!((seed.state, seed.error), (JobState::Pending, None));
 }
@@ -250,7 +250,7 @@ fn a_rate_limited_job_is_started_with_less() {
         other => panic!("{other:?} instead of a start"),
     };
     assert!(started(world.advance(Duration::from_secs(30))));
-    // It stays so after another crash, until it is added again.
+    // Another crash changes nothing, until the job is added again.
     world.end("a", crash("other"));
     assert!(started(world.advance(Duration::from_secs(60))));
     let again = world.on(Event::Add(new_job("a")));

@@ -1,4 +1,4 @@
-//! All endpoints together have no more connections than there is room for.
+//! All endpoints together stay within the maximum of connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use crate::endpoint::{ConnectionsMax, Endpoint, Http, HttpSettings, Request, Side};
 use crate::testing::{Answer, Server, logger, settings, spec};
 
-/// A server that answers each request when it is told to.
+/// A server that answers each request on demand.
 struct Held {
     url: String,
-    /// Requests that wait for their answers.
+    /// The number of unanswered requests.
     waiting: watch::Sender<usize>,
     most: Arc<AtomicUsize>,
     answers: Arc<Semaphore>,
@@ -84,7 +84,7 @@ async fn serve(
     }
 }
 
-/// Room for 2 feeds and 32 connections: 16 places, 6 of them to sources.
+/// Room for 2 feeds and 32 connections: 16 slots, 6 of them for sources.
 fn bounded(in_use: fn() -> usize) -> Http {
     let http = Http::new(Default::default(), &logger()).unwrap();
     http.bound_connections(ConnectionsMax {

@@ -1,4 +1,4 @@
-//! Which addresses are connected to, whatever a URL calls them.
+//! Refused addresses, however a URL spells them.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::ways::{Asks, Tunnel};
 use crate::endpoint::listening::Listening;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, logger, replication, spec};
 
-/// Returns what becomes of a request to a URL of a daemon that listens at `own`.
+/// Returns the outcome of a request to a URL, for a daemon that listens at `own`.
 async fn asked(own: &Server, body: &serde_json::Value, allowed: &str) -> Result<(), String> {
     let listening = Listening::default();
     listening.add(([127, 0, 0, 1], own.port).into());
@@ -59,14 +59,14 @@ async fn no_proxy_leads_to_where_the_daemon_itself_listens() {
             let proxy = format!("{scheme}://{host}:{}", own.port);
             let body = json!({"source": "http://10.1.2.3/db", "target": "http://t/", "source_proxy": proxy});
             let failed = asked(&own, &body, "*").await.expect_err(&proxy);
-            // The library does not pass on why a name of a SOCKS proxy has no address.
+            // The HTTP library hides why a name of a SOCKS proxy does not resolve.
             let is_told = failed.contains("endpoint_denied");
             assert!(
                 is_told || failed.contains("socks proxy"),
                 "{proxy}: {failed}"
             );
         }
-        // Nor does one that is asked to go there.
+        // The same for a proxy that is asked to connect there.
         let asks = if scheme == "http" {
             Asks::Connect
         } else {

@@ -1,4 +1,4 @@
-//! Endpoints against servers that answer what they are told to.
+//! Endpoints against servers with scripted answers.
 
 mod connections;
 mod guard;

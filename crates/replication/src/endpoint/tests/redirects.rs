@@ -1,4 +1,4 @@
-//! Redirects: within the origin that was asked, and what of a request goes anywhere else.
+//! Redirects: within the requested origin, and what a request carries elsewhere.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ async fn a_redirect_to_an_origin_that_is_allowed_goes_without_credentials_own_he
         }
         assert_eq!(received.header("accept"), Some("application/json"));
         assert_ne!(received.header("content-type"), Some("x/y"));
-        // What the other server sets as a cookie is no session here.
+        // A cookie set by the other server is not a session here.
         endpoint.request(Request::get("_revs_limit")).await.unwrap();
         let last = server.received().pop().unwrap();
         assert_eq!(last.header("cookie"), Some("AuthSession=ours"));

@@ -1,4 +1,4 @@
-//! Requests against a server that answers what it is told to.
+//! Requests against a server with scripted answers.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -316,7 +316,7 @@ async fn long_bodies_of_both_ways_arrive_whole() {
 
 #[tokio::test]
 async fn an_answer_that_comes_before_the_body_was_sent_is_seen() {
-    // On a thread of its own: on one thread, the connection would be reset before anybody could look.
+    // On a separate thread: on the same one, the connection would be reset before it is checked.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     let url = format!("http://{address}/db");
@@ -420,7 +420,7 @@ async fn redirects_have_a_bound() {
 
 #[tokio::test]
 async fn gzip_is_decoded() {
-    // A text, compressed.
+    // A compressed text.
     let gzip = {
         let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
         // One stored block: its length and its complement, the text, then CRC-32 and length.
@@ -472,7 +472,7 @@ async fn retry_after_is_honoured() {
         let server = server.await;
         let began = Instant::now();
         let endpoint = server.endpoint();
-        // A 503 costs a try, of which there is one here.
+        // A 503 costs a retry; there is only one here.
         if endpoint.request(Request::get("")).await.is_err() {
             endpoint.request(Request::get("")).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Sessions against a server that has them, or not.
+//! Sessions against a server with or without them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! TLS: whose certificates are trusted, and which are shown.
+//! TLS: which certificates are trusted, and which are presented.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::ways::{Asks, Tunnel};
 use crate::crash::Crash;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, logger, replication};
 
-/// An authority of certificates, and files that it fills.
+/// A certificate authority, with its files.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
@@ -46,7 +46,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// Starts a server for names; it wants to see a certificate of the same authority, or none.
+    /// Starts a server for names; with `wants_certificate` it requires a client certificate of the same authority.
     async fn serve(&self, names: &[&str], wants_certificate: bool) -> Server {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let (certificate, key) = self.certify(names);

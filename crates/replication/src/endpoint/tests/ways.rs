@@ -1,4 +1,4 @@
-//! Ways of connecting: proxies, other targets, shared connections.
+//! Ways to connect: proxies, other targets, shared connections.
 
 use std::sync::Mutex;
 
@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 use super::super::*;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, line, replication, spec};
 
-/// A proxy that is asked for connections, and connects to one port whatever it is asked for.
+/// A proxy that connects to one port, whatever is requested.
 pub(super) struct Tunnel {
     pub(super) port: u16,
-    /// What it was asked for, in words.
+    /// The requests, in words.
     pub(super) asked: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
@@ -24,12 +24,12 @@ impl Drop for Tunnel {
     }
 }
 
-/// How a proxy is asked.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// With HTTP's `CONNECT`.
+    /// HTTP's `CONNECT`.
     Connect,
-    /// With SOCKS5, and a name and a password.
+    /// SOCKS5, with a name and a password.
     Socks,
 }
 

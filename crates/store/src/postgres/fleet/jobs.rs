@@ -1,6 +1,6 @@
 //! The rows of documents' jobs.
 //!
-//! PROMISES  An owner writes into a row only while it is the owner, and the document asks for a replication.
+//! PROMISES  An owner writes into a row only while it is the owner, and the document requests a replication.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,9 +24,9 @@ pub(super) const SAVE_PASTS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id,
      AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j) \
      UPDATE settee.jobs j SET past = h.past FROM held h WHERE j.doc_id = h.doc_id";
 
-/// Which documents the epoch has, and of each which other one has the replication. Rows are looked up by their ids, one
-/// after the other: where the planner has no statistics, or those of a time before the claims, it takes an epoch for one
-/// that has few documents, and would read all that it has for each request.
+/// The documents that the epoch owns, and for each the other document that has its replication. Rows are looked up by
+/// id, one after the other: without current statistics, the planner assumes that an epoch has few documents, and
+/// would read all of them for each request.
 const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, ARRAY[a.source, a.target] AS servers, a.place \
      FROM (SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) \
      WITH ORDINALITY AS a (doc_id, rep_id, source, target, place) \
@@ -41,7 +41,7 @@ const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, ARR
      AND (j.rep_id IS DISTINCT FROM t.rep_id OR j.servers IS DISTINCT FROM t.servers)) \
      SELECT doc_id, by FROM taken";
 
-/// How often a document that takes the replication at the same moment is looked for.
+/// How often to look for a document that takes the replication at the same moment.
 const TRIES: usize = 3;
 
 pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, tokio_postgres::Error> {
@@ -93,7 +93,7 @@ pub(super) async fn set_replication_ids(
     let rows = loop {
         match shared.write(SET_IDS, &params).await? {
             Ok(rows) => break rows,
-            // The other one was not to be seen yet.
+            // The other document was not visible yet.
             Err(failed)
                 if failed.error.code() == Some(&SqlState::UNIQUE_VIOLATION) && tries < TRIES =>
             {

@@ -1,8 +1,8 @@
-//! What the daemons of one database share: [`FleetStore`] in PostgreSQL.
+//! State shared by the daemons of one database: [`FleetStore`] in PostgreSQL.
 //!
-//! SUMMARY   Each request is one statement, which PostgreSQL carries out or not. Requests about leases have a connection
-//!           of their own; the others go beside the reads.
-//! PROMISES  At most one epoch with a lease has a document. Rows of jobs are locked in the order of their ids.
+//! SUMMARY   Each request is one atomic statement. Lease requests have their own connection; the others run beside
+//!           the reads.
+//! PROMISES  At most one epoch with a lease owns a document. Rows of jobs are locked in the order of their ids.
 
 mod jobs;
 mod ownership;
@@ -26,10 +26,10 @@ use crate::fleet::{
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, REQUEST_MAX, Reach};
 use policy::schedule::Server;
 
-/// Has the daemons look for free documents.
+/// Notifies the daemons of free documents.
 const TELL_CLAIMS: &str = "pg_notify('settee_fleet', 'claims')";
 
-/// The fleet of a database. Cheap; closed with the store that it is of.
+/// The fleet of a database. Cheap; closed with its store.
 #[derive(Debug)]
 pub(super) struct PostgresFleet {
     thread: StoreThread,
@@ -40,7 +40,7 @@ impl PostgresFleet {
         Self { thread }
     }
 
-    /// Runs a statement that writes; it is not repeated if its connection is lost.
+    /// Runs a writing statement; not repeated if its connection is lost.
     fn write<T: Send + 'static>(
         &self,
         sql: impl Into<String>,
@@ -56,7 +56,7 @@ impl PostgresFleet {
         }))
     }
 
-    /// Runs a statement about leases, within [`REQUEST_MAX`].
+    /// Runs a lease statement, within [`REQUEST_MAX`].
     fn lease<T: Send + 'static>(
         &self,
         sql: impl Into<String>,
@@ -70,14 +70,14 @@ impl PostgresFleet {
             of(rows).map_err(|error| shared.failed(problem(&error)))
         };
         Box::pin(async move {
-            // The store may have to be opened first, which takes longer and is not given up.
+            // The store may have to be opened first, which takes longer and is not abandoned.
             let done = timeout(REQUEST_MAX, self.thread.run_at_once(work)).await;
             done.unwrap_or_else(|_| Err(self.thread.shared.failed(no_answer(REQUEST_MAX))))
         })
     }
 }
 
-/// Returns ids to look for: none that is there has a NUL.
+/// Returns ids to search for: existing ones contain no NUL.
 fn texts<'a>(ids: impl IntoIterator<Item = &'a DocId>) -> Param {
     let ids = ids.into_iter().filter(|id| !id.contains('\0'));
     Param::Texts(ids.map(|id| id.to_string()).collect())
@@ -91,7 +91,7 @@ fn epochs(epochs: impl IntoIterator<Item = Epoch>) -> Param {
     Param::Integers(epochs.into_iter().map(epoch_int).collect())
 }
 
-/// Returns keys, and of each whether it is that of a transient job.
+/// Returns keys, and for each whether it is of a transient job.
 fn keys<'a>(of: impl IntoIterator<Item = &'a StatusOf>) -> (Param, Param) {
     let keys = of.into_iter().map(|of| match of {
         StatusOf::Document(id) => (id.to_string(), false),

@@ -1,6 +1,6 @@
-//! Leases and claims, and servers that daemons do not reach.
+//! Leases and claims, and servers that daemons cannot reach.
 //!
-//! SOURCE    policy::ownership: what the database holds; its simulated database says the same.
+//! SOURCE    policy::ownership: the content of the database; its simulated database behaves the same.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use policy::ownership::{
     Standing,
 };
 
-/// How many documents ask for a replication.
+/// How many documents request a replication.
 const WANTED: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted)";
 
-/// How many daemons are alive beside the one that asks, `$1`.
+/// How many daemons are alive besides the requesting one, `$1`.
 const OTHERS: &str = "(SELECT count(*) FROM settee.instances \
      WHERE has_claimed AND NOT is_leaving AND lease_until > clock_timestamp() AND epoch <> $1)";
 
@@ -27,7 +27,7 @@ pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, 
      r.body, (extract(epoch FROM clock_timestamp() - r.at) * 1000)::bigint \
      FROM settee.instances i LEFT JOIN settee.reports r ON r.epoch = i.epoch ORDER BY address, i.epoch";
 
-/// An epoch that is gone has no row of `status_numbers`; `instances` is left alone, so that no renewal waits.
+/// An epoch that is gone has no row of `status_numbers`; `instances` is not locked, so renewals do not wait.
 pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, at) \
      SELECT epoch, $2, clock_timestamp() FROM settee.status_numbers WHERE epoch = $1 \
      ON CONFLICT (epoch) DO UPDATE SET body = excluded.body, at = excluded.at";
@@ -45,7 +45,7 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// An epoch that is gone leaves nothing but the statuses of documents.
+/// An epoch that is gone leaves only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -67,8 +67,8 @@ pub(super) fn take_epoch() -> String {
     )
 }
 
-/// No row if the lease has expired. It is checked once the row is locked: a daemon that found it expired has the
-/// documents by then.
+/// No row if the lease has expired. Checked once the row is locked: a daemon that found it expired owns the documents
+/// by then.
 pub(super) fn renew() -> String {
     format!(
         "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \
@@ -82,7 +82,7 @@ pub(super) fn renew() -> String {
          FROM renewed r LEFT JOIN settee.jobs j ON j.owner = $1",
         until = until(),
         noted = noted(),
-        // What this renewal tells is not to be seen yet.
+        // This renewal's own reports are not visible yet.
         closed = closed(
             "NOT (u.epoch = $1 AND u.server = ANY ($4::text[]))",
             "j.owner = $1"
@@ -90,12 +90,12 @@ pub(super) fn renew() -> String {
     )
 }
 
-/// The jobs are scanned once, which counts those of each owner. Those whose owner has no lease are then read from the index
-/// `jobs_claims`, in the order of their hashes, up to the limit: each epoch begins at a place of its own, reads up to the
-/// greatest hash, and then from the smallest up to its place.
+/// Scans the jobs once to count those of each owner. Jobs whose owner has no lease are then read from the index
+/// `jobs_claims`, in the order of their hashes, up to the limit: each epoch starts at a different place, reads up to
+/// the greatest hash, and then wraps around.
 ///
-/// What is locked may have been claimed since the statement began, by an epoch that it does not see: so `has_lease`, which
-/// is asked of few.
+/// Locked rows may have been claimed since the statement began, by an epoch invisible to it: hence `has_lease`, which
+/// is called for few rows.
 pub(super) fn claim() -> String {
     format!(
         "WITH lease AS (SELECT has_claimed, is_leaving FROM settee.instances \
@@ -141,7 +141,7 @@ pub(super) fn release() -> String {
     )
 }
 
-/// What it had claimed is free when its row is gone.
+/// Its claims are free once its row is gone.
 pub(super) fn depart() -> String {
     format!(
         "WITH gone AS (DELETE FROM settee.instances WHERE epoch = $1 RETURNING epoch), \
@@ -154,7 +154,8 @@ pub(super) fn depart() -> String {
     )
 }
 
-/// Reads the first columns of any row: wanted, other daemons alive, and whether the one that asks is.
+/// Reads the first columns of any row: wanted documents, other living daemons, and whether the requesting one is
+/// alive.
 pub(super) fn counts(rows: &[Row]) -> Result<Counts, tokio_postgres::Error> {
     let Some(row) = rows.first() else {
         return Ok(Counts::default());
@@ -227,11 +228,11 @@ pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error
     Ok((daemon, usize::try_from(claimed).unwrap_or(0)))
 }
 
-// Servers that daemons do not reach, and the documents that they may not claim for that.
+// Servers that daemons cannot reach, and the documents that they must not claim for that reason.
 //
-// SOURCE    policy::ownership: servers that one daemon cannot reach; its simulated database says the same.
+// SOURCE    policy::ownership: servers that one daemon cannot reach; its simulated database behaves the same.
 
-/// Notes what a renewal tells: `$3` are servers that are not reached, `$4` those that are again.
+/// Records a renewal's reports: `$3` are unreachable servers, `$4` those reachable again.
 pub(super) fn noted() -> String {
     let is_over = "u.until <= clock_timestamp() OR u.avoided_from = 'infinity'";
     let span = format!(
@@ -254,9 +255,9 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// Which daemons may not claim which of the documents for which `which` holds. `told` says which rows of `unreached` count. Where
-/// none does, no document is checked. The planner does not know how many are closed: `closed` is asked with `IN`, and not joined
-/// to jobs, for which it would take a loop in a loop.
+/// Which daemons must not claim which of the documents that satisfy `which`. `told` selects the rows of `unreached`
+/// that count; without any, no document is checked. The planner cannot estimate how many are closed: `closed` is used
+/// with `IN` rather than joined to jobs, which would become a nested loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \

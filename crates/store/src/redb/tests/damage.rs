@@ -1,4 +1,4 @@
-//! Damaged files: what is read of one is what was written, or an error says that it is damaged. Nothing panics.
+//! Damaged files: everything read from one was written, or an error reports the damage. Nothing panics.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,20 +9,20 @@ use test_support::TestRandom;
 use super::*;
 
 const DOCUMENTS: usize = 300;
-/// Damages to each file.
+/// Number of damages for each file.
 const DAMAGES: usize = 40;
 const PAGE: usize = 4096;
-/// What redb keeps in its first page.
+/// Length of redb's header in the first page.
 const HEADER: usize = 320;
 
-/// The bytes of a file with what it says.
+/// A file's bytes and content.
 struct Sample {
     bytes: Vec<u8>,
-    /// All that may be read of it.
+    /// Everything that may be read from it.
     said: Vec<String>,
 }
 
-/// Reads all, and writes something.
+/// Reads everything, and writes something.
 async fn used(store: &Store) -> Result<String, StoreError> {
     let changes = store.changes(0, usize::MAX).await?;
     let rest = (store.local("l").await?, store.kept("j").await?);
@@ -31,7 +31,7 @@ async fn used(store: &Store) -> Result<String, StoreError> {
     Ok(format!("{changes:?} {rest:?} {info:?} {uuid}"))
 }
 
-/// Reads what a file of these bytes has; the file is there afterwards as it was, and a damaged one is not changed.
+/// Reads the content of a file with these bytes; the file is unchanged afterwards, including damaged ones.
 async fn said(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
     fs::write(path, bytes).unwrap();
     let store = started(StorePlace::of(Some(path)));
@@ -44,7 +44,7 @@ async fn said(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
     said
 }
 
-/// A file that was closed, and the file of a service that was killed.
+/// A closed file, and the file of a killed service.
 async fn samples(path: &Path) -> [Sample; 2] {
     let store = started(StorePlace::of(Some(path)));
     let body = format!("{{\"x\":\"{}\"}}", "x".repeat(300));
@@ -69,14 +69,14 @@ async fn samples(path: &Path) -> [Sample; 2] {
     );
     assert!(last != before && last == said(path, &closed).await.unwrap());
     let of = |bytes, said| Sample { bytes, said };
-    // Its last transaction may have been cut off by the kill: see file.rs.
+    // The kill may have cut off its last transaction: see file.rs.
     [
         of(closed, vec![last.clone()]),
         of(killed, vec![last, before]),
     ]
 }
 
-/// Damages a file at a place that is in use; returns how.
+/// Damages a file at a used position; returns how.
 fn damage(random: &mut TestRandom, bytes: &mut Vec<u8>) -> String {
     let in_use = |page: &[u8]| page.iter().any(|byte| *byte != 0);
     let pages: Vec<usize> = (0..bytes.len() / PAGE)
@@ -163,7 +163,7 @@ async fn damage_to_an_open_file_is_reported_by_the_requests_that_meet_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::of(Some(&path));
-    // More than is kept in memory.
+    // Larger than the cache.
     let body = format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 20));
     let store = started(place.clone());
     for n in 0..24 {

@@ -1,4 +1,4 @@
-//! What keeps the file small.
+//! Tests of keeping the file small.
 
 use super::*;
 use crate::suite::{make_and_delete, purge_all};
@@ -41,7 +41,7 @@ async fn deletions_that_an_earlier_program_did_not_count_are_purged_too() {
         let database = loop {
             match redb::Database::open(&path) {
                 Ok(database) => break database,
-                // The thread of the store closes the file when it has seen that no caller is left.
+                // The store's thread closes the file once it has noticed that no caller is left.
                 Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
             }
             tokio::task::yield_now().await;

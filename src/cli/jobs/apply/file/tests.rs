@@ -1,4 +1,4 @@
-//! The file of `settee jobs apply`: what it says, and what is wrong with it.
+//! The file of `settee jobs apply`: its content, and its errors.
 
 use super::*;
 

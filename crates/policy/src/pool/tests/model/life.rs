@@ -1,4 +1,4 @@
-//! How processes come, are idle and go.
+//! How processes start, become idle and end.
 
 use super::*;
 
@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    /// Idle, or gone.
+    /// Becomes idle, or ends.
     pub(super) fn rest(&mut self, proc: ProcId) {
         let now = self.now;
         match self.fate(proc) {

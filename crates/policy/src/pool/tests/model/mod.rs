@@ -1,8 +1,8 @@
-//! The pool once more: slow, in plain vectors, and short enough to be seen to be right.
+//! A model of the pool: slow, in plain vectors, and short enough to be obviously right.
 //!
-//! SUMMARY   A second implementation of the whole decision core. Every choice is a scan; a request
-//!           is inside the one place where it is; there is no index, no timer and no skipped flush.
-//! CALLED    By the property tests, which require the same actions of both.
+//! SUMMARY   A second implementation of the whole decision core. Every choice is a scan; a request is stored in one
+//!           place; there are no indexes, timers or skipped flushes.
+//! CALLED    By the property tests, which require the same actions from both.
 
 mod life;
 mod pool;
@@ -31,9 +31,9 @@ pub(super) struct Model {
     /// The client whose end is being handled.
     leaving: Option<ClientId>,
     rules: TenantRules,
-    /// What is left in the buckets that are not full, in thousandths of nanoseconds.
+    /// The rest in the buckets that are not full, in thousandths of nanoseconds.
     left: BTreeMap<DbKey, i128>,
-    /// Who is held back.
+    /// The tenants held back.
     held_back: BTreeSet<DbKey>,
     out: Vec<PoolAction>,
 }
@@ -190,12 +190,12 @@ impl Model {
         &mut self.pools[at].procs[index]
     }
 
-    /// How many processes there are and are being opened.
+    /// The number of processes, including those being opened.
     pub(super) fn count(&self) -> usize {
         self.pools.iter().map(ModelPool::count).sum()
     }
 
-    /// How many requests are without an answer.
+    /// The number of unanswered requests.
     pub(super) fn open_requests(&self) -> usize {
         self.pools.iter().map(|pool| pool.asks().len()).sum()
     }

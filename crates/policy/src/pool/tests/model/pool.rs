@@ -1,4 +1,4 @@
-//! One pool: its processes, and the requests that are with it.
+//! One pool: its processes, and its requests.
 
 use super::*;
 
@@ -15,8 +15,8 @@ pub(super) struct ModelPool {
     pub(super) stopping: Vec<ProcId>,
     pub(super) last_impatience: Timestamp,
     pub(super) queue: Vec<Ask>,
-    /// What tenants have to make up for, over whose work processes with isolates have ended; and whether they have
-    /// processes of their own.
+    /// The score of each tenant during whose work processes with isolates have ended; and whether it has separate
+    /// processes.
     pub(super) offenders: BTreeMap<Tenant, (u32, bool)>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Ask {
 pub(super) struct ModelOpening {
     pub(super) id: ProcId,
     pub(super) ask: Option<Ask>,
-    /// What it is meant for.
+    /// Its tenant.
     pub(super) tag: Option<Tenant>,
     pub(super) isolates_max: u32,
 }
@@ -49,8 +49,7 @@ impl Ask {
         self.affinity.as_ref()?.ddoc.as_ref()
     }
 
-    /// The tag of the process that serves it; none: it stays as it is. `apart`: whether a process serves one
-    /// tenant only.
+    /// The tag of the process that serves it; `None`: unchanged. `apart`: whether a process serves only one tenant.
     pub(super) fn tag(&self, apart: bool) -> Option<Tenant> {
         let is_of_db = self.ddoc().is_some() && matches!(self.tenant(), Tenant::Database(_));
         (apart || is_of_db).then(|| self.tenant())
@@ -66,7 +65,7 @@ impl ModelPool {
         self.reuse == Reuse::Database || self.can_forget || self.isolates_max > 0
     }
 
-    /// Whether the tenant of a request has processes of its own.
+    /// Whether the tenant of a request has separate processes.
     pub(super) fn sets_apart(&self, ask: &Ask) -> bool {
         self.offenders
             .get(&ask.tenant())
@@ -81,9 +80,9 @@ impl ModelPool {
         self.procs.iter().position(|proc| proc.id == id)
     }
 
-    /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
-    /// are shared, for a client without a document: no tag, else its own. Among equals, the newest. If there is none, the one that was not used for longest of those that can forget their tenant
-    /// and lose no document by that.
+    /// The best idle process. Better: the client's own tag, then knowing the document. If processes are shared, for a
+    /// client without a document: no tag, else its own. Among equals, the newest. If there is none: the one unused
+    /// for longest among those that can forget their tenant without losing a document.
     ///
     /// With isolates: one that knows tenant and document, one that knows the tenant, one with room for it.
     pub(super) fn pick_own(&self, ask: &Ask) -> Option<usize> {
@@ -117,7 +116,7 @@ impl ModelPool {
         best.or(oldest.map(|(at, _)| at))
     }
 
-    /// As [`Self::pick_own`], else where taught processes are lent the one of the largest tag: the newest.
+    /// Like [`Self::pick_own`]; else, if taught processes are lent, the one with the largest tag: the newest.
     pub(super) fn pick(&self, ask: &Ask) -> Option<usize> {
         let lends = self.lends_taught && !self.apart() && ask.ddoc().is_none();
         let idle = self
@@ -129,7 +128,7 @@ impl ModelPool {
         self.pick_own(ask).or(last.map(|(at, _)| at))
     }
 
-    /// Takes a request out, wherever it is, and says what it waited for.
+    /// Removes a request, wherever it is, and returns the phase that it was in.
     pub(super) fn pull(&mut self, id: RequestId) -> Option<(Ask, Phase)> {
         if let Some(at) = self.queue.iter().position(|ask| ask.id == id) {
             return Some((self.queue.remove(at), Phase::Queue));

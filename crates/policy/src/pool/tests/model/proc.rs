@@ -7,7 +7,7 @@ pub(super) struct ModelProc {
     pub(super) state: State,
     pub(super) tag: Option<Tenant>,
     pub(super) ddocs: Vec<DdocKey>,
-    /// The isolates of other tenants, with what they know and since when they are others', the oldest first.
+    /// The isolates of other tenants: their documents, and since when they are parked, oldest first.
     pub(super) parked: Vec<(Tenant, Vec<DdocKey>, Timestamp)>,
     pub(super) isolates_max: u32,
     pub(super) is_apart: bool,
@@ -29,7 +29,7 @@ impl ModelProc {
         matches!(self.state, State::Idle)
     }
 
-    /// What it knows of a tenant; `None`: not even that.
+    /// What it knows of a tenant; `None` if it does not know the tenant.
     pub(super) fn knows(&self, tenant: &Tenant) -> Option<&[DdocKey]> {
         let mut parked = self.parked.iter();
         let parked = parked.find(|(other, ..)| other == tenant);
@@ -78,7 +78,7 @@ impl ModelProc {
         Some(Select { tenant, is_new })
     }
 
-    /// Whether nothing that it was taught would be lost if it forgot.
+    /// Whether forgetting would lose no lessons.
     pub(super) fn is_untaught(&self) -> bool {
         self.tag.is_some() && self.ddocs.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Who is served next, and by which process.
+//! Which request is served next, and by which process.
 
 use super::*;
 
@@ -159,14 +159,14 @@ impl Model {
         }
     }
 
-    /// Puts a request back in its place in the queue.
+    /// Returns a request to its place in the queue.
     pub(super) fn wait_again(&mut self, at: usize, ask: Ask) {
         let queue = &mut self.pools[at].queue;
         queue.push(ask);
         queue.sort_by_key(|ask| ask.id);
     }
 
-    /// Gives a process that is ready for it to a request, or teaches it first.
+    /// Gives a ready process to a request, or teaches it first.
     pub(super) fn hand_over(&mut self, proc: ProcId, ask: Ask) {
         match ask.ddoc() {
             None => self.assign(proc, &ask),
