@@ -7,9 +7,11 @@
 //!           that were killed by the next one, at the end of the service and at its start. Services in several pid
 //!           namespaces may share a hierarchy: none touches a group of another one's.
 //! SOURCE    cgroups(7). Version 2 is used where the service was given a part of the hierarchy: the service
-//!           lives in a leaf of it, and cells beside that leaf. Version 1 where it can be written.
+//!           lives in a leaf of it, which it makes where the service manager does not, and cells beside that leaf.
+//!           Version 1 where it can be written.
 //! LIMITS    A process that enters by its number makes the kernel wait for all others, for 15 ms. So with
-//!           version 1 a process enters by itself, and with version 2 it is started inside.
+//!           version 1 a process enters by itself, and with version 2 it is started inside, or enters by itself where
+//!           systemd's `RestrictNamespaces=` refuses `clone3`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::CellSpec;
 use super::layers::Layer;
@@ -28,6 +30,9 @@ use super::report::MetLimit;
 
 /// Where the hierarchies are.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
+
+/// The leaf that a service makes for itself, named as systemd's manual suggests for `DelegateSubgroup=`.
+const LEAF: &str = "service";
 
 /// What the name of each group begins with; the inode of the launcher's pid namespace and its number follow.
 const PREFIX: &str = "settee-cell-";
@@ -102,10 +107,12 @@ fn limits(spec: &CellSpec) -> Vec<Limit> {
 #[derive(Default)]
 pub(super) struct Cgroup {
     folders: Vec<PathBuf>,
-    /// Version 1: a process that writes `0` into each is inside.
+    /// A process that writes `0` into each is inside.
     entrances: Vec<File>,
     /// Version 2: a process is started inside.
     pub(super) start_in: Option<File>,
+    /// Version 2: the entrance where it cannot be. Opened as the service, whose rights a later write needs.
+    entrance_v2: Option<File>,
     pub(super) held: Vec<Layer>,
     pub(super) missing: BTreeMap<Layer, String>,
 }
@@ -135,7 +142,7 @@ impl Cgroup {
         let folder = base.join(name);
         let entrance = make_folder(&folder)
             .and_then(|()| write_limits(&folder, &limit.v1))
-            .and_then(|()| File::options().write(true).open(folder.join("tasks")));
+            .and_then(|()| open_to_write(&folder.join("tasks")));
         match entrance {
             Ok(entrance) => {
                 self.folders.push(folder);
@@ -158,6 +165,7 @@ impl Cgroup {
                 return self.missing.extend(limits.iter().map(why));
             }
         }
+        self.entrance_v2 = open_to_write(&folder.join("cgroup.procs")).ok();
         self.folders.push(folder.to_owned());
         for limit in limits {
             match write_limits(folder, &limit.v2) {
@@ -200,9 +208,13 @@ impl Cgroup {
         met
     }
 
-    /// Gives up version 2, where a process cannot be started inside.
+    /// Lets the process enter by itself, where it cannot be started inside; or gives up version 2.
     pub(super) fn give_up_start(&mut self, error: &io::Error) {
         self.start_in = None;
+        let is_unknown = error.raw_os_error() == Some(Errno::NOSYS.raw_os_error());
+        if let Some(entrance) = self.entrance_v2.take().filter(|_| is_unknown) {
+            return self.entrances.push(entrance);
+        }
         let why = format!("no process can be started in a control group: {error}");
         let held = std::mem::take(&mut self.held);
         self.missing
@@ -239,6 +251,25 @@ fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
         .map(|base| count_of(&base.join(&cell), "nr_throttled"))
         .sum::<u64>()
         > 0
+}
+
+/// Moves a service that was given a group to a leaf below it: a group with processes in it has no limited groups below.
+pub fn enter_leaf() {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    enter_leaf_below(Path::new(ROOT), &own, geteuid().as_raw());
+}
+
+/// A group is given by making the service's user its owner; that of the one above stays another.
+fn enter_leaf_below(root: &Path, own: &str, user: u32) {
+    let Some(group) = own_folder_v2(root, own) else {
+        return;
+    };
+    let is_own = |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user);
+    if is_own(&group) && !group.parent().is_some_and(is_own) {
+        let leaf = group.join(LEAF);
+        // Without it, layers are missing, and cells say why.
+        drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
+    }
 }
 
 /// Removes the groups of cells that are over, at the start of a service and at its end. Waits for those whose
@@ -318,10 +349,11 @@ fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
 
 /// The files of a hierarchy are there already and cannot be created.
 fn write(file: &Path, value: &str) -> io::Result<()> {
-    io::Write::write_all(
-        &mut File::options().write(true).open(file)?,
-        value.as_bytes(),
-    )
+    io::Write::write_all(&mut open_to_write(file)?, value.as_bytes())
+}
+
+fn open_to_write(file: &Path) -> io::Result<File> {
+    File::options().write(true).open(file)
 }
 
 fn cannot(folder: &Path, error: &io::Error) -> String {
@@ -344,12 +376,15 @@ fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
     Some(root.join(controller).join(path.trim_start_matches('/')))
 }
 
+/// Finds the folder of version 2 of the process's own group, unless that is the whole hierarchy.
+fn own_folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    (!path.is_empty()).then(|| root.join(path))
+}
+
 /// Finds the folder of version 2 above the launcher's own group.
 fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let folder = root.join(path);
-    let base = folder.parent().filter(|_| !path.is_empty());
-    base.map(Path::to_owned)
+    own_folder_v2(root, own)?.parent().map(Path::to_owned)
 }
 
 /// Finds the folder of version 2 in which groups with limits can be made: the one above the
