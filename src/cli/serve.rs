@@ -27,7 +27,7 @@ use crate::messages::config_listener::Reload;
 use crate::operations::Route;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
-use child::cell::remove_abandoned_groups;
+use child::cell::{enter_leaf_group, remove_abandoned_groups};
 use child::watches::{self, WATCHES_MIN};
 use store::{OpenProblem, StoreError};
 
@@ -101,6 +101,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     }
     raise_open_files(&log);
     libraries::take_over(log.new(o!("component" => "http")));
+    enter_leaf_group();
     remove_abandoned_groups(0);
     let system = super::system()?;
     let ended = system.block_on(async move {

@@ -58,6 +58,8 @@ fn temporary_failures_are_restarted_forever_and_others_are_not() {
     assert!(service.contains("\nRestart=on-failure\nRestartSec=5\n"));
     // The command line, permissions, the configuration.
     assert!(service.contains("\nRestartPreventExitStatus=64 77 78\n"));
+    // Nor does a socket unit repeat them without a pause.
+    assert!(service.contains("\"$$EXIT_STATUS\" in 64|77|78) exec sleep 5;; esac'\n"));
 }
 
 #[test]

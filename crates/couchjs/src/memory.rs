@@ -57,7 +57,8 @@ const UNHELD_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
-    pages: Option<File>,
+    /// Counts pages of this many bytes. Before Linux 6.4 the size is read from a file as well.
+    pages: Option<(File, usize)>,
     reset: Option<File>,
 }
 
@@ -74,7 +75,9 @@ impl ProcessStatus {
     /// Like [`Self::open`], with the files that measure isolates one by one.
     pub fn open_for_isolates() -> Self {
         ProcessStatus {
-            pages: File::open("/proc/self/statm").ok(),
+            pages: File::open("/proc/self/statm")
+                .ok()
+                .map(|file| (file, page_size())),
             reset: OpenOptions::new()
                 .write(true)
                 .open("/proc/self/clear_refs")
@@ -91,12 +94,13 @@ impl ProcessStatus {
 
     /// Returns the resident memory, and how much of it is not file-backed, in bytes.
     fn resident_bytes(&self) -> Option<(usize, usize)> {
+        let (file, page_bytes) = self.pages.as_ref()?;
         let mut pages = [0; 128];
-        let length = self.pages.as_ref()?.read_at(&mut pages, 0).ok()?;
+        let length = file.read_at(&mut pages, 0).ok()?;
         let pages = std::str::from_utf8(&pages[..length]).ok()?;
         let mut numbers = pages.split(' ').skip(1).map(str::parse::<usize>);
         let (all, of_files) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        let bytes = |pages: usize| pages.saturating_mul(page_size());
+        let bytes = |pages: usize| pages.saturating_mul(*page_bytes);
         Some((bytes(all), bytes(all.saturating_sub(of_files))))
     }
 

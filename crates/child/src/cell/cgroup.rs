@@ -6,9 +6,10 @@
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
 //! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a
-//!           leaf, with cells next to it. Version 1 is used if writable.
+//!           leaf, which it makes if the service manager does not, with cells next to it. Version 1 is used if writable.
 //! LIMITS    Moving a process by its number makes the kernel wait for all others, for 15 ms. So with version 1 a
-//!           process enters itself, and with version 2 it is started inside.
+//!           process enters itself, and with version 2 it is started inside, or enters itself if systemd's
+//!           `RestrictNamespaces=` refuses `clone3`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::CellSpec;
 use super::layers::Layer;
@@ -27,6 +28,9 @@ use super::report::MetLimit;
 
 /// The root of the hierarchies.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
+
+/// The leaf that a service makes for itself, named as systemd's manual suggests for `DelegateSubgroup=`.
+const LEAF: &str = "service";
 
 /// Prefix of each group's name; followed by the inode of the launcher's pid namespace and its number.
 const PREFIX: &str = "settee-cell-";
@@ -101,10 +105,12 @@ fn limits(spec: &CellSpec) -> Vec<Limit> {
 #[derive(Default)]
 pub(super) struct Cgroup {
     folders: Vec<PathBuf>,
-    /// Version 1: a process that writes `0` into each enters.
+    /// A process that writes `0` into each enters.
     entrances: Vec<File>,
     /// Version 2: processes are started inside.
     pub(super) start_in: Option<File>,
+    /// Version 2: the entrance, if it cannot be started inside. Opened as the service, whose rights the write needs.
+    entrance_v2: Option<File>,
     pub(super) held: Vec<Layer>,
     pub(super) missing: BTreeMap<Layer, String>,
 }
@@ -134,7 +140,7 @@ impl Cgroup {
         let folder = base.join(name);
         let entrance = make_folder(&folder)
             .and_then(|()| write_limits(&folder, &limit.v1))
-            .and_then(|()| File::options().write(true).open(folder.join("tasks")));
+            .and_then(|()| open_to_write(&folder.join("tasks")));
         match entrance {
             Ok(entrance) => {
                 self.folders.push(folder);
@@ -157,6 +163,7 @@ impl Cgroup {
                 return self.missing.extend(limits.iter().map(why));
             }
         }
+        self.entrance_v2 = open_to_write(&folder.join("cgroup.procs")).ok();
         self.folders.push(folder.to_owned());
         for limit in limits {
             match write_limits(folder, &limit.v2) {
@@ -199,9 +206,13 @@ impl Cgroup {
         met
     }
 
-    /// Abandons version 2, where a process cannot be started inside.
+    /// Lets the process enter itself if it cannot be started inside; otherwise abandons version 2.
     pub(super) fn give_up_start(&mut self, error: &io::Error) {
         self.start_in = None;
+        let is_unknown = error.raw_os_error() == Some(Errno::NOSYS.raw_os_error());
+        if let Some(entrance) = self.entrance_v2.take().filter(|_| is_unknown) {
+            return self.entrances.push(entrance);
+        }
         let why = format!("no process can be started in a control group: {error}");
         let held = std::mem::take(&mut self.held);
         self.missing
@@ -238,6 +249,25 @@ fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
         .map(|base| count_of(&base.join(&cell), "nr_throttled"))
         .sum::<u64>()
         > 0
+}
+
+/// Moves a service to a leaf of the group delegated to it: a group that contains processes has no limited groups below.
+pub fn enter_leaf() {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    enter_leaf_below(Path::new(ROOT), &own, geteuid().as_raw());
+}
+
+/// A delegated group belongs to the service's user, and its parent does not.
+fn enter_leaf_below(root: &Path, own: &str, user: u32) {
+    let Some(group) = own_folder_v2(root, own) else {
+        return;
+    };
+    let is_own = |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user);
+    if is_own(&group) && !group.parent().is_some_and(is_own) {
+        let leaf = group.join(LEAF);
+        // Without it, layers are missing, and cells say why.
+        drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
+    }
 }
 
 /// Removes the groups of ended cells, at a service's start and end. Waits for groups with ending processes, for
@@ -317,10 +347,11 @@ fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
 
 /// The files of a hierarchy already exist and cannot be created.
 fn write(file: &Path, value: &str) -> io::Result<()> {
-    io::Write::write_all(
-        &mut File::options().write(true).open(file)?,
-        value.as_bytes(),
-    )
+    io::Write::write_all(&mut open_to_write(file)?, value.as_bytes())
+}
+
+fn open_to_write(file: &Path) -> io::Result<File> {
+    File::options().write(true).open(file)
 }
 
 fn cannot(folder: &Path, error: &io::Error) -> String {
@@ -343,12 +374,15 @@ fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
     Some(root.join(controller).join(path.trim_start_matches('/')))
 }
 
+/// Finds the folder of version 2 of the process's own group, unless that is the whole hierarchy.
+fn own_folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    (!path.is_empty()).then(|| root.join(path))
+}
+
 /// Finds the folder of version 2 above the launcher's own group.
 fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let folder = root.join(path);
-    let base = folder.parent().filter(|_| !path.is_empty());
-    base.map(Path::to_owned)
+    own_folder_v2(root, own)?.parent().map(Path::to_owned)
 }
 
 /// Finds the folder of version 2 that allows groups with limits: the one above the launcher's own, since a group with

@@ -129,13 +129,43 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
     for file in files {
         fs::write(folder.join(file), "").unwrap();
     }
-    let made = Cgroup::make(root.path(), "0::/system.slice/settee/daemon\n", 7, &spec());
+    fs::write(folder.join("cgroup.procs"), "").unwrap();
+    let mut made = Cgroup::make(root.path(), "0::/system.slice/settee/daemon\n", 7, &spec());
     assert_eq!(made.missing, BTreeMap::new());
     assert!(made.start_in.is_some());
     let written = files.map(|file| fs::read_to_string(folder.join(file)).unwrap());
     assert_eq!(written, ["536870912", "0", "65", "50000 100000", "10"]);
     // The last of those that were turned on; a real file keeps all.
     assert!(read(&root, "system.slice/settee/cgroup.subtree_control").starts_with("+cpu"));
+    // Under systemd's RestrictNamespaces= a process can only enter by itself, and keeps its limits.
+    made.give_up_start(&io::Error::from(Errno::NOSYS));
+    assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
+    made.enter().unwrap();
+    assert_eq!(
+        fs::read_to_string(folder.join("cgroup.procs")).unwrap(),
+        "0"
+    );
+}
+
+#[test]
+fn a_service_that_was_given_a_group_moves_to_a_leaf_below_it_once() {
+    let unit = "system.slice/settee.service";
+    let root = hierarchy(&[unit, &format!("{unit}/{LEAF}")], &[("cgroup.procs", "")]);
+    let own = format!("0::/{unit}\n");
+    let moved = || !read(&root, &format!("{unit}/{LEAF}/cgroup.procs")).is_empty();
+    let user = geteuid().as_raw();
+    // The group above is the service's too: all of that is the user's session, or the service is in a leaf.
+    enter_leaf_below(root.path(), &own, user);
+    // The group is another user's.
+    enter_leaf_below(root.path(), &own, user + 1);
+    assert!(!moved());
+    let given = user + 1;
+    if std::os::unix::fs::chown(root.path().join(unit), Some(given), None).is_err() {
+        // Only root can give it.
+        return;
+    }
+    enter_leaf_below(root.path(), &own, given);
+    assert!(moved());
 }
 
 #[test]

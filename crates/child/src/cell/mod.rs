@@ -27,7 +27,7 @@ pub mod user;
 
 use std::path::PathBuf;
 
-pub use cgroup::remove_abandoned as remove_abandoned_groups;
+pub use cgroup::{enter_leaf as enter_leaf_group, remove_abandoned as remove_abandoned_groups};
 pub use system_calls::is_system_call;
 
 use serde::{Deserialize, Serialize};
