@@ -121,6 +121,10 @@ const BOUND: &[(isize, &str)] = &[
         170,
         "others of an HTTP thread are served while all pools are described, and work whose caller has gone keeps its turn",
     ),
+    (
+        340,
+        "cells of commands have a control group under the packaged unit, and the built-in JavaScript starts under Linux 6.1",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
