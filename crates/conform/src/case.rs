@@ -29,8 +29,13 @@ pub struct Case {
 /// One step of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Sends these bytes, and closes the input if `closes`.
-    Send { bytes: Vec<u8>, closes: bool },
+    /// Sends bytes.
+    Send {
+        /// Including the line feed.
+        bytes: Vec<u8>,
+        /// Whether the input is closed after them.
+        closes: bool,
+    },
     /// The next line is matching JSON.
     Out(Value),
     /// The next line is exactly this.
