@@ -67,7 +67,8 @@ impl Offenders {
 }
 
 impl Pool {
-    /// The oldest idle process without a tag, to make room for a tenant with separate processes.
+    /// The oldest idle process without a tag, to make room for a tenant with separate processes; `None` for any other
+    /// tenant.
     pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()

@@ -143,7 +143,7 @@ impl Roaming {
         kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
     }
 
-    /// The `most` oldest requests of tenants for which `serves` holds.
+    /// The `most` oldest requests of those tenants for which `serves` holds.
     pub(super) fn oldest(
         &self,
         (target, lane): (Target, Lane),

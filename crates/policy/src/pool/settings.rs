@@ -47,8 +47,8 @@ pub struct GroupId(pub u32);
 /// Which rules a pool follows if the two sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// A language's own pool, as in couch_proc_manager: among equals the newest process is lent; a process returned
-    /// as broken is replaced on the next request.
+    /// A language's own pool, as in couch_proc_manager: among equals the process created last is lent; a
+    /// process returned as broken is replaced on the next request.
     #[default]
     Language,
     /// A named pool, as in pidq: among equals the most recently returned process is lent, so that a quiet pool uses
@@ -184,7 +184,7 @@ impl PoolSettings {
         }
     }
 
-    /// Whether an idle process can serve any tenant, replacing another if necessary.
+    /// Whether an idle process can serve any tenant, replacing another tenant if necessary.
     pub(super) const fn serves_any(&self) -> bool {
         self.can_forget || self.isolates_max > 0
     }
