@@ -46,7 +46,7 @@ pub enum PoolAction {
     ProcRevoked {
         client: ClientId,
         proc: ProcId,
-        /// The assignment, which has ended.
+        /// The loan, which has ended.
         token: Token,
         why: StopReason,
     },

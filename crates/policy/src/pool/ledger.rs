@@ -47,9 +47,9 @@ impl RequestRow {
 pub(crate) enum RequestPlace {
     /// In the queue of its pool.
     Queue,
-    /// Assigned to the opening with this number.
+    /// Waits for the opening with this number.
     Opening(u64),
-    /// Assigned to the process with this number, which forgets another tenant or learns its design document.
+    /// Waits for the process with this number, which forgets another tenant or learns its design document.
     Teaching(u64),
 }
 
@@ -192,7 +192,7 @@ pub(crate) struct Ledger {
     pub(crate) shutting_down: bool,
     /// The number of the newest process.
     pub(crate) last_number: u64,
-    /// The token of the newest assignment.
+    /// The token of the newest loan.
     pub(crate) last_token: Token,
     /// How many times a process has become idle.
     pub(super) returns: u64,

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 pub struct PoolStatus {
     /// The settings in force.
     pub settings: PoolSettings,
-    /// Assigned processes, and those that are learning or being reset.
+    /// Lent (assigned) processes, and those that are learning or being reset.
     pub used: u32,
     /// Idle processes.
     pub free: u32,

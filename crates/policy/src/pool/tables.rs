@@ -100,7 +100,7 @@ pub(crate) struct Isolate {
 pub(crate) enum ProcState {
     /// It waits for a client.
     Idle,
-    /// A client holds it.
+    /// Lent: a client holds it.
     Assigned { client: ClientId, token: Token },
     /// It learns a design document.
     Teaching {
