@@ -265,7 +265,7 @@ impl Child {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         let follow = |signal| {
-            // The launcher is stopped and continued on behalf of its command.
+            // A stop or continuation of the launcher is meant for its command.
             if self.launched.is_some() {
                 process.signal_group(signal);
             }

@@ -69,7 +69,8 @@ pub enum OnClientCrash {
     Replace,
 }
 
-/// When a process is worn out. It is stopped when it is idle, never while it is lent, except for `memory_hard`.
+/// When a process is recycled, that is, has served long enough. It is stopped when it is idle, never while it is lent,
+/// except for `memory_hard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycle {
     /// After this many loans.
@@ -150,7 +151,7 @@ pub struct PoolSettings {
     pub lends_taught: bool,
     /// The fate of a crashed client's process.
     pub on_client_crash: OnClientCrash,
-    /// When a process is worn out.
+    /// When a process is recycled.
     pub recycle: Recycle,
     /// How the pool shrinks; `None`: by the soft limit.
     pub cull: Option<Cull>,
