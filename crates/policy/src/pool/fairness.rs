@@ -148,7 +148,7 @@ impl Accounts {
         self.standing(tenant).account(self.full).max(self.floor)
     }
 
-    /// A tenant without waiters asks. `waits`: whether another tenant waits.
+    /// A tenant without waiters asks. `waits` tells of any tenant whether it waits.
     pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);
         let standing = self.rows.entry(tenant.clone()).or_default();
