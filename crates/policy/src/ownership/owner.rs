@@ -467,7 +467,7 @@ impl Ownership {
         hasher.finish()
     }
 
-    /// Releases everything, and soon reports that it does not count as alive.
+    /// Gives everything back, and soon reports that it does not count as alive.
     fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         self.renew_at = now;
         let all: Vec<_> = own(self.docs.running()).collect();
