@@ -75,7 +75,7 @@ pub enum ProcPhase {
     Teaching,
 }
 
-/// Events of one pool since it was added. Never decreased.
+/// Counts of events in one pool since it was added; never decreased.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolTotals {
     /// Assignments of a process to a client.
