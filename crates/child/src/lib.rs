@@ -1,5 +1,5 @@
-//! Child processes: starting, confining, reading, signalling, killing and reaping them. The only crate that controls
-//! the operating system's processes.
+//! Child processes: starting, confining, reading, signalling, killing and reaping them. The only crate that makes
+//! system calls about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them. A child is started in its
 //!           [`cell`], so cell and start are one crate: separate ones would depend on each other. Independent of
@@ -230,7 +230,7 @@ impl Child {
         self.pid
     }
 
-    /// Returns a query of whether the processor limit has throttled its cell so far; `None` without a limit. The
+    /// Returns a query of whether the processor limit has throttled its cell so far; `None` without a cell. The
     /// query reads files and blocks: call it on its own thread.
     pub fn held_back(&self) -> Option<impl FnOnce() -> bool + Send + 'static> {
         let launcher = self.pid;
@@ -265,7 +265,7 @@ impl Child {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         let follow = |signal| {
-            // The launcher is stopped and continued on behalf of its command.
+            // A stop or continuation of the launcher is meant for its command.
             if self.launched.is_some() {
                 process.signal_group(signal);
             }

@@ -59,7 +59,7 @@ pub struct ServiceError {
     pub status: Option<i32>,
     /// Its last lines on standard error.
     pub stderr: Vec<String>,
-    /// The client's name for the process.
+    /// The token that the client held the process under.
     pub proc: Option<String>,
     /// The function's database.
     pub db: Option<String>,

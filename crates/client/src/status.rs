@@ -267,6 +267,6 @@ pub struct Totals {
     pub timed_out: u64,
     /// Requests refused because the queue was full.
     pub busy: u64,
-    /// Processes stopped because they were worn out, by cause.
+    /// Processes stopped (recycled) for having served long enough, by cause.
     pub recycled: BTreeMap<String, u64>,
 }

@@ -59,6 +59,7 @@ pub(crate) const DB_TAG: Kind = one_of::<DbTag>();
 pub(crate) const SANDBOX: Kind = one_of::<SandboxMode>();
 pub(crate) const REUSE: Kind = Kind::OrNone("", &one_of::<Reuse>());
 pub(crate) const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
+/// In percent of one core.
 pub(crate) const CPU_MAX: Kind = count(0, 1_000_000);
 pub(crate) const FEED: Kind = one_of::<Feed>();
 pub(crate) const RULES: Kind = one_of::<RuleSet>();

@@ -14,7 +14,7 @@ use super::value::{Kind, Unit};
 /// Declares a section. A key has
 ///
 /// * its sentence for the page, in Markdown, with links relative to `docs/`;
-/// * its name and type: serde and its kind must agree on the type;
+/// * its name and type: its kind must make of a text what serde makes of the type;
 /// * its default as TOML; without one the key is unset and derived from others;
 /// * its kind: allowed values, with bounds and unit;
 /// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,

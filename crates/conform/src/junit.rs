@@ -1,7 +1,8 @@
 //! The report as JUnit XML, which continuous integration shows by case.
 //!
-//! SUMMARY   A test suite for each ability, a test case for each case, with times in seconds. Failed and skipped
-//!           cases are failures; unsupported ones are skipped; a command that is not a query server is an error.
+//! SUMMARY   A test suite for each ability, a test case for each case, with times in seconds. Failed cases and those
+//!           that were not run are failures; unsupported ones are skipped; a command that is not a query server is an
+//!           error.
 //! PROMISES  Well-formed XML, whatever the command printed.
 
 use std::fmt::Write;

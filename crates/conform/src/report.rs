@@ -18,7 +18,7 @@ pub struct Counts {
     pub failed: usize,
     /// Cases of optional abilities that the command lacks.
     pub not_supported: usize,
-    /// Cases that were skipped because the command was silent in similar ones.
+    /// Cases that were not run because the command did not answer in similar ones.
     pub not_run: usize,
 }
 

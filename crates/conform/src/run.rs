@@ -21,7 +21,7 @@ use child::Spawner;
 /// How many cases run at a time.
 const WIDTH: usize = 4;
 
-/// After this many cases of an ability without an answer, the others are skipped.
+/// After this many cases of an ability without an answer, the others are not run.
 const SILENCES_MAX: usize = 3;
 
 /// What is tested, and the time limit.
@@ -42,7 +42,7 @@ pub enum Verdict {
     Pass,
     /// Something was not as expected.
     Fail(Failure),
-    /// It was skipped: the command did not answer in several others of its ability.
+    /// It was not run: the command did not answer in several others of its ability.
     NotRun,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   A [`Governor`] derives a [`Level`] from the machine's [`Reading`]; [`Level::limit`] is then a pool's
 //!           limit, between its soft and its hard one.
-//! PROMISES  Pure. A level moves quickly down and slowly up, and stays between two marks, so that it does not
-//!           oscillate. A gauge without a value limits nothing.
+//! PROMISES  Pure. A level moves quickly down and slowly up, and not at all while the pressure is between two marks, so
+//!           that it does not oscillate. A gauge without a value limits nothing.
 //! CALLED    By the actor that samples the gauges; by the manager, for each pool.
 //! SOURCE    Pressure stall information of Linux (`/proc/pressure`): the fraction of time in which some task waited.
 //!           CouchDB, pooler and Postfix have fixed limits.
@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-/// Limits go down above this fraction of time with waiting tasks, in percent.
+/// Limits go down from this fraction of time with waiting tasks on, in percent.
 pub(crate) const HIGH_PERCENT: f64 = 40.0;
 
 /// Limits go up again below this fraction, in percent.

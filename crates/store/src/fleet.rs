@@ -20,7 +20,7 @@ use policy::schedule::Server;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonName {
     /// The address of its HTTP, `host:port`, or its machine's name. For display; should be unique, since a restarted
-    /// daemon replaces the former one with the same address.
+    /// daemon is shown instead of the former one with the same address.
     pub address: Arc<str>,
     /// The version of the program.
     pub version: Arc<str>,
@@ -35,7 +35,7 @@ pub struct Daemon {
     pub name: DaemonName,
     /// The remaining time of its lease; `None` if it has expired.
     pub lease: Option<Duration>,
-    /// Whether it releases everything, and claims nothing.
+    /// Whether it gives everything back, and claims nothing.
     pub is_leaving: bool,
     /// Its reported problems, if any.
     pub report: Option<Report>,
@@ -152,8 +152,8 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// reopened, as some may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
-    /// Adds an epoch, chosen by the caller, with a lease, and removes its former ones. Also removes others' expired
-    /// epochs that own nothing, with the orders and transient jobs of all removed epochs.
+    /// Adds an epoch, drawn at random by the caller, with a lease, and removes its former ones. Also removes others'
+    /// expired epochs that own nothing, with the orders and transient jobs of all removed epochs.
     fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts>;
 
     /// Renews a valid lease, records which servers its daemon reaches, and lists its claims; `None` if the lease has

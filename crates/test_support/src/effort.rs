@@ -1,4 +1,4 @@
-//! The effort of tests that could run for ever.
+//! The effort of tests that could run forever.
 
 /// Returns the effort of a random, load or chaos test: `short`, or `long` with `SETTEE_TESTS=long`.
 ///

@@ -41,7 +41,7 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell is suspended. Like the next, sent to a launcher that watches its memory.
+    /// The cell rests: it is suspended. Like the next, sent to a launcher that watches its memory.
     Rests,
     /// The cell is resumed.
     GoesOn,

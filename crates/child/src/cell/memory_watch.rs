@@ -66,8 +66,8 @@ impl MemoryWatch {
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. There may be no sample in
-    /// between.
+    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. Between the two
+    /// there may be no other sample.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()

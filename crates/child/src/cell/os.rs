@@ -21,7 +21,7 @@ use crate::parent_death::die_with_parent;
 /// an interpreter, which the C library copies.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Puts a new process into a new user namespace.
+/// Flags that put a new process into a user namespace and a pid namespace of its own.
 pub(super) const NEW_USER: i32 = libc::CLONE_NEWUSER;
 pub(super) const NEW_PID: i32 = libc::CLONE_NEWPID;
 

@@ -1,4 +1,4 @@
-//! Suspends the processes of a cell while nobody holds it.
+//! Rest: a cell's processes are suspended between loans, while nobody holds it.
 //!
 //! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders suspension and resumption. [`Rest`]
 //!           is the end of the cell's first process, which stops all others of its pid namespace or continues them.
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
-/// The orders, one byte each.
+/// The orders to suspend and to resume, one byte each.
 const REST: u8 = b'r';
 const GO_ON: u8 = b'g';
 

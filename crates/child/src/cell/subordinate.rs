@@ -78,7 +78,7 @@ pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, 
     move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| {
         format!("the namespace of its subordinate users cannot be entered: {error}")
     })?;
-    // The longest line of each; the other one is the service's own.
+    // The longest range of each; the other one is the service's own.
     let [users, groups] = MAPS.map(|file| mapped(file).into_iter().max_by_key(|line| line.count));
     let both = users.zip(groups);
     let numbers = both.map(|(users, groups)| Numbers {

@@ -29,7 +29,8 @@ pub(super) struct Translated {
     pub text: String,
     /// Whether it has a `$` or a `\Z`.
     pub asks_for_end: bool,
-    /// Whether matching may have to backtrack: look-around, back-references, capturing groups they need.
+    /// Whether matching may have to backtrack: look-around, back-references, atomic groups, possessive
+    /// repetitions.
     pub goes_back: bool,
     /// The number of single characters that it expands to.
     pub size: usize,

@@ -17,9 +17,9 @@
 //!
 //! # One daemon
 //!
-//! It takes an epoch, a random number unique to this start, and renews its lease every [`RENEW_EVERY`]. It claims
-//! free documents up to its share, all documents divided by the living daemons, and releases the surplus: first the
-//! job stops, with a checkpoint, then the document is released. Without a renewal it gives everything up
+//! It takes an epoch, a random number unique to this start, and renews its lease every [`RENEW_EVERY`]. It claims free
+//! documents up to its share, all documents divided by the living daemons, and gives the surplus back: first the job
+//! stops, with a checkpoint, then the document is released. Without a renewal it gives everything up
 //! [`STOP_BEFORE_END`] before the end of its lease, at once and without checkpoints, and begins with another epoch.
 //!
 //! Requests can fail after they were carried out, and be carried out after they failed, so each has a number. The
@@ -29,13 +29,13 @@
 //!
 //! # Servers that one daemon cannot reach
 //!
-//! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal
-//! it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows
-//! soon after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
-//! reported neither of them; otherwise it is open to all, so that a global outage moves nothing. A daemon releases
-//! documents closed to it and does not claim them. For the others such a document is *extra*: they own it beyond
-//! their shares, and each takes an equal part of those closed to the same daemons. Nothing is released for being
-//! extra, which prevents cycles.
+//! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal it
+//! *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows soon
+//! after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
+//! reported neither of them; otherwise it is open to all, so that a global outage moves nothing. A daemon gives back
+//! documents closed to it and does not claim them. For the others such a document is *extra*: they own it beyond their
+//! shares, and each takes an equal part of those closed to the same daemons. Nothing is given back for being extra,
+//! which prevents cycles.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! One daemon's side of ownership: its epoch, its lease, its claims and releases.
+//! One daemon's side of ownership: its epoch, its lease, its claims, what it gives back.
 //!
 //! SUMMARY   Every event first times out old requests and an expiring lease; then it is handled; then due requests
 //!           are sent to the database.
@@ -64,7 +64,7 @@ enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Working,
-    /// It releases everything.
+    /// It gives everything back.
     Leaving,
     Gone,
 }
@@ -74,7 +74,7 @@ enum Phase {
 enum Drain {
     Off,
     On,
-    /// It claims its share again once it has released everything, with another epoch: one that was reported as
+    /// It claims its share again once it has given everything back, with another epoch: one that was reported as
     /// leaving stays so, whatever arrives late.
     Ending,
 }
@@ -82,7 +82,7 @@ enum Drain {
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Ownership {
-    /// The daemon's name; it determines what it releases first.
+    /// The daemon's name; it determines what it gives back first.
     daemon: Arc<str>,
     pub(super) lease: Option<Lease>,
     /// An abandoned epoch that may still be in the database.
@@ -98,7 +98,7 @@ pub struct Ownership {
     /// When requests besides renewals may be sent.
     order_at: Duration,
     claim_at: Duration,
-    /// When free documents were last claimed.
+    /// When free documents were last requested.
     claimed_at: Duration,
     last_request: Request,
     phase: Phase,
@@ -229,12 +229,12 @@ impl Ownership {
         self.docs.get(doc).is_some_and(|held| held.is_owned())
     }
 
-    /// Returns how many documents are owned and not being released.
+    /// Returns how many documents are owned and not being given back.
     pub const fn owned(&self) -> usize {
         self.docs.owned()
     }
 
-    /// Returns how many documents are owned, including those being released.
+    /// Returns how many documents are owned, including those being given back.
     pub fn owned_or_stopping(&self) -> usize {
         self.docs.owned_or_stopping()
     }
@@ -244,7 +244,7 @@ impl Ownership {
         self.phase == Phase::Gone
     }
 
-    /// Whether it releases everything, and claims nothing.
+    /// Whether it gives everything back, and claims nothing.
     fn gives_away(&self) -> bool {
         self.phase != Phase::Working || self.drain != Drain::Off
     }
@@ -444,7 +444,7 @@ impl Ownership {
         }
     }
 
-    /// Updates the counts, and releases the surplus.
+    /// Updates the counts, and gives the surplus back.
     fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<OwnerAction>) {
         if request < self.counted {
             return;
@@ -467,7 +467,7 @@ impl Ownership {
         hasher.finish()
     }
 
-    /// Releases everything, and soon reports that it does not count as alive.
+    /// Gives everything back, and soon reports that it does not count as alive.
     fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         self.renew_at = now;
         let all: Vec<_> = own(self.docs.running()).collect();

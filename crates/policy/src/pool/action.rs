@@ -37,7 +37,7 @@ pub enum PoolAction {
         proc: ProcId,
         token: Token,
         /// Whether another client may have left something in it: the process is sent a `reset` before this client's
-        /// first line, unless that is one.
+        /// first line, unless that line is a `reset`.
         reset: bool,
         /// The isolate that the process selects and resets before the first line of this client.
         select: Option<Select>,
@@ -46,7 +46,7 @@ pub enum PoolAction {
     ProcRevoked {
         client: ClientId,
         proc: ProcId,
-        /// The assignment, which has ended.
+        /// The loan, which has ended.
         token: Token,
         why: StopReason,
     },

@@ -1,11 +1,12 @@
-//! The ceiling over all pools: the maximum of processes together, and which pool gets the next slot.
+//! The ceiling over all pools: the maximum of processes together, and which pool gets the next place. A place is one
+//! process below the ceiling; a slot is one process below the limit of its pool.
 //!
-//! SUMMARY   [`Ceiling`] counts taken slots, including those of stopping processes, and tracks pools with a waiter
-//!           that lacks a slot. [`Pools::share`] runs at the end of each event: it grants free slots, frees slots by
+//! SUMMARY   [`Ceiling`] counts taken places, including those of stopping processes, and tracks pools with a waiter
+//!           that lacks a place. [`Pools::share`] runs at the end of each event: it grants free places, frees places by
 //!           stopping idle processes, and sets the timer for those that must not be stopped yet.
-//! PROMISES  Nothing is opened without a free slot. Waiters precede processes that pools keep in advance. No process
-//!           in use is stopped. Slots alternate between the pool with the fewest processes in use and the pool whose
-//!           waiters have gone unserved for longest: no waiter starves, and no pool takes all slots by asking more
+//! PROMISES  Nothing is opened without a free place. Waiters precede processes that pools keep in advance. No process
+//!           in use is stopped. Places alternate between the pool with the fewest processes in use and the pool whose
+//!           waiters have gone unserved for longest: no waiter starves, and no pool takes all places by asking more
 //!           often.
 //!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any pool
 //!           with a waiter. A returned one goes at once to a pool with at least two fewer in use; and, once it has
@@ -14,7 +15,8 @@
 //! CALLED    By [`Pools::handle`], and before a process is opened.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
-//! LIMITS    Costs two comparisons until the ceiling is reached. Beyond it, granting or freeing a slot scans all pools.
+//! LIMITS    Costs two comparisons until the ceiling is reached. From then on, granting or freeing a place scans all
+//!           pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +34,7 @@ use crate::time::Timestamp;
 /// two calls, so its process is not stopped during one.
 pub(crate) const EXCHANGE_AFTER: Duration = Duration::from_millis(50);
 
-/// The slots of all pools.
+/// The places of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceiling {
     /// Their number; `None`: no limit.
@@ -41,29 +43,29 @@ pub(crate) struct Ceiling {
     pub(crate) live: u32,
     /// Stopping processes.
     pub(crate) ending: u32,
-    /// Pools whose next waiter needs a slot.
+    /// Pools whose next waiter needs a place.
     pub(crate) needy: BTreeMap<PoolId, Need>,
-    /// Pools that keep fewer processes in advance than configured, for lack of slots.
+    /// Pools that keep fewer processes in advance than configured, for lack of places.
     short: BTreeSet<PoolId>,
-    /// The pool that may take the next slot.
+    /// The pool that may take the next place.
     granted: Option<PoolId>,
-    /// Slots granted so far.
+    /// Places granted so far.
     grants: u64,
-    /// Whether no slot was free after the latest event.
+    /// Whether no place was free after the latest event.
     was_full: bool,
-    /// When the next idle process may be stopped, while a waiter needs its slot.
+    /// When the next idle process may be stopped, while a waiter needs its place.
     pub(crate) wake: Option<Timestamp>,
 }
 
-/// A pool's need for slots.
+/// A pool's need for places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// The next waiter.
     head: RequestId,
     /// Since when it has waited while its pool served nobody.
     since: Timestamp,
-    /// Waiters that need freed slots. 0: the waiter waits for a process of its own database, and takes only a free
-    /// slot.
+    /// Waiters that need freed places. 0: the waiter waits for a process of its own database, and takes only a free
+    /// place.
     places: u32,
     /// The pool's processes in use or being opened.
     busy: u32,
@@ -74,17 +76,17 @@ impl Ceiling {
         self.max.is_none_or(|max| self.live + self.ending < max)
     }
 
-    /// Whether a pool may take a slot: one is free, and no other pool is first.
+    /// Whether a pool may take a place: one is free, and no other pool is first.
     pub(crate) fn may_open(&self, pool: PoolId) -> bool {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
 
-    /// Whether a pool takes the next slot because it was freed for it.
+    /// Whether a pool takes the next place because it was freed for it.
     pub(super) fn is_granted(&self, pool: PoolId) -> bool {
         self.granted == Some(pool)
     }
 
-    /// Whether the ceiling was lowered below the number of taken slots.
+    /// Whether the ceiling was lowered below the number of taken places.
     pub(crate) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
     }
@@ -101,7 +103,7 @@ impl Ceiling {
         self.short.remove(&pool);
     }
 
-    /// Records whether a pool keeps fewer processes than configured for lack of slots.
+    /// Records whether a pool keeps fewer processes than configured for lack of places.
     pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
         if is_short {
             self.short.insert(pool);
@@ -110,25 +112,25 @@ impl Ceiling {
         }
     }
 
-    /// For how many waiters slots still have to be freed, beyond those being freed.
+    /// For how many waiters places still have to be freed, beyond those being freed.
     pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
     }
 
-    /// Whether slots have to be freed for this pool.
+    /// Whether places have to be freed for this pool.
     fn needs(&self, pool: PoolId) -> bool {
         self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
 
-    /// Pools that need a slot and have no process in use, beyond the slots being freed.
+    /// Pools that need a place and have no process in use, beyond the places being freed.
     fn starving(&self) -> u32 {
         let needs = self.needy.values();
         let starving = needs.filter(|need| need.busy == 0 && need.places > 0);
         (starving.count() as u32).saturating_sub(self.ending)
     }
 
-    /// The pool that gets the next slot.
+    /// The pool that gets the next place.
     fn next(&mut self) -> Option<PoolId> {
         let needs = self.needy.iter();
         let next = if self.grants.is_multiple_of(2) {
@@ -143,7 +145,7 @@ impl Ceiling {
 }
 
 impl Pools {
-    /// Grants free slots, and frees slots for waiters that need one.
+    /// Grants free places, and frees places for waiters that need one.
     pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
         let mut wake = None;
         let ceiling = &self.ledger.ceiling;
@@ -159,7 +161,7 @@ impl Pools {
         self.ledger.ceiling.was_full = !self.ledger.ceiling.has_room();
     }
 
-    /// A slot is free again: lets another pool serve the waiters of a full one.
+    /// A place is free again: lets another pool serve the waiters of a full one.
     fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
         for index in 0..self.pools.len() {
             if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
@@ -179,7 +181,7 @@ impl Pools {
         }
     }
 
-    /// Stops idle processes for waiters that need a slot. Returns when the next one may be stopped.
+    /// Stops idle processes for waiters that need a place. Returns when the next one may be stopped.
     fn make_places(&mut self, out: &mut Vec<PoolAction>) -> Option<Timestamp> {
         while self.ledger.ceiling.is_over()
             && let Some((_, proc)) = self.longest_unused(true, Duration::ZERO)
@@ -204,7 +206,7 @@ impl Pools {
     }
 
     /// The idle process that may be stopped first, and from when, if each stays idle for `stay` unless its own pool
-    /// needs a slot. Among those that may be stopped now, prefers one that its pool does not keep in advance, then
+    /// needs a place. Among those that may be stopped now, prefers one that its pool does not keep in advance, then
     /// the one idle longest. Kept ones count only if `all`.
     fn longest_unused(&self, all: bool, stay: Duration) -> Option<(Timestamp, ProcId)> {
         let Ledger { ceiling, now, .. } = &self.ledger;
@@ -241,7 +243,7 @@ impl Turn<'_> {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
-    /// Records that the next waiter needs a slot and none is free. `waits`: for a process of its own database;
+    /// Records that the next waiter needs a place and none is free. `waits`: for a process of its own database;
     /// `is_for_db`: no longer, so only one process is exchanged for it.
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
@@ -284,7 +286,7 @@ impl Turn<'_> {
         };
         let needy = ceiling.needy.iter();
         let deserving = needy.filter(|(pool, need)| **pool != self.id && deserves(need));
-        // Those already get the slots of stopping processes.
+        // Those already get the places of stopping processes.
         deserving.count() as u32 > ceiling.ending
     }
 }

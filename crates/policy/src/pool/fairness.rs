@@ -1,11 +1,11 @@
 //! The order of waiters: by lane, then by their tenants' use of processes, then by arrival.
 //!
-//! SUMMARY   The interactive lane precedes the bulk lane where capacity is reserved for it. With `fairness =
-//!           "per_db"` each tenant has an account in each pool, and the tenant with the smallest account is served
-//!           next. An account grows by one second for each second that a process is held for the tenant, starting
-//!           when the process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`].
-//!           A tenant that starts to wait joins with the account that the tenant served last had then, unless its own
-//!           is larger: it is among the first, but gains nothing from having been idle.
+//! SUMMARY   The interactive lane precedes the bulk lane where capacity is reserved for it. If `fairness = "per_db"`,
+//!           each tenant has an account in each pool, and the tenant with the smallest account is served next. An
+//!           account grows by one second for each second that a process is held for the tenant, starting when the
+//!           process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`]. A tenant
+//!           that starts to wait joins with the account that the tenant served last had then, unless its own is larger:
+//!           it is among the first, but gains nothing from having been idle.
 //! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a tenant has used,
 //!           others precede it for at most one half-life because of that. A change takes time logarithmic in the
 //!           number of tenants; finding the next waiter takes one lookup for each distinct number of held processes.
@@ -148,7 +148,7 @@ impl Accounts {
         self.standing(tenant).account(self.full).max(self.floor)
     }
 
-    /// A tenant without waiters asks. `waits`: whether another tenant waits.
+    /// A tenant without waiters asks. `waits` tells of any tenant whether it waits.
     pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);
         let standing = self.rows.entry(tenant.clone()).or_default();

@@ -117,7 +117,7 @@ impl Turn<'_> {
                 continue;
             }
             if has_slot {
-                // Slots are freed at the end of the event, in whichever pool has one to spare.
+                // Places are freed at the end of the event, in whichever pool has one to spare.
                 self.note_need(head, false, patience.is_some());
                 break;
             }

@@ -15,10 +15,10 @@ use super::id::Tenant;
 use super::tables::{Isolate, Pool, ProcState, known};
 use crate::time::Timestamp;
 
-/// The weight of a process's end while it serves a tenant; a use that ends well has weight 1.
+/// What a process's end while it serves a tenant adds to the tenant's score; a use that ends well takes 1 off.
 const END: u32 = 10;
 
-/// The score from which a tenant has separate processes, until it is back to zero.
+/// The score from which a tenant has separate processes (is apart), until it is back to zero.
 const APART_FROM: u32 = 3 * END;
 
 /// How many offenders are remembered.
@@ -67,7 +67,8 @@ impl Offenders {
 }
 
 impl Pool {
-    /// The oldest idle process without a tag, to make room for a tenant with separate processes.
+    /// The oldest idle process without a tag, to make room for a tenant with separate processes; `None` for any other
+    /// tenant.
     pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()

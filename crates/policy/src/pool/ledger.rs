@@ -47,9 +47,9 @@ impl RequestRow {
 pub(crate) enum RequestPlace {
     /// In the queue of its pool.
     Queue,
-    /// Assigned to the opening with this number.
+    /// Waits for the opening with this number.
     Opening(u64),
-    /// Assigned to the process with this number, which forgets another tenant or learns its design document.
+    /// Waits for the process with this number, which forgets another tenant or learns its design document.
     Teaching(u64),
 }
 
@@ -143,7 +143,7 @@ impl Roaming {
         kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
     }
 
-    /// The `most` oldest requests of tenants for which `serves` holds.
+    /// The `most` oldest requests of those tenants for which `serves` holds.
     pub(super) fn oldest(
         &self,
         (target, lane): (Target, Lane),
@@ -192,7 +192,7 @@ pub(crate) struct Ledger {
     pub(crate) shutting_down: bool,
     /// The number of the newest process.
     pub(crate) last_number: u64,
-    /// The token of the newest assignment.
+    /// The token of the newest loan.
     pub(crate) last_token: Token,
     /// How many times a process has become idle.
     pub(super) returns: u64,

@@ -180,7 +180,7 @@ impl Pool {
         Some(proc.born + age.mul_f64(1.0 - jitter * fraction))
     }
 
-    /// Whether a process is worn out, and by which measure.
+    /// Whether a process is to be recycled, and by which measure.
     pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
         let recycle = &self.settings.recycle;
         if *recycle == Recycle::default() {

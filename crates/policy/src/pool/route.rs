@@ -89,7 +89,7 @@ pub(super) fn choose_pool(
         .filter(|id| row(*id).has_hope(request, now));
     let shortest = hopeful.min_by_key(|id| {
         let pool = row(*id);
-        // A pool that only lacks a slot gets one sooner than a pool at its limit.
+        // A pool that only lacks a place gets one sooner than a pool at its limit.
         let lacks_place = pool.can_open_for(request, now);
         (pool.queue_is_full(), !lacks_place, pool.waiters.len())
     });

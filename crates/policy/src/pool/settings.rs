@@ -47,8 +47,8 @@ pub struct GroupId(pub u32);
 /// Which rules a pool follows if the two sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// A language's own pool, as in couch_proc_manager: among equals the newest process is lent; a process returned
-    /// as broken is replaced on the next request.
+    /// A language's own pool, as in couch_proc_manager: among equals the process created last is lent; a
+    /// process returned as broken is replaced on the next request.
     #[default]
     Language,
     /// A named pool, as in pidq: among equals the most recently returned process is lent, so that a quiet pool uses
@@ -69,7 +69,8 @@ pub enum OnClientCrash {
     Replace,
 }
 
-/// When a process is worn out. It is stopped when it is idle, never while it is lent, except for `memory_hard`.
+/// When a process is recycled, that is, has served long enough. It is stopped when it is idle, never while it is lent,
+/// except for `memory_hard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycle {
     /// After this many loans.
@@ -150,7 +151,7 @@ pub struct PoolSettings {
     pub lends_taught: bool,
     /// The fate of a crashed client's process.
     pub on_client_crash: OnClientCrash,
-    /// When a process is worn out.
+    /// When a process is recycled.
     pub recycle: Recycle,
     /// How the pool shrinks; `None`: by the soft limit.
     pub cull: Option<Cull>,
@@ -184,7 +185,7 @@ impl PoolSettings {
         }
     }
 
-    /// Whether an idle process can serve any tenant, replacing another if necessary.
+    /// Whether an idle process can serve any tenant, replacing another tenant if necessary.
     pub(super) const fn serves_any(&self) -> bool {
         self.can_forget || self.isolates_max > 0
     }

@@ -136,7 +136,7 @@ impl Shares {
     }
 }
 
-/// When a bucket is empty, given when it will be full; it has less now.
+/// When a bucket in debt is out of it, that is, exactly empty, given when it will be full.
 fn end_of_debt(full_at: Timestamp) -> Timestamp {
     Timestamp::ZERO + full_at.since(Timestamp::ZERO + WINDOW)
 }

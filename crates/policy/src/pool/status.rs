@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 pub struct PoolStatus {
     /// The settings in force.
     pub settings: PoolSettings,
-    /// Processes being assigned, learning, or being reset.
+    /// Lent (assigned) processes, and those that are learning or being reset.
     pub used: u32,
     /// Idle processes.
     pub free: u32,
@@ -75,7 +75,7 @@ pub enum ProcPhase {
     Teaching,
 }
 
-/// Events of one pool since it was added. Never decreased.
+/// Counts of events in one pool since it was added; never decreased.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolTotals {
     /// Assignments of a process to a client.

@@ -100,7 +100,7 @@ pub(crate) struct Isolate {
 pub(crate) enum ProcState {
     /// It waits for a client.
     Idle,
-    /// A client holds it.
+    /// Lent: a client holds it.
     Assigned { client: ClientId, token: Token },
     /// It learns a design document.
     Teaching {
@@ -117,7 +117,7 @@ pub(crate) enum ProcState {
         /// The request, while it waits.
         request: Option<RequestId>,
     },
-    /// Being moved between two uses. Never seen between two events (PM-14).
+    /// In hand: being moved between two uses. Never seen between two events (PM-14).
     Transitioning,
 }
 

@@ -1,4 +1,4 @@
-//! Bounds of a tenant over all pools: lent processes, calls, waiting calls, and processor time.
+//! Bounds of a tenant over all pools: lent processes, waiting calls, processor time, and the time to answer a prompt.
 //!
 //! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts the usage of each active tenant. A
 //!           request that would wait is refused at once if its tenant has reached its maximum of waiting calls; a

@@ -201,7 +201,7 @@ impl Subscription {
         self.is_reading = false;
     }
 
-    /// A change was found: the rest is work, and frees the slot for reads that only check.
+    /// A change was found: the rest is work, and frees the place for reads that only check.
     pub(crate) fn release(&mut self) {
         self.place = None;
     }

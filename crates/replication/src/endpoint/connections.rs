@@ -1,10 +1,10 @@
 //! Limits the connections of all replications.
 //!
-//! SUMMARY   [`Connections`] has slots for requests in flight, and decides whether idle connections may be kept.
+//! SUMMARY   [`Connections`] has places for requests in flight, and decides whether idle connections may be kept.
 //!           [`ConnectionsMax`] has the available room.
-//! PROMISES  Besides the feeds, one for each replication, no more requests are in flight than there are slots; others
+//! PROMISES  Besides the feeds, one for each replication, no more requests are in flight than there are places; others
 //!           wait in order of arrival. While descriptors are short, no connection is kept after its request. So
-//!           connections never need more room than there is. Slots are in [`Lane`]s: the holder of a slot waits for
+//!           connections never need more room than there is. Places are in [`Lane`]s: the holder of a place waits for
 //!           later lanes only, so nothing waits forever.
 
 use std::fmt;
@@ -21,10 +21,10 @@ use super::http::lock;
 /// Maximum connections opened before descriptors are counted again.
 const OPENED_MAX: usize = 256;
 
-/// Maximum number of slots.
+/// Maximum number of places.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Minimum number of slots in all lanes together: replications continue slowly.
+/// Minimum number of places in all lanes together: replications continue slowly.
 const PLACES_MIN: usize = 16;
 
 /// Requests by the order in which they may wait for each other.
@@ -40,7 +40,7 @@ pub(super) enum Lane {
     Login,
 }
 
-/// A lane's slots, in eighths.
+/// A lane's places, in eighths.
 const EIGHTHS: [usize; 4] = [3, 3, 1, 1];
 
 /// The room for connections.
@@ -85,7 +85,7 @@ pub(super) struct Connections {
     is_short: AtomicBool,
 }
 
-/// A slot of a request in flight.
+/// A place of a request in flight.
 pub(super) struct Place {
     _permit: Option<OwnedSemaphorePermit>,
     connections: Arc<Connections>,
@@ -109,7 +109,7 @@ impl Connections {
         self.count(max);
     }
 
-    /// Waits for a slot; a feed, which is in no lane, gets one immediately.
+    /// Waits for a place; a feed, which is in no lane, gets one immediately.
     pub(super) async fn place(self: &Arc<Self>, lane: Option<Lane>) -> Place {
         let lane = lane.and_then(|lane| lock(&self.bound).lanes[lane as usize].clone());
         let permit = match lane {

@@ -137,7 +137,7 @@ impl Http {
         self.shared.connections.bound(max);
     }
 
-    /// Waits for a slot among the requests of all replications.
+    /// Waits for a place among the requests of all replications.
     pub(super) async fn place(&self, lane: Option<Lane>) -> Place {
         self.shared.connections.place(lane).await
     }

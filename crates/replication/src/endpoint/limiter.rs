@@ -12,7 +12,7 @@ use std::time::Duration;
 use reqwest::Method;
 use rustc_hash::FxHashMap;
 
-/// The interval that the first 429 increases, and the shortest.
+/// The interval that the first 429 increases, and the shortest, in milliseconds.
 const BASE: u64 = 20;
 /// The factor of a 429, in tenths.
 const INCREASE: u64 = 12;

@@ -189,7 +189,7 @@ impl Endpoint {
         self.0.http.logger()
     }
 
-    /// Waits for a slot among the endpoint's connections, then for one among all; first come, first served.
+    /// Waits for a place among the endpoint's connections, then for one among all; first come, first served.
     async fn permit(&self, lane: Option<Lane>) -> Permit {
         let connections = self.0.connections.clone();
         let permit = connections.acquire_owned().await;

@@ -1,7 +1,7 @@
 //! A replication's view of the pool, which runs filter functions that the source does not run.
 //!
 //! SUMMARY   [`FilterPool::open`] makes a [`FilterRun`] for a [`FilterFunction`]; the run filters documents.
-//!           Replications run on a separate thread from the pool.
+//!           Replications run on their own thread; the pool may be on another.
 
 use std::fmt;
 use std::sync::Arc;

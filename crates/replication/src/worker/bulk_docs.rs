@@ -76,8 +76,8 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// Returns the parts of a batch, the first one to be written last: once a neighbour was written, documents that
-    /// the target may refuse are written individually.
+    /// Returns the parts of a batch, in the reverse order of their writing: once a neighbour was written, documents
+    /// that the target may refuse are written individually.
     fn parts(&self, documents: Vec<String>) -> Vec<Vec<String>> {
         let (alone, together): (Vec<String>, Vec<String>) = documents
             .into_iter()

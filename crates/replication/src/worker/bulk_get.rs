@@ -158,7 +158,7 @@ impl Worker {
         let mut asked: Vec<RevRequest<'_>> = wanted.iter().flat_map(revisions_of).collect();
         asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
         yield_now().await;
-        // The halves that remain after splits, the first one last.
+        // The parts that remain to be requested, the next one last.
         let mut ranges: Vec<Range<usize>> = std::iter::once(0..asked.len()).collect();
         while let Some(range) = ranges.pop() {
             let part = &asked[range.clone()];

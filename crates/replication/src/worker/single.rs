@@ -2,10 +2,10 @@
 //!
 //! SUMMARY   [`Worker::single`] sends requests until everything wanted has arrived; [`super::single_answer`] parses
 //!           the answers.
-//! PROMISES  The source sends each revision, or a descendant of it, or reports it as missing; otherwise the revision
-//!           is requested once more, and then the job ends. After a failure only missing revisions are requested. A
-//!           document that the target may refuse is put off until others were written; its answer then decides. A
-//!           request's line stays below [`LINE_MAX`] bytes, or below what the source accepts.
+//! PROMISES  The source sends each revision, or a descendant of it, or reports it as missing; otherwise the revision is
+//!           requested once more, and then the job ends. After a failure only revisions that have not arrived are
+//!           requested. A document that the target may refuse is put off until others were written; its answer then
+//!           decides. A request's line stays below [`LINE_MAX`] bytes, or below what the source accepts.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits, retries, and
 //!           `atts_since`.
 

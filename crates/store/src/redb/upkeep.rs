@@ -60,7 +60,7 @@ impl Records<'_> {
     }
 }
 
-/// Returns free space of the file to the system. Returns the number of bytes.
+/// Gives free space of the file back to the system. Returns the number of bytes.
 pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
     let before = file_bytes(place);
     if before < COMPACT_FILE_MIN {

@@ -24,7 +24,7 @@ pub(super) struct Judge {
     well: BTreeMap<usize, Ms>,
     /// Document -> since when no owner runs its job.
     unserved: BTreeMap<DocId, Ms>,
-    /// Released document -> when its job was stopped, until another daemon owns it.
+    /// Document given back -> when its job was stopped, until another daemon owns it.
     stopped: BTreeMap<DocId, Ms>,
     /// Document -> since when its owner cannot reach its server, while another daemon could.
     unreached: BTreeMap<DocId, Ms>,

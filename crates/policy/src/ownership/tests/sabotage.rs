@@ -21,7 +21,7 @@ pub(super) enum Sabotage {
     ReleasesWhatRuns,
     /// Unexpected ends of jobs are ignored.
     IgnoresEnds,
-    /// Only unreachable documents are released.
+    /// Only documents with unreachable servers are given back.
     KeepsSurplus,
     /// A checkpoint is bounded by the lease's remaining time at its begin.
     TakesLeaseOnce,

@@ -1,4 +1,4 @@
-//! The ceiling over all pools: who gets a slot when all are taken.
+//! The ceiling over all pools: who gets a place when all are taken.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn pool_with_a_waiter_and_no_process_gets_the_place_of_the_longest_unused_one() 
         world.give_back(lease);
     }
     let request = ask_pool(&mut world, 4, 2);
-    // The slot is free only once the process has ended.
+    // The place is free only once the process has ended.
     assert_eq!(stopped(&world.last), [(leases[1].proc, StopReason::Reaped)]);
     assert_eq!(opened(&world.last), []);
     let actions = world.exit(leases[1].proc);
@@ -193,7 +193,7 @@ fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use
     assert_eq!(stopped(&world.last).len(), 1);
     world.run();
     let lease = world.lease(request, 1).expect("it has none");
-    // It is reopened as soon as there is a slot.
+    // It is reopened as soon as there is a place.
     world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
     let actions = world.exit(lease.proc);
     assert_eq!(opened(&actions).len(), 1);

@@ -192,7 +192,7 @@ fn pools_with_few_callers_at_the_ceiling_need_no_start_for_each_call() {
         assert!(all.calls * 10 > alone.calls * 9, "{all:?}");
         assert!(all.starts * 100 < all.calls, "{all:?}");
         for (seen, callers) in each[1..].iter().zip(few) {
-            // One slot for each caller, up to an even share.
+            // One place for each caller, up to an even share.
             let places = callers.min(CEILING as usize / 3) as u128;
             let at_best = places * TIME.as_millis() / CALL.as_millis();
             assert!(u128::from(seen.calls) * 10 > at_best * 7, "{seen:?}");

@@ -84,7 +84,7 @@ async fn serve(
     }
 }
 
-/// Room for 2 feeds and 32 connections: 16 slots, 6 of them for sources.
+/// Room for 2 feeds and 32 connections: 16 places, 6 of them for sources.
 fn bounded(in_use: fn() -> usize) -> Http {
     let http = Http::new(Default::default(), &logger()).unwrap();
     http.bound_connections(ConnectionsMax {
