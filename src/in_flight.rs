@@ -22,13 +22,13 @@ const KEPT_FOR_SMALL: usize = 8;
 /// Half of that is reserved for senders that hold little.
 const KEPT_FOR_FEW: usize = 16;
 
-/// Little: up to this part of the bound, for all requests of a sender together.
+/// Little: up to the bound divided by this, for all requests of a sender together.
 const LITTLE: usize = 64;
 
 /// The size of a small request, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The part of the memory that is the default bound.
+/// The default bound is the memory divided by this.
 const OF_MEMORY: usize = 4;
 
 /// The sender of a request: its address and user.

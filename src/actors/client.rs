@@ -57,7 +57,7 @@ use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
-/// How long requests are still read from a connection after the service has ended.
+/// How long requests are still read from a connection after the order to stop.
 pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(250);
 
 /// A connection that is served.
@@ -107,7 +107,7 @@ pub(crate) struct Client {
     mode: Mode,
     /// How long `attach` keeps an idle process.
     attach_idle: Duration,
-    /// How long a client of `attach` waits for an answer, unless it says so.
+    /// How long a client of `attach` waits for an answer, unless its `reset` says otherwise.
     attach_patience: Duration,
     /// The process that a connection of a service gets, and its terms.
     lending: Option<Lending>,

@@ -59,7 +59,7 @@ const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
 /// Maximum remembered epochs that may have been taken although the answer was lost. At most one a second is
-/// requested: leases of earlier ones have expired.
+/// requested, so the leases of earlier ones have expired.
 const ASKED_MAX: usize = 32;
 
 /// The parts of a member.

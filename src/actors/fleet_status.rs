@@ -125,7 +125,7 @@ impl Outage {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_told, true) {
-                    warn!(self.log, "the other daemons cannot be spoken to"; "error" => %error,
+                    warn!(self.log, "cannot exchange status with the other daemons"; "error" => %error,
                           "effect" => self.effect);
                 }
                 None

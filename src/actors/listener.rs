@@ -166,7 +166,7 @@ impl Listener {
             MayAccept::Yes => {}
             MayAccept::Full => {
                 warn_repeating!(self.log, self.full, self.clock.now(),
-                    "as many clients as there may be"; "limit" => bounds.connections_max,
+                    "maximum number of clients reached"; "limit" => bounds.connections_max,
                     "effect" => "more clients wait to be accepted",
                     "remedy" => "raise [server] max_connections");
                 return;

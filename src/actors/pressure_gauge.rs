@@ -149,7 +149,7 @@ impl PressureGauge {
     fn take(&mut self, reading: Reading) {
         if reading == Reading::default() {
             warn_repeating!(self.log, self.silent, self.clock.now(),
-                "the machine does not tell how pressed it is";
+                "cannot read the machine's pressure";
                 "effect" => "the hard limits apply",
                 "remedy" => "set limit_follows_pressure = false, or let the service read /proc");
         }

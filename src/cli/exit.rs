@@ -111,7 +111,7 @@ impl CliError {
         Self::at(Exit::TryAgain, what, error, hint)
     }
 
-    /// Returns the error of an unknown path of the own program.
+    /// Returns the error if the system does not report this program's path.
     pub(super) fn no_program(error: &io::Error) -> Self {
         let hint = "mount /proc, or start it by its path";
         Self::at(

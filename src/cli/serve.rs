@@ -253,8 +253,8 @@ impl Signals {
         loop {
             tokio::select! {
                 reason = app.ended() => return outcome(&reason),
-                _ = self.terminate.recv() => info!(log, "told to stop"; "signal" => "TERM"),
-                _ = self.interrupt.recv() => info!(log, "told to stop"; "signal" => "INT"),
+                _ = self.terminate.recv() => info!(log, "received a signal to stop"; "signal" => "TERM"),
+                _ = self.interrupt.recv() => info!(log, "received a signal to stop"; "signal" => "INT"),
                 _ = self.hang_up.recv() => {
                     reload(&app, files.to_vec(), log.clone());
                     continue;

@@ -29,10 +29,10 @@ use replication::endpoint::SlowServer;
 
 pub(crate) use losses::of_losses;
 
-/// Maximum wait of a call without a problem, in milliseconds.
+/// A call that waits this long is a problem, in milliseconds.
 const LONG_WAIT_MS: u64 = 5_000;
 
-/// Maximum response time of the store without a problem.
+/// A response of the store that takes this long is a problem.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
 /// Processes of a pool ending by themselves within [`WITHIN`] that make a problem.

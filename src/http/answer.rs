@@ -79,7 +79,7 @@ impl Refusal {
             .with_header(header::ALLOW, allowed)
     }
 
-    /// Returns that `what` is longer than `limit` bytes, and the key of `[server]` that raises it, if any.
+    /// Refuses `what` as longer than `limit` bytes, naming the `key` of `[server]` that raises the limit, if any.
     pub(super) fn too_large(what: &str, limit: usize, key: Option<&str>) -> Self {
         let raise = key.map_or_else(String::new, |key| format!(", or raise [server] {key}"));
         let reason = format!("{what} is longer than {limit} bytes: send less at a time{raise}");

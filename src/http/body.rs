@@ -82,8 +82,8 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Parses the text with `parse`. The parsed values count, with `value_bytes` each; the limit is a quarter of the
-    /// memory, so a quarter of it is charged.
+    /// Parses the text with `parse`. Parsed values are charged at a quarter of `value_bytes` each: the limit of memory
+    /// in flight is itself a quarter of the memory.
     ///
     /// # Errors
     /// It is not UTF-8, or `parse` refuses it; or there is no room for it, or no thread.

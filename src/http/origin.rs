@@ -17,7 +17,7 @@ use actix_web::http::{Method, Version};
 
 use super::answer::Refusal;
 
-/// Where a request comes from; set by browsers, and not by pages.
+/// The kind of page that a request comes from: browsers send it, and pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request to a foreign name or from a foreign page; `hosts` are additional names from the configuration.

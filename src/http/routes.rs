@@ -177,7 +177,7 @@ fn guarded(route: Route) -> actix_web::Route {
 fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     for (what, name) in request.match_info().iter() {
         let bytes_max = match what {
-            // Document ids, and rests of paths.
+            // Document ids, and the remainders of paths.
             "id" | "below" => LONG_NAME_BYTES_MAX,
             _ => NAME_BYTES_MAX,
         };

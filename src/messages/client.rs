@@ -54,14 +54,14 @@ pub enum Call<'a> {
         data: &'a str,
         /// How long the answer may take; `None`: as the process is set.
         timeout: Option<Duration>,
-        /// Whether the client wants output from before the answer.
+        /// Whether the client wants the log lines and errors reported before the answer.
         report: bool,
     },
     /// Return a process.
     RetProc {
         /// The process, as in `Prompt`.
         proc: Option<ProcToken>,
-        /// Whether it is still usable, says the client.
+        /// Whether the client found it usable.
         status: ReturnStatus,
     },
     /// Set the default timeout of prompts.

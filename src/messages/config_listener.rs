@@ -56,7 +56,7 @@ pub struct ServiceSocketError {
     pub remedy: &'static str,
 }
 
-/// Why nothing changed. The operator's fault; a retry is no use.
+/// Why nothing changed. The operator's fault; not worth a retry.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The files or the environment have errors.

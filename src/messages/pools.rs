@@ -92,7 +92,7 @@ pub struct ProcRevoked {
     pub reason: String,
 }
 
-/// Why nothing changed. The caller's fault; a retry is no use.
+/// Why nothing changed. The caller's fault; not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// There is no pool of this name.

@@ -257,8 +257,8 @@ impl ProcessRef {
         self.ask(token, line, timeout, (false, loan))
     }
 
-    /// Sends a command at once. Its answer is all output up to its end: log lines, error lines, unchanged, each with
-    /// its line feed; never [`PromptError::Function`].
+    /// Sends a command at once. Its answer is all output up to and including the answer: log lines, error lines,
+    /// unchanged, each with its line feed; never [`PromptError::Function`].
     pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
         self.ask(token, line, timeout, (true, None))
     }

@@ -186,7 +186,7 @@ impl Abilities {
                 Ok(Err(error)) => error,
                 Err(_) => "did not answer in time".to_owned(),
             };
-            warn!(log, "a probe of a query server told nothing";
+            warn!(log, "a probe of a query server was inconclusive";
                   "language" => language.as_str(), "ability" => ability.name(), "error" => error,
                   "effect" => "nothing is refused for it, and the probe is repeated",
                   "remedy" => "none if it is rare: something other than the command ended the probe, or the machine \

@@ -21,7 +21,7 @@ pub struct Ddoc {
     pub language: LanguageName,
 }
 
-/// The document is invalid. The caller's fault; a retry is no use.
+/// The document is invalid. The caller's fault; not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDdoc {
     /// It is not a JSON object.

@@ -72,7 +72,7 @@ impl Session {
     /// Takes a process for this connection, or returns it if its holder has reached the maximum.
     ///
     /// # Errors
-    /// The remedy.
+    /// The maximum is reached; the error has the remedy.
     pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
         let max = holding.lender().held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {

@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Returns the holder of its processes, for display.
+    /// Returns the holder that `held_max` counts its processes for.
     pub(super) fn holder(&self) -> Option<HeldBy> {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));

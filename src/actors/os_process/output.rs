@@ -47,7 +47,7 @@ impl OsProcess {
         }
     }
 
-    /// Handles a pipe closed by the child, usually at its end: enforces a prompt end.
+    /// Handles a pipe closed by the child, usually at its end: kills it unless it ends soon.
     pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             // It is already being ended, with a grace period.

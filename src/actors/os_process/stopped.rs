@@ -30,7 +30,7 @@ pub(super) fn watch(ctx: &mut Context<OsProcess>) {
 fn tell(process: &mut OsProcess) {
     while let Some(change) = process.backend.child.stop_or_continue() {
         let StopOrContinue::Stopped(by) = change else {
-            info!(process.context.log, "query server goes on");
+            info!(process.context.log, "query server was continued");
             continue;
         };
         let now = process.context.clock.now();

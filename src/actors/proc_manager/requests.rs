@@ -3,7 +3,7 @@
 //! PROMISES  Every request is answered once. An answer available before its handler returns needs no row. A request
 //!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
 //!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never to
-//!           code of other databases; if their section of the configuration names pools, they may use no others.
+//!           code of other databases; a user whose section of the configuration names pools may use no others.
 //!           Nothing is started or probed before these checks.
 //! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
@@ -32,7 +32,7 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// Fraction of a request's time that its probe may take, so that some is left.
+/// Divides a request's usual time to get the time limit of its probe, so that some is left.
 const PROBE_SHARE: u32 = 2;
 
 /// A request's result.

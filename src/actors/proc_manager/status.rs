@@ -318,7 +318,7 @@ impl ProcManager {
         if !self.core.is_full() {
             return;
         }
-        warn_repeating!(self.log, self.full, now, "all pools together have as many processes as may be";
+        warn_repeating!(self.log, self.full, now, "maximum number of processes of all pools reached";
             "limit" => self.settings.processes_max,
             "effect" => "idle processes make way for pools that have waiters, and requests wait longer",
             "remedy" => "raise [server] processes_max, or lower max of the pools that take most");

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_scheduler: job_ejson/1, job_summary/2; couch_replicator_httpd_util and
 //!           couch_replicator_doc_processor: the documents; couch_replicator_scheduler_job: the task.
-//! DIFFERS   A job also has its `state` and its begin (`since`), why it does not run (`reason`), its next retry
+//! DIFFERS   A job also has its `state` and when that began (`since`), why it does not run (`reason`), its next retry
 //!           (`next_try`), its `priority`, who `paused` it, its `last_progress`. A process id is a run's number.
 
 use std::time::UNIX_EPOCH;

@@ -260,7 +260,7 @@ impl Entrance {
 impl ServiceWarnings {
     fn no_pool(&mut self, pool: &str) {
         warn_repeating!(self.log, self.no_pool, self.clock.now(),
-            "the pool of a service is not there"; "pool" => pool,
+            "the pool of a service does not exist"; "pool" => pool,
             "effect" => "its connections wait to be accepted",
             "remedy" => "add the pool, or name another one in the service's section");
     }

@@ -1,7 +1,7 @@
 //! `settee jobs restart` and the like: sends an order to all jobs of a selection.
 //!
 //! SUMMARY   Gets the jobs from the service, shows how many and why, asks the user, and then sends the order.
-//! PROMISES  More than one job is affected only with `--yes` or a yes on a terminal, and only jobs that were shown.
+//! PROMISES  More than one job is affected only with `--yes` or a yes on a terminal, and no more than were shown.
 //!           Jobs end, and documents are deleted, only if the user types their number, or the name of a single one.
 
 use std::io::{self, IsTerminal, Write};

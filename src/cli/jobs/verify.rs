@@ -131,7 +131,7 @@ fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> Result<(), C
     Err(CliError::new(Exit::Data, what, hint))
 }
 
-/// Returns the selected documents in any state; an unknown name is an error.
+/// Returns the selected documents in any state, and names that match no job: comparing these reports the error.
 async fn documents(
     service: &Service,
     mut select: JobSelection,

@@ -156,7 +156,7 @@ impl<S> Shared<'_, S> {
         lib.filter(|lib| !is_empty_object(lib.get()))
     }
 
-    /// The call, if it wants a report and the functions are JavaScript.
+    /// Returns the call, if its report counts rows: only for JavaScript, whose functions are sources that emit rows.
     fn told_call(&self) -> Option<&Arc<Call>> {
         let is_javascript = self.view.language.eq_ignore_ascii_case(DEFAULT_LANGUAGE);
         let call = self.processes.call().filter(|call| call.reports);

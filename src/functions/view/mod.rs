@@ -3,7 +3,7 @@
 //! SUMMARY   [`map`] streams documents through processes and returns the emitted rows; [`Rows`] sorts rows into a
 //!           view's order; [`reduce`] reduces sorted rows, [`Totals`] unsorted ones.
 //! CALLED    By `settee map`, by the client layer, and by programs that build views. On one thread: inside an actix
-//!           system for an own pool, inside any tokio runtime for a service's. Dropping the future returns the
+//!           system for a pool of your own, inside any tokio runtime for a service's. Dropping the future returns the
 //!           processes.
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2, reduce/4, rereduce/4;
 //!           couch_mrview_util for grouping.

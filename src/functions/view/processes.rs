@@ -43,7 +43,7 @@ pub enum Process {
 pub struct ServiceProcess {
     client: Client,
     borrowed: Borrowed,
-    /// The `reset` sent at its begin and end.
+    /// The `reset` sent at the beginning and the end of its work.
     reset: Bytes,
     /// The call that collects the process's reports.
     call: Option<Arc<Call>>,

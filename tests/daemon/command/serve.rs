@@ -455,7 +455,7 @@ fn clients_beyond_the_limit_wait_to_be_accepted() {
     one.ok(&call_at_once(1));
     let mut three = service.connect();
     three.send(&call_at_once(3));
-    service.wait_for_log("as many clients as there may be");
+    service.wait_for_log("maximum number of clients reached");
     drop(one);
     assert_eq!(three.reply()["id"], 3, "it was only late");
     let mut four = service.connect();

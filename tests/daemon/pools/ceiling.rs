@@ -38,7 +38,7 @@ fn a_pool_with_a_waiter_gets_the_place_of_an_idle_process_of_another() {
     assert_eq!(processes(&mut client), 2);
     let left = client.pool("a")["procs"][0]["os_pid"].as_u64();
     assert_eq!(left, Some(new.os_pid), "the longest unused one went");
-    service.wait_for_log("all pools together have as many processes as may be");
+    service.wait_for_log("maximum number of processes of all pools reached");
     service.stop();
 }
 

@@ -190,7 +190,7 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     assert_eq!(done["ok"], true, "{done}");
     let (name, _) = first.error().await;
     assert_eq!(name, "pool_removed");
-    let gone = "the pool of a service is not there";
+    let gone = "the pool of a service does not exist";
     eventually("the operator is told", async || {
         !daemon.log.with(gone).is_empty()
     })

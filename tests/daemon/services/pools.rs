@@ -39,7 +39,7 @@ async fn remove(operator: &Operator, mode: &str) {
 async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     let daemon = Daemon::start(CONFIG).await;
     wait_until_closed(&daemon, Some("no_pool")).await;
-    let warnings = || daemon.log.with("the pool of a service is not there");
+    let warnings = || daemon.log.with("the pool of a service does not exist");
     eventually("the operator is told", async || warnings().len() == 1).await;
     let mut waiting = daemon.connect("late.sock").await;
     waiting.send("[\"pid\"]").await;

@@ -253,7 +253,7 @@ async fn a_stopped_child_is_not_dead_and_still_counts() {
         let pool = daemon.pool("bad").await;
         assert_eq!((pool.used, pool.procs.len()), (1, 1));
         kill_process(pid, Signal::CONT).unwrap();
-        let goes_on = "query server goes on";
+        let goes_on = "query server was continued";
         eventually("the news", async || daemon.log.with(goes_on).len() == round).await;
         assert_eq!(client.line().await, number.to_string());
     }

@@ -89,7 +89,7 @@ fn handshakes_count_towards_the_client_limit() {
     let (service, address, authority) = start("[server]\nmax_connections = 2\n");
     let place = service.directory.path();
     let silent = [(); 2].map(|()| TcpStream::connect(address).unwrap());
-    service.wait_for_log("as many clients as there may be");
+    service.wait_for_log("maximum number of clients reached");
     drop(silent);
     let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
     echo(&mut ann, 10);

@@ -120,7 +120,7 @@ impl Single<'_> {
                     return Err(self.or_closed(self.missing_doc()).await);
                 }
                 Ok(()) => {
-                    info!(self.worker.log, "the source misses revisions that it told of";
+                    info!(self.worker.log, "the source lacks revisions that it reported";
                         "document" => &self.id, "rev" => self.missing_revs());
                     waited_for_missing = true;
                     self.ancestors.clear();

@@ -56,8 +56,8 @@ pub(super) async fn follow(shared: Arc<Shared>) {
             Ok(never) => match never {},
         };
         if !std::mem::replace(&mut is_told, true) {
-            warn!(shared.log, "the database of the store is not heard"; "error" => %error,
-                  "effect" => "what other daemons write is seen later");
+            warn!(shared.log, "cannot listen to the store's database"; "error" => %error,
+                  "effect" => "writes of other daemons are seen later");
         }
         sleep(WAIT_MAX).await;
     }

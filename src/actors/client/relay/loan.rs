@@ -30,7 +30,7 @@ pub(super) struct WatchedPool {
 }
 
 impl WatchedPool {
-    /// Returns whether more clients wait for a process than are being started.
+    /// Returns whether more clients wait for a process than processes are being started.
     pub(super) fn others_wait(&self) -> bool {
         waits(&self.state.borrow())
     }

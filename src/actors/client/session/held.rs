@@ -12,7 +12,7 @@ use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::GetProcError;
 use crate::otp::tell::Tell;
 
-/// Maximum processes held by a connection, including dead ones, before dead ones are dropped.
+/// Number of processes held by a connection, including dead ones, at which dead ones are first dropped.
 pub(super) const HELD_SWEEP_MIN: usize = 256;
 
 impl Session {
