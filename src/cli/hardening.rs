@@ -20,7 +20,7 @@ use rustix::thread::set_no_new_privs;
 
 use crate::config::Surroundings;
 
-/// The prefixes of these variables, in any case.
+/// The prefixes of these variables, ignoring case.
 const PREFIXES: [&str; 2] = ["SETTEE_", "COUCHDB_"];
 
 unsafe extern "C" {

@@ -1,4 +1,5 @@
-//! Reducing: sources in the query server, built-in reducers here, results in the order of both.
+//! Reducing: sources in the query server, built-in reducers here, results in the order of the functions, of either
+//! kind.
 //!
 //! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
 //! DIFFERS   Results are rereduced in row order for every function; the reference reverses them for the first, third
@@ -22,7 +23,8 @@ use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit
 use crate::query_server::told::{FunctionName, ReportedError};
 use json::JsonList;
 
-/// The error of a result that does not shrink enough, and its member in the object.
+/// The name of the error for a result that does not shrink enough, and the name of the member that holds it in the
+/// result.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
 /// Maximum length of a call's results together, in bytes: each function has one, which may be as long as all rows.
@@ -155,7 +157,7 @@ impl QueryServers {
         Ok(results.all)
     }
 
-    /// Records which functions of the call processes run next.
+    /// Records which of the call's functions are about to run in processes.
     fn run_functions(&self, places: Vec<usize>) {
         if let Some(call) = self.caller.call() {
             call.run_functions(places);
@@ -261,7 +263,8 @@ impl QueryServers {
         }
     }
 
-    /// Returns the limits of built-in reducers: for sums as configured now, where it matters.
+    /// Returns the context of built-in reducers. The limit on sums is read from the current configuration, if any of
+    /// them has one.
     async fn context<'a>(
         &'a self,
         functions: &[Function<'_>],

@@ -20,7 +20,8 @@ use super::answer::Refusal;
 /// The kind of page that a request comes from: browsers send it, and pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses a request to a foreign name or from a foreign page; `hosts` are additional names from the configuration.
+/// Refuses a request to a host name that is not allowed or from a page of another origin; `hosts` are additional names
+/// from the configuration.
 pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal> {
     let host = host(head)?;
     if let Some(host) = &host

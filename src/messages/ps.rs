@@ -42,7 +42,7 @@ pub(crate) struct ListProcs {
 pub(crate) struct KillProc {
     /// Its name.
     pub(crate) name: String,
-    /// Whether it is killed at once in any case.
+    /// Whether it is killed at once, even if it could end by itself.
     pub(crate) now: bool,
     /// Who ordered it.
     pub(crate) who: Option<Arc<Holder>>,
@@ -66,8 +66,8 @@ pub(crate) enum KillError {
     NotFound(String),
     /// It is being started. Worth a retry.
     #[error(
-        "the process '{0}' is being started: it can be killed when it has answered its first reset, and is \
-         killed if it has not after start_timeout"
+        "the process '{0}' is being started: it can be killed once it has answered its first reset; if it has \
+         not done so within start_timeout, it is killed anyway"
     )]
     Starting(String),
 }

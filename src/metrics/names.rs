@@ -1,9 +1,10 @@
-//! Metrics by name of pools, languages, services and groups of jobs: a bounded number of rows, and one for all others.
+//! Metrics by name, for pools, languages, services and groups of jobs: a bounded number of rows, and one for all
+//! others.
 //!
-//! SUMMARY   A name gets its own row while fewer than [`NAMES_MAX`] names have one. Further names count in the row
-//!           [`REST`]. If a row is unused and another name needs one, its counts are added to the rest.
-//! PROMISES  A sum over all rows never falls.
-//! LIMITS    A name that first occurs when there is no room counts in the rest for its whole life.
+//! SUMMARY   A name gets its own row while fewer than [`NAMES_MAX`] names have one. All other names count in the row
+//!           [`REST`]. If a row is unused and another name needs a row, the unused row's counts are added to the rest.
+//! PROMISES  A row that makes room adds its counts to the rest, so a sum of counters over all rows never falls.
+//! LIMITS    A name that first occurs when there is no room counts in the rest as long as it is in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ pub(super) struct Names<T>(Mutex<Rows<T>>);
 #[derive(Debug)]
 struct Rows<T> {
     named: BTreeMap<Arc<str>, Arc<T>>,
-    /// `None` until a name has no row.
+    /// `None` until some name has to be counted without a row of its own.
     rest: Option<Arc<T>>,
 }
 
@@ -63,7 +64,7 @@ impl<T: Default> Names<T> {
 }
 
 impl<T> Names<T> {
-    /// Removes unused rows.
+    /// Removes unused rows with their counts: only for metrics whose unused rows are zero.
     pub(super) fn forget_unused(&self) {
         let mut rows = self.lock();
         rows.named.retain(|_, row| Arc::strong_count(row) > 1);

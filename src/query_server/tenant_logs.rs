@@ -88,7 +88,7 @@ pub(crate) struct TenantLine<'a> {
 }
 
 impl TenantLine<'_> {
-    /// Returns the members of the object after its number, and its end.
+    /// Returns the rest of the JSON object: the members after its number, and the closing brace.
     fn rest(mut self) -> String {
         self.function = cut(self.function);
         self.message = cut(self.message);
@@ -143,8 +143,8 @@ struct Row {
 }
 
 impl Row {
-    /// Begins to number lines. The start, a time, exceeds all numbers of a forgotten count, because nobody writes
-    /// more than one line a microsecond.
+    /// Starts a numbering at the current time in microseconds. That exceeds every number of an earlier, evicted
+    /// numbering, because nobody writes more than one line per microsecond.
     fn new() -> Self {
         let begun = system_time().as_micros();
         Self {
@@ -270,13 +270,13 @@ impl TenantLogs {
         })
     }
 
-    /// Ignores poisoning: each line leaves the guarded value consistent.
+    /// Ignores poisoning: each statement leaves the guarded value consistent.
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a notifier of further lines of a tenant; it may fire without any. A wait must begin before requesting
-    /// the page that turns out empty.
+    /// Returns a notifier of further lines of a tenant; it may fire without any. Start waiting before you request the
+    /// page; otherwise a line added between an empty page and the wait is missed.
     pub(crate) fn news<'a>(&'a self, db: &str) -> &'a Notify {
         &self.groups[self.hasher.hash_one(db) as usize % GROUPS]
     }

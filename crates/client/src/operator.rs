@@ -168,7 +168,7 @@ async fn send_on(
 ) -> Result<Pieces, ClientError> {
     let made = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = made.map_err(|error| broken(&error))?;
-    // Ends with the answer, which reports why it broke.
+    // Ends together with the response; if the connection breaks, reading the response returns the error.
     tokio::spawn(connection);
     let response = sender.send_request(request).await;
     let response = response.map_err(|error| broken(&error))?;

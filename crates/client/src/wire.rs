@@ -117,7 +117,7 @@ pub(super) fn request(
 }
 
 pub(super) fn no_json(error: serde_json::Error) -> ClientError {
-    ClientError::Protocol(format!("the request is not JSON: {error}"))
+    ClientError::Protocol(format!("cannot encode the request as JSON: {error}"))
 }
 
 /// Parses a notice; `None` for any other line.
@@ -149,7 +149,7 @@ pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> 
     }
 }
 
-/// Reads the report of a reply.
+/// Parses a line as a [`Report`].
 pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
     serde_json::from_slice(line)
         .map_err(|error| ClientError::Protocol(format!("a report: {error}")))

@@ -1,7 +1,7 @@
 //! Reads environment variables into entries.
 //!
-//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the share of a
-//!           case-sensitive name; `COUCHDB_QUERY_SERVER_LANGUAGE` sets a language's command, as for CouchDB, and
+//! SUMMARY   `SETTEE__SECTION__KEY`, in upper or lower case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the share
+//!           of a case-sensitive name; `COUCHDB_QUERY_SERVER_LANGUAGE` sets a language's command, as for CouchDB, and
 //!           overrides the former.
 //! PROMISES  The environment is passed in as data, so tests need no variables.
 //! SOURCE    `couch_proc_manager`, `get_servers_from_env`.
@@ -50,7 +50,7 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
             let section = format!("{section}.{}", name.to_lowercase());
             (section, key.to_lowercase())
         } else {
-            let what = format!("the name has no key of a section [{section}.NAME]");
+            let what = format!("the name lacks the NAME and KEY of a section [{section}.NAME]");
             let remedy = format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase());
             layer.problem(&origin, what, remedy);
             continue;
@@ -68,7 +68,7 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
         let name = name.to_string_lossy();
         let origin = Origin::Environment(name.to_string());
         if name.starts_with(COUCHDB_NATIVE_PREFIX) {
-            let text = "in-process languages are switched in [native_query_servers]; the variable \
+            let text = "in-process languages are enabled in [native_query_servers]; the variable \
                         has no effect";
             layer.notice(origin, text);
             continue;
@@ -99,7 +99,7 @@ fn push(layer: &mut Layer, section: &str, key: &str, value: &OsStr, origin: Orig
     }
 }
 
-/// Strips an ASCII prefix in any case.
+/// Strips an ASCII prefix, ignoring case.
 fn strip_prefix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     let head = name.get(..prefix.len())?;
     head.eq_ignore_ascii_case(prefix)

@@ -524,7 +524,7 @@ fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed()
     assert_eq!(
         problems,
         [
-            "environment variable SETTEE__POOLS__MAX: the name has no key of a section [pools.NAME]: \
+            "environment variable SETTEE__POOLS__MAX: the name lacks the NAME and KEY of a section [pools.NAME]: \
           name it SETTEE__POOLS__NAME__KEY"
         ]
     );

@@ -112,7 +112,7 @@ impl std::fmt::Display for SpawnRefused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Available => "an available process could serve the request",
-            Self::AtLimit => "there are as many processes as there may be",
+            Self::AtLimit => "the maximum number of processes is reached",
             Self::Throttled => "the service is throttled",
         })
     }

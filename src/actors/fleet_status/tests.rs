@@ -395,7 +395,7 @@ async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the
         let of_one = jobs
             .iter()
             .filter(|job| job["daemon"] == "one.example:5984");
-        let text = "its daemon one.example:5984 is not heard from";
+        let text = "its daemon one.example:5984 has lost its lease";
         let lost = of_one.filter(|job| job["reason"] == text);
         lost.count() == 2
     };

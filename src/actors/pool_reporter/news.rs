@@ -110,7 +110,7 @@ impl Told {
                       "remedy" => "correct the command in [query_servers] and reload; `settee conform` tries it");
             }
             PoolEvent::Unthrottled => info!(log, "query servers are started again"; "pool" => name),
-            PoolEvent::Unstressed => info!(log, "pool is no more under stress"; "pool" => name),
+            PoolEvent::Unstressed => info!(log, "pool is no longer under stress"; "pool" => name),
             PoolEvent::Stressed { limit, raise } => {
                 let remedy = format!("raise {raise}, or shorten the time a client holds a process");
                 warn_repeating!(log, self.stressed, now, "pool is under stress";
@@ -121,7 +121,7 @@ impl Told {
                     "remedy" => remedy);
             }
             PoolEvent::SpawnRefused(why) => {
-                warn!(log, "an opening was against the rules of admission";
+                warn!(log, "a process was not started: that would break the admission rules";
                       "pool" => name,
                       "error" => shorten(&why.to_string()),
                       "remedy" => "please report this");

@@ -461,7 +461,7 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
     );
     let is_alive = row.is_some_and(|row| row.is_shown() && row.daemon.lease.is_some());
     // Without a time, so that jobs lost together have the same reason.
-    let lost = (!is_alive).then(|| format!("its daemon {daemon} is not heard from"));
+    let lost = (!is_alive).then(|| format!("its daemon {daemon} has lost its lease"));
     OtherJob {
         status,
         daemon,

@@ -112,7 +112,7 @@ pub(crate) const MAKE_FOLDER: &str =
 /// Returns an error if the folder of a Unix socket is missing.
 pub(crate) fn missing_folder(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.is_dir())?;
-    Some(format!("the folder {} is not there", folder.display()))
+    Some(format!("the folder {} does not exist", folder.display()))
 }
 
 async fn bind_unix(path: &Path) -> Result<Bound, Failure> {

@@ -194,7 +194,7 @@ impl GetProcError {
                     Some(PromptError::Timeout { .. }) => "timeout",
                     _ => "os_process_error",
                 };
-                // A process that died during a lesson does not predict the next one.
+                // That one process died while being taught says nothing about the next process.
                 let retry = error.is_some_and(PromptError::retryable);
                 let is_ordered = error.is_some_and(|error| error.fault() == Host);
                 let fault = if is_ordered { Host } else { QueryServer };

@@ -171,7 +171,7 @@ async fn the_folder_of_a_services_socket_is_not_made() {
     let told = error.to_string();
     for word in [
         "[services.a] listen",
-        "mistyped is not there",
+        "mistyped does not exist",
         "create the folder",
     ] {
         assert!(told.contains(word), "{word} in {told}");

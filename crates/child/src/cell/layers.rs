@@ -37,7 +37,7 @@ pub enum Layer {
     Files,
     /// Sockets.
     Network,
-    /// Seeing other processes, and for the built-in server starting any.
+    /// Seeing other processes and, for the built-in server, starting any.
     Processes,
     /// Signals to other processes.
     Signals,

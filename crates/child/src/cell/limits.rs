@@ -7,8 +7,8 @@ use super::CellSpec;
 /// Maximum descriptors of a process.
 const DESCRIPTORS_MAX: u64 = 256;
 
-/// Maximum pending signals of a cell's user, including timers. With subordinate numbers they also count for the
-/// service's user.
+/// Maximum pending signals of a cell's user, including timers. If the cell's user comes from the subordinate ids
+/// (`/etc/subuid`), they also count against the service's user.
 const SIGNALS_MAX: u64 = 256;
 
 /// Which limits apply here.

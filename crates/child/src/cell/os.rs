@@ -17,8 +17,8 @@ use seccompiler::BpfProgram;
 
 use crate::parent_death::die_with_parent;
 
-/// The stack of a process that is about to execute a program, in bytes: it has room for the words of a script without
-/// an interpreter, which the C library copies.
+/// The stack of a process that is about to execute a program, in bytes: room for the argument list that `execvp` copies
+/// when it runs a script without a `#!` line.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Flags that put a new process into a user namespace and a pid namespace of its own.
@@ -154,7 +154,7 @@ struct Execution<'a> {
 /// `failed_status`.
 ///
 /// # Errors
-/// The system refuses another process.
+/// The system refuses to create another process.
 pub(super) fn execute(
     words: &[CString],
     may_start: &dyn Fn() -> bool,

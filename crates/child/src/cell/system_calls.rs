@@ -1,13 +1,15 @@
 //! The system calls allowed to an external command, and the filter that refuses all others.
 //!
-//! SUMMARY   [`filter`] allows calls that interpreters need: [`ALLOWED`] with any arguments, others with some
-//!           ([`in_part`]), those of the internet if the cell has a network, and those in the configuration.
-//! PROMISES  Any other call fails with EPERM; with ENOSYS if libraries try it and have a fallback, or if it is newer
-//!           than the table of names, as on a system without it. Calls of another architecture end the process; those
-//!           with x32 numbers are refused.
+//! SUMMARY   [`filter`] allows the calls that interpreters need: those in [`ALLOWED`] with any arguments, those in
+//!           [`in_part`] with certain arguments, internet calls if the cell has a network, and calls named in the
+//!           configuration.
+//! PROMISES  Any other call fails with EPERM, or with ENOSYS as on a kernel without the call: if libraries try it and
+//!           have a fallback, or if it is newer than the table of names. A call of another architecture ends the
+//!           process; a call with an x32 number is refused.
 //! SOURCE    Traces of CPython, Node, Perl, Ruby, PHP, Lua, a JVM, Go's runtime and shells.
-//! LIMITS    The kernel caches which calls are allowed with any arguments, and runs the filter only for the others
-//!           (Linux 5.11): their order costs nothing. It runs it once for every number on installation.
+//! LIMITS    Since Linux 5.11 the kernel caches which calls are allowed with any arguments, and runs the filter only
+//!           for other calls, so the position of an always-allowed call in the filter costs nothing. On installation
+//!           the kernel runs the filter once for every number.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -35,7 +37,7 @@ const ALLOWED: &[Sysno] = calls![
     openat openat2 close close_range read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek
     sendfile copy_file_range dup dup3 pipe2 fstat statx readlinkat faccessat faccessat2 getdents64 statfs fstatfs
     getcwd chdir fchdir umask
-    // Refused by Landlock. Programs rely on the other errors: that the file exists, or does not.
+    // Landlock refuses these, but programs rely on their other errors (EEXIST, ENOENT).
     mkdirat unlinkat
     // Waiting: event loops of Node, Ruby, Go and Python.
     ppoll pselect6 epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 eventfd2 timerfd_create timerfd_settime
@@ -57,11 +59,11 @@ const ALLOWED: &[Sysno] = calls![
     uname sysinfo getrandom
     // Socket pairs, which event loops use to wake themselves; Node checks the type of its standard input.
     sendto recvfrom recvmsg shutdown getsockname getpeername getsockopt
-    // The first process of the cell, which has the filter, too.
+    // Used by the first process of the cell, which the filter applies to as well.
     signalfd4
 ];
 
-/// Further ones, or older names of the same calls.
+/// Calls that only this architecture has, and older names of calls above.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[Sysno] = calls![
     open stat lstat newfstatat readlink access getdents mkdir unlink pipe dup2
@@ -72,45 +74,46 @@ const ALLOWED_HERE: &[Sysno] = calls![fstatat];
 #[cfg(target_arch = "riscv64")]
 const ALLOWED_HERE: &[Sysno] = calls![newfstatat riscv_hwprobe riscv_flush_icache];
 
-/// Further ones of a cell with a network. Nothing can connect to it: it can neither bind an address nor listen.
+/// Calls allowed in addition if the cell has a network. Nothing can connect to the cell, because it can neither bind an
+/// address nor listen.
 const OF_NETWORK: &[Sysno] = calls![connect setsockopt sendmsg sendmmsg recvmmsg];
 
-/// Calls that programs try, with a fallback to an older one or none: filters cannot see the flags of `clone3` and the
-/// signal of `timer_create`, which could resume a cell at [rest](super::rest); and for file attributes, which
-/// Landlock does not cover, `ls` and `cp` only report that there are none.
+/// Calls that fail with ENOSYS, because programs then use an older call or do without. `clone3` and `timer_create`: a
+/// filter cannot see the former's flags or the latter's signal, which could wake a cell at [rest](super::rest).
+/// Extended attributes: Landlock does not cover them; without them `ls` and `cp` merely report none.
 const MISSING: &[Sysno] = calls![
     clone3 timer_create futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
-/// Commands of `fcntl`. Excludes locks, leases and watches, which make others wait or can observe them; owners and
-/// signals of descriptors; pipe sizes, which are counted by user.
+/// Allowed commands of `fcntl`. Not allowed are locks, leases and watches, which make other processes wait or observe
+/// them; owners and signals of descriptors; and changes of a pipe's size, which the kernel counts by user.
 const OF_FCNTL: &[u64] = numbers![
     F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL F_GETPIPE_SZ
 ];
 
-/// Requests of `ioctl`: terminal queries, bytes available to read, descriptor flags.
+/// Allowed requests of `ioctl`: terminal queries, bytes available to read, descriptor flags.
 const OF_IOCTL: &[u64] = numbers![
     TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP FIONREAD FIONBIO FIOCLEX FIONCLEX
     // The first process of the cell listens; no other process has the descriptor.
     SECCOMP_IOCTL_NOTIF_RECV SECCOMP_IOCTL_NOTIF_SEND
 ];
 
-/// Options of `prctl` that concern only the process itself, and do not expose it to others.
+/// Allowed options of `prctl`: they concern only the process itself, and do not expose it to others.
 const OF_PRCTL: &[u64] = numbers![
     PR_SET_NAME PR_GET_NAME PR_SET_VMA PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_GET_DUMPABLE PR_CAPBSET_READ
     PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS PR_SET_THP_DISABLE PR_GET_THP_DISABLE
 ];
 
-/// Flags of `clone`.
+/// Refused flags of `clone`.
 const NAMESPACES: &[u64] = numbers![
     CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET
 ];
 
-/// Flags of `mmap`: huge pages are a resource of the machine, and locked ones are counted by user.
+/// Refused flags of `mmap`: huge pages are a resource of the machine, and the kernel counts locked pages by user.
 const OF_OTHERS: &[u64] = numbers![MAP_HUGETLB MAP_LOCKED];
 
-/// Flags of `mmap`, combined: memory that persists while a part of it is mapped.
+/// Both flags together make `mmap` create shared memory without a file: all of it persists while any part is mapped.
 const OF_SHARED_MEMORY: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
 
 /// Numbers from here on are x32 calls.
@@ -163,7 +166,7 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
     compile(verdicts)
 }
 
-/// Calls with several functions: which arguments are allowed.
+/// Returns the calls that are allowed only with certain arguments, and the rules for these.
 fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     let one_of = |argument, values: &[u64]| {
         let rules = values
@@ -172,12 +175,12 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
         rules.collect::<Result<Vec<_>, _>>()
     };
     let without = |argument, flags: &[u64]| rule([(argument, Is::MaskedEq(flags.iter().sum()), 0)]);
-    // Excludes evicting cached pages that others read.
+    // Refuses the advice that evicts cached pages, which others may read.
     let reads_ahead = rule([(3, Is::Le, libc::POSIX_FADV_WILLNEED as u64)])?;
     let its_own = rule([(0, Is::Eq, libc::PRIO_PROCESS as u64), (1, Is::Eq, 0)])?;
     // A pair of datagram sockets can be reconnected to any Unix socket.
     let pair = |kind: i32| {
-        // The argument also contains flags.
+        // The upper bits of the argument are flags.
         let kind = (1, Is::MaskedEq(0xf), kind as u64);
         rule([(0, Is::Eq, AF_UNIX as u64), kind])
     };
@@ -195,7 +198,8 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     ])
 }
 
-/// Memory that counts while it exists.
+/// Allows mappings of files and of private memory, which count against the memory limit as long as they use memory.
+/// Refuses [`OF_SHARED_MEMORY`]: after a partial unmapping it would use more memory than is counted.
 fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     let others = (3, Is::MaskedEq(OF_OTHERS.iter().sum()), 0);
     let either = numbers![MAP_SHARED MAP_ANONYMOUS].iter().chain(&[0]);
@@ -213,7 +217,8 @@ fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
     rules.collect()
 }
 
-/// Matches a call whose arguments all satisfy the conditions. The kernel ignores other arguments, too.
+/// Matches a call whose arguments satisfy all conditions. Compares only the lower 32 bits of each argument; the kernel,
+/// too, uses only those in these calls.
 fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendError> {
     let conditions = conditions.map(|(argument, is, value)| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)
@@ -227,7 +232,8 @@ fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     let x32 = cfg!(target_arch = "x86_64").then_some((X32, Verdict::Refused));
     let mut runs: Vec<(u32, Verdict)> = (0..).zip(verdicts).chain([newer]).chain(x32).collect();
     runs.dedup_by(|later, earlier| later.1 == earlier.1);
-    // A filter without rules checks the architecture; its last step is its verdict on all calls.
+    // A filter without rules checks the architecture; its last step, which is replaced here, is one verdict on all
+    // calls.
     let (refuse, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
     let filter = SeccompFilter::new(BTreeMap::new(), refuse, allow, ARCH.try_into()?)?;
     let mut program = BpfProgram::try_from(filter)?;
@@ -237,14 +243,14 @@ fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     Ok(program)
 }
 
-/// Steps that find a number's run and apply its verdict. Each run begins with a number.
+/// Steps that find a number's run and apply its verdict. Each run is given by its first number and its verdict.
 fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
     if let [(_, verdict)] = runs {
         return verdict.steps();
     }
     let (low, high) = runs.split_at(runs.len() / 2);
     let (first, low, high) = (high[0].0, search(low), search(high));
-    // Skips the next step if the number is lower.
+    // If the number is lower, skips the next step, which jumps past the lower half.
     let mut steps = vec![
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, first),
         step(libc::BPF_JMP | libc::BPF_JA, 0, low.len() as u32),
@@ -261,7 +267,7 @@ impl Verdict {
         match self {
             Self::Allowed => vec![allow],
             Self::AllowedIf(rules) => {
-                // If a rule does not match, it continues after itself and the following step.
+                // A rule that does not match jumps past its own end and the `allow` step after it.
                 let rules = rules
                     .iter()
                     .cloned()
@@ -288,7 +294,7 @@ fn is_return(step: &sock_filter) -> bool {
     u32::from(step.code) == libc::BPF_RET | libc::BPF_K
 }
 
-/// Converts the result of [`filter`] to one that asks a listener to refuse.
+/// Converts the result of [`filter`] to a filter that reports each refused call to a listener, which refuses it.
 pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
     let mut asking = filter.clone();
     let refusing = asking

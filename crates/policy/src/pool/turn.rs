@@ -118,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A process ended before any work: soon after its start that counts as a failed start.
+    /// A process ended before any work: if that happens soon after its start, it counts as a failed start.
     pub(super) fn proc_failed(&mut self, number: u64, age: Duration) {
         let is_known =
             self.pool.procs.contains_key(&number) || self.pool.stopping.contains(&number);
@@ -178,7 +178,8 @@ impl Turn<'_> {
     }
 
     /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes are always stopped, down to
-    /// `init_size` and `min_free`, unless forgetting loses only their tag. A pool with culling shrinks only by that.
+    /// `init_size` and `min_free`, unless they can forget and would lose nothing but their tag. A pool with culling
+    /// shrinks only by that.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;

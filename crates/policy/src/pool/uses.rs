@@ -1,7 +1,7 @@
 //! The start and end of holding a process for a tenant, and what they change.
 //!
 //! SUMMARY   A use begins when a process is chosen or opened for a request, and ends when the process is returned or
-//!           ends, or when the request is abandoned before it.
+//!           ends, or when the request is abandoned before that.
 //! PROMISES  Each use that begins ends once (PM-25).
 //! CALLED    When a request leaves the queue, and when a loan ends.
 //! SOURCE    None.

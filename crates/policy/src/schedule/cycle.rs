@@ -61,7 +61,7 @@ impl Scheduler {
         }
     }
 
-    /// Stops jobs beyond `max_jobs`: of one priority, continuous jobs first. Returns their number.
+    /// Stops jobs beyond `max_jobs`: within a priority, continuous jobs first. Returns their number.
     fn trim(&mut self, out: &mut Vec<ScheduleAction>) -> usize {
         let running = self.jobs.running().len();
         let excess = running.saturating_sub(self.settings.max_jobs);

@@ -21,8 +21,8 @@
 //!   does nothing else meanwhile.
 //! * **Ends name an incarnation** ([`Run`]): late ones change nothing.
 //! * **A free slot is filled at once** ([`RuleSet::Current`]), also when a back-off ends. The reference waits for its
-//!   next cycle, because finding a job walks over all of them. Adding is the same as there: a job is started at once
-//!   only while there are fewer jobs than `max_jobs`.
+//!   next cycle, because finding a job there walks over all jobs. Adding a job works as in the reference: it is started
+//!   at once only while there are fewer jobs than `max_jobs`.
 //! * **Only runnable jobs** make others stop.
 //! * **The latest start is never forgotten**, however short histories are.
 //! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).

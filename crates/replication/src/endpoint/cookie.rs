@@ -1,7 +1,7 @@
 //! The session cookie in response headers.
 //!
-//! SOURCE    couch_replicator_auth_session: names and attributes in any case; a `Max-Age` that is no
-//!           whole number is ignored.
+//! SOURCE    couch_replicator_auth_session: names and attributes ignoring case; a `Max-Age` that is no whole number is
+//!           ignored.
 
 use std::time::Duration;
 

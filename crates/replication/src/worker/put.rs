@@ -67,7 +67,7 @@ impl Worker {
         let reading = async {
             let passed = self.pass_on(&layout, following, source, &pieces).await;
             if let Err(failed) = &passed {
-                // The target must not take the data so far for the whole.
+                // The target must not mistake the data sent so far for the whole document.
                 let why = BodyFailed::Broken(failed.to_string());
                 drop(pieces.send(Err(why)).await);
             }

@@ -366,7 +366,7 @@ fn a_file_that_serve_cannot_open_is_refused_with_the_same_words() {
         ),
         ("[log]\nfile = \"DIR/none/log\"\n", "[log] file"),
         ("[log]\naudit = \"DIR\"\n", "[log] audit"),
-        (service, "none is not there"),
+        (service, "none does not exist"),
     ] {
         for is_there in [false, true] {
             let mut fixture = Fixture::new();

@@ -63,7 +63,7 @@ fn surplus_jobs_are_stopped_by_priority_first_and_then_by_kind() {
         assert_eq!(
             world.running(),
             ["1", "2"],
-            "of one priority, continuous ones first"
+            "within a priority, continuous ones first"
         );
         world.cycle(1, 0);
         assert_eq!(
