@@ -362,7 +362,7 @@ impl Client {
 
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
-        // Processes still held were not returned: the client counts as crashed in any case.
+        // Processes still held were not returned: the client counts as crashed, however its connection ended.
         self.pid_guard
             .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();

@@ -9,8 +9,8 @@
 //!           ([`JobThreads`]).
 //! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
 //!           restart intensity does not apply, as no child is restarted.
-//! LIMITS    A child that survives being killed is abandoned, and counts as ended: its slot is free, its replication
-//!           is not.
+//! LIMITS    A child that survives being killed is abandoned, and counts as ended: its slot is free, but no other run
+//!           of its replication starts.
 
 mod live;
 mod threads;

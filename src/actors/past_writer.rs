@@ -5,9 +5,9 @@
 //! PROMISES  Noting never waits. A failed save is retried; a caller waiting for a job's past waits until it is saved
 //!           or the writer has ended.
 //! CALLED    By the ReplicationScheduler, for jobs whose documents this daemon owns by a lease.
-//! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. At most [`WAITING_MAX`]
-//!           jobs wait; another job's past is saved after its next event. An unsaved past costs a crashed job one
-//!           extra attempt or restarts a count, nothing else.
+//! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. At most [`WAITING_MAX`] jobs
+//!           wait; another job's past is saved after its next event. The only cost of an unsaved past is one extra
+//!           attempt of a crashed job, or a count that starts again.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -63,7 +63,7 @@ impl PoolProber {
         let done = ProbeEnd(ctx.address());
         self.probing += 1;
         let probe = async move {
-            // Dropped in any case, which notifies the prober.
+            // Dropped however the probe ends, which notifies the prober.
             let _done = done;
             probe.await;
         };

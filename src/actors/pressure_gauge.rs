@@ -2,8 +2,9 @@
 //!
 //! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
 //!           the manager gets [`SetLevel`].
-//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, so that a restarted
-//!           manager knows it too. Switched off, it sets no timer and all limits are the hard ones.
+//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one, so
+//!           that a restarted manager learns it. While the gauge is switched off, it sets no timer, and all limits are
+//!           the hard limits.
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;

@@ -6,17 +6,17 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is never an answer
 //!           (PM-10): it ends the process. State left by the previous holder is reset before the first line of the
-//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, last
-//!           words and printed lines never affect the next. The actor ends with its process; its pid guard notifies
-//!           every watcher in any case.
+//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, last words
+//!           and printed lines never affect the next. The actor ends with its process; its pid guard notifies every
+//!           watcher, however the actor ends.
 //! CALLED    Started by an opener; prompted under its token by its holder.
 //! SOURCE    couch_os_process.
 //! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it is the oldest; log lines and partial
 //!           output do not extend it. A prompt to an ended process always fails with the same error. A process that
 //!           did nothing wrong is ended politely.
-//! LIMITS    An extra line that arrives while prompts are unanswered is taken as the next answer. Then one line is
-//!           left over: if it takes the place of a fence's answer, or is read with the last answer, it turns that
-//!           answer into an error; later it ends the process.
+//! LIMITS    An extra line that arrives while prompts are unanswered is taken as the next answer. Then one line is left
+//!           over: if it is read as the answer to a fence, or together with the last answer, it turns that answer into
+//!           an error; if it is read later, it ends the process.
 
 mod unanswered;
 

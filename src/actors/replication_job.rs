@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. Its parts, each a separate
 //!           task, do the work: a changes reader, a changes manager that deals out batches, and workers.
-//! PROMISES  [`JobNews::Ended`] is reported exactly once, in any case. If a part ends abnormally, the job ends with
-//!           its reason. A checkpoint never records more than is done. A stopped job is gone after [`STOP_MAX`].
+//! PROMISES  [`JobNews::Ended`] is reported exactly once, however the job ends. If a part ends abnormally, the job ends
+//!           with its reason. A checkpoint never records more than is done. A stopped job is gone after [`STOP_MAX`].
 //! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by `settee replicate`.
 //! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
 //! DIFFERS   Database infos are read once at the start, not twice.

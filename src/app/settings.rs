@@ -1,4 +1,4 @@
-//! Makes the ProcManager's settings from the configuration; nothing else does.
+//! Makes the ProcManager's settings from the configuration; no other module does.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -22,7 +22,7 @@ const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 impl QueryServers {
     /// Borrows a process, sends it commands, passes each answer and its number, from 0, to `take`, and returns the
-    /// process. Further commands follow once the first is answered.
+    /// process. The commands after the first are sent once the first is answered.
     ///
     /// # Errors
     /// The first error, of a prompt or of `take`; `place` names the subject of the command. Then no more is sent, and

@@ -100,7 +100,7 @@ pub(super) async fn unthrottle(
     Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
 }
 
-/// `PUT /_pools/NAME`: adds a pool, or changes the one that is there; with `mode` only one of both.
+/// `PUT /_pools/NAME`: adds a pool, or changes an existing one; `mode` allows only one of the two.
 pub(super) async fn put(
     _: IsJson,
     name: Path<String>,

@@ -77,8 +77,8 @@ impl ServiceState {
         &self.metrics
     }
 
-    /// Returns its state for display; `find` finds its pool. The throttle, stress and limit of the pool are the
-    /// service's too.
+    /// Returns its state for display; `find` finds its pool. The service is shown with the throttle, stress and limit
+    /// of its pool.
     pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> ServiceStatus {
         let (place, closed) = self.with(|now| now.clone());
         let pool = find(&place.pool);

@@ -9,7 +9,7 @@
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole manager with it
 //!           (D1). couchpy is such a server.
-//! LIMITS    One child at a time for each language exists besides `os_process_limit`; each ability is probed until a
+//! LIMITS    One child at a time for each language is not counted by `os_process_limit`; each ability is probed until a
 //!           probe is conclusive, at most [`TRIES_MAX`] times in [`RETRY_INTERVAL`].
 
 use std::collections::BTreeMap;

@@ -57,8 +57,7 @@ pub(crate) const SHARES: &str = "replicator.shares";
 /// The session plugin of CouchDB's replicator, by the name of its module.
 pub const AUTH_SESSION: &str = "couch_replicator_auth_session";
 
-/// A section, or a family of sections `[FAMILY.NAME]`, as many as there are names, of which there are none by
-/// default.
+/// A section, or a family of sections `[FAMILY.NAME]`: one section for each name, none by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// Its name.

@@ -4,15 +4,16 @@
 //!           libraries, and the memory of the other engines. The running engine may take the rest
 //!           ([`Engine::begin`](super::engine::Engine::begin)). [`limit_process`] sets the system's limit, which is
 //!           higher.
-//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, the same again for the idle ones.
+//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, the idle isolates together may have
+//!           as much again.
 //! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It shows whether the engine raised
 //!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
 //!           /proc/self/clear_refs resets it.
-//! LIMITS    If a function throws `null` after another of its tenant took nearly all memory, it is blamed for that. A
-//!           `null` counts as thrown by the function if there is no /proc, or if the peak did not rise: because it
-//!           cannot be reset, or because the limit is below 32 MiB and the process has kept memory of ended isolates.
-//!           Texts shorter than [`LONG_BYTES`] are not counted. An engine counts blocks, not the pages between them:
-//!           a function that scatters small blocks hits the limit of the system.
+//! LIMITS    If a function throws `null` after another function of its tenant took nearly all memory, the `null` is
+//!           taken for a lack of memory. A `null` counts as thrown by the function if there is no /proc, or if the peak
+//!           did not rise: because it cannot be reset, or because the limit is below 32 MiB and the process has kept
+//!           memory of ended isolates. Texts shorter than [`LONG_BYTES`] are not counted. An engine counts blocks, not
+//!           the pages between them: a function that scatters small blocks hits the limit of the system.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};

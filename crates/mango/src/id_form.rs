@@ -1,12 +1,12 @@
 //! The form of selectors in replication ids.
 //!
 //! SUMMARY   [`id_form`]: [`node`] makes operators explicit and pushes field names, joined by points, to the leaves;
-//!           [`push_negations`] pushes negations there; then names are sorted. Equivalent selectors often get the
-//!           same form, and so share checkpoints.
+//!           [`push_negations`] pushes negations to the leaves; then names are sorted. Equivalent selectors often get
+//!           the same form, and so share checkpoints.
 //! PROMISES  The form never changes: a replication whose id changes starts over. `tests/id_forms.tsv` has the
 //!           forms of 604 selectors.
-//! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. The result must match
-//!           byte for byte, so every step is done as there, even where it could be better: negations inside
+//! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. The result must match byte
+//!           for byte, so every step is done as in CouchDB, even where it could be better: negations inside
 //!           `$elemMatch` and the like stay in place.
 //! DIFFERS   `$regex` is not compiled here. `$not` of `$text` is refused, as in CouchDB.
 

@@ -10,9 +10,9 @@
 //!           by code that creates processes, which asserts.
 //! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created), master_spawn
 //!           (throttling), its stress-adaptive behaviour.
-//! DIFFERS   There an available child accepts connections. Here the service accepts for it, so a throttled service
-//!           still accepts one connection for each available process, and accepted connections without a process are
-//!           counted.
+//! DIFFERS   In Postfix an available child accepts connections. Here the service accepts for the child, so a throttled
+//!           service still accepts one connection for each available process, and accepted connections without a
+//!           process are counted.
 
 mod stress;
 mod throttle;

@@ -66,7 +66,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Returns its place.
     fn place(&self) -> &StorePlace;
 
-    /// Opens the store, creating a missing one. Every other request does so too.
+    /// Opens the store, and creates it if it is missing. Every other request does the same first.
     fn open(&self) -> Answer<'_, ()>;
 
     /// Returns a receiver of the sequence number of the last update; `None` until the store is open.

@@ -1,7 +1,7 @@
 //! The service's Unix socket as a file: creating and removing it.
 //!
 //! SUMMARY   [`bind_socket`] creates a socket that only its owner can reach, or also the members of a group. It
-//!           replaces one left by an earlier run, and nothing else.
+//!           replaces a socket left by an earlier run, but no other file.
 //! PROMISES  Two services that start at the same time do not take each other's socket. At the end only the socket
 //!           created at the start is removed.
 
@@ -29,7 +29,7 @@ struct Modes {
     /// The bits of a directory that must not be set. The socket's own mode, which only the owner can change, decides
     /// who may connect; so everybody may enter the directory of a shared socket.
     too_much: u32,
-    /// The group of both.
+    /// The group of the socket and its directory.
     group: Option<u32>,
 }
 

@@ -1,9 +1,9 @@
 //! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; their cells; and
 //! their cost for tenants with a share of processor time (`cpu_share`).
 //!
-//! SUMMARY   A process's usage is read when it is lent to such a tenant or begins to learn for it, when that ends,
-//!           and when it works for the next tenant. The core gets the differences: usage after a loan, and while
-//!           suspended, is charged to that tenant too.
+//! SUMMARY   A process's usage is read when it is lent to such a tenant or begins to learn for it, when that loan or
+//!           lesson ends, and when the process works for the next tenant. The core gets the differences, so usage after
+//!           a loan, and while suspended, is charged to the tenant of that loan.
 //! PROMISES  Every opening, teaching, reset and forgetting ends with one report. A process that is stopping is kept
 //!           until it is gone. Subscribed clients are notified when a process that they hold is revoked. No processor
 //!           time is read for tenants without a share.

@@ -179,7 +179,7 @@ impl Entrance {
         pool: &mut watch::Receiver<PoolState>,
     ) -> Option<(Stream, Option<QueuePlace>)> {
         let mut place: Option<QueuePlace> = None;
-        // Whether a place was refused, so that another would be too.
+        // Whether a place was refused: another one would be refused as well.
         let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();

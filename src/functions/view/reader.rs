@@ -337,7 +337,7 @@ mod tests {
                 r#"{"a":1,"_id":"y","c":0,"a":2,"c":1,"_id":"x"}"#,
                 r#"{"a":1,"_id":"y","a":2,"_id":"x"}"#,
             ),
-            // Escaped names match, too.
+            // An escaped name matches like a plain one.
             (
                 r#"{"_i\u0064":"x","\u0061":1,"c":2}"#,
                 r#"{"_i\u0064":"x","\u0061":1}"#,

@@ -480,7 +480,7 @@ impl Init<'_> {
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
         let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
         if let Some(changes) = changes {
-            // The children are checked in any case.
+            // What was signalled is ignored: all children are checked.
             let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(changes, &mut news);
         }

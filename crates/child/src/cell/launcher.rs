@@ -5,8 +5,9 @@
 //!           layers and starts the command.
 //! PROMISES  The cell ends with its command, with the launcher, and with the process that started the launcher. The
 //!           launcher ends when nothing of the cell is left, with the command's status or by its signal. Termination
-//!           signals to its process group are for the command; before that is executed, they end the launcher and the
-//!           cell. The launcher stops while the command is stopped. Standard input and output belong to the command.
+//!           signals to its process group are for the command; before the command is executed, they end the launcher
+//!           and the cell. The launcher stops while the command is stopped. Standard input and output belong to the
+//!           command.
 //! CALLED    By the spawner of children, with a socket for reports and orders; manually, with reports on standard
 //!           error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end only if the

@@ -125,8 +125,8 @@ pub enum OwnerAction {
         leaving: bool,
         reach: Reach,
     },
-    /// Claim at most `most` free documents, possibly none, and extra ones up to an equal part; the answer has the
-    /// counts in any case.
+    /// Claim at most `most` free documents, possibly none, and extra ones up to an equal part; the answer always has
+    /// the counts.
     Claim {
         request: Request,
         epoch: Epoch,

@@ -4,8 +4,8 @@
 //!           ([`OwnerAction`]). It has no clock, connection or jobs. Times are of a local clock that continues while
 //!           the machine sleeps (CLOCK_BOOTTIME), from any start.
 //! PROMISES  The invariants FL-1 to FL-7 below, checked by the model in `tests` after every step of random histories.
-//!           An event about one document takes time logarithmic in the number of documents; an answer takes that for
-//!           each of its documents.
+//!           An event about one document takes time logarithmic in the number of documents; an answer takes this time
+//!           for each document in it.
 //! CALLED    By the actor that connects to the shared database.
 //! SOURCE    Leases as in Chubby and etcd: counted from before the request, ended early by the holder.
 //!
@@ -32,16 +32,16 @@
 //! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal it
 //! *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows soon
 //! after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
-//! reported neither of them; otherwise it is open to all, so that a global outage moves nothing. A daemon gives back
-//! documents closed to it and does not claim them. For the others such a document is *extra*: they own it beyond their
-//! shares, and each takes an equal part of those closed to the same daemons. Nothing is given back for being extra,
-//! which prevents cycles.
+//! reported neither of its servers; otherwise it is open to all, so that a global outage moves nothing. A daemon gives
+//! back documents closed to it and does not claim them. For the other daemons such a document is *extra*: they own it
+//! in addition to their shares, and each takes an equal part of the documents closed to the same daemons. No document
+//! is given back for being extra, which prevents cycles.
 //!
 //! # Invariants
 //!
-//! * **FL-1: at most one unfenced owner.** At most one daemon believes that it may begin a checkpoint of a document.
-//!   A failover of the database that loses commits may lose a claim; then there may be two, until the first renewal
-//!   after it or the end of the first owner's lease. Both write documents with `new_edits=false`, which is
+//! * **FL-1: at most one unfenced owner.** At most one daemon believes that it may begin a checkpoint of a document. A
+//!   failover of the database that loses commits may lose a claim; then there may be two, until the first renewal after
+//!   the failover or the end of the first owner's lease. Both write documents with `new_edits=false`, which is
 //!   idempotent, and the second to write a checkpoint conflicts with the first one's `_rev`.
 //! * **FL-2: every runnable document has an owner** within [`OWNER_WITHIN`] after the last fault, while one daemon can
 //!   reach the database. Within [`SHARE_WITHIN`] every daemon has its share, and no more.

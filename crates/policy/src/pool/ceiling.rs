@@ -7,11 +7,11 @@
 //! PROMISES  Nothing is opened without a free place. Waiters precede processes that pools keep in advance. No process
 //!           in use is stopped. Places alternate between the pool with the fewest processes in use and the pool whose
 //!           waiters have gone unserved for longest: no waiter starves, and no pool takes all places by asking more
-//!           often.
-//!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any pool
-//!           with a waiter. A returned one goes at once to a pool with at least two fewer in use; and, once it has
-//!           run and the waiter has waited for that time, to a pool with none in use, unless its own pool has an
-//!           older waiter, which happens once. So an exchange is worth its start.
+//!           often. An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any
+//!           pool with a waiter. A returned process goes at once to a pool with at least two fewer in use. It goes to a
+//!           pool with none in use if at least that time has passed since the process started and since that pool's
+//!           waiter began to wait, unless its own pool has an older waiter, which happens once. So an exchange is worth
+//!           its start.
 //! CALLED    By [`Pools::handle`], and before a process is opened.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).

@@ -4,11 +4,12 @@
 //!           each tenant has an account in each pool, and the tenant with the smallest account is served next. An
 //!           account grows by one second for each second that a process is held for the tenant, starting when the
 //!           process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`]. A tenant
-//!           that starts to wait joins with the account that the tenant served last had then, unless its own is larger:
-//!           it is among the first, but gains nothing from having been idle.
-//! PROMISES  Asking again at once, with many clients, or for long, gains nothing. However much a tenant has used,
-//!           others precede it for at most one half-life because of that. A change takes time logarithmic in the
-//!           number of tenants; finding the next waiter takes one lookup for each distinct number of held processes.
+//!           that starts to wait joins with the account that the latest served tenant had when it was served, unless
+//!           its own is larger: the newcomer is among the first, but gains nothing from having been idle.
+//! PROMISES  A tenant gains nothing by asking again at once, with many clients, or for a long time. However much it has
+//!           used, others precede it for at most one half-life because of that use. A change takes time logarithmic in
+//!           the number of tenants; finding the next waiter takes one lookup for each distinct number of held
+//!           processes.
 //! CALLED    When a request joins the queue, when a process is assigned to it, and when its use ends.
 //! SOURCE    Start-time fair queueing, with a cost that is known only at the end. Neither couch_proc_manager nor pidq
 //!           has an equivalent: their waiters are one FIFO.

@@ -172,7 +172,7 @@ pub(crate) struct Ledger {
     pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: a client's requests are adjacent.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
-    /// Queued requests that other pools might serve, too.
+    /// Queued requests that a pool other than theirs might also serve.
     pub(crate) roaming: Roaming,
     /// (client, process); ordered: a client's held processes are adjacent.
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,

@@ -14,18 +14,18 @@
 //!
 //! * **Teaching is a state** of a process, not a call in the manager's turn, so a query server that fails or hangs
 //!   while it learns costs one process and one answer.
-//! * **Every event ends with a flush**: also a reload, an idle close, the end of a background opening, a changed
-//!   limit.
+//! * **Every event ends with a flush**, including a reload, an idle close, the end of a background opening, and a
+//!   changed limit.
 //! * **A request has one answer and one deadline** in every phase, and is dropped as soon as its client is gone. A
 //!   process started for it becomes idle.
 //! * **A return names its loan** ([`Token`]); a second or late one has no effect.
-//! * **An opening ends in one of two ways**: `SpawnOk`, or anything else.
+//! * **Any end of an opening but `SpawnOk`** is a failure.
 //! * **The oldest waiter may wait for a process of its own database** before idle processes of others are stopped for
 //!   it ([`Limits::affinity_wait`]).
 //! * **Stopping processes are bounded**: a reap waits while a whole batch is still ending.
 //! * **A process that can forget is not reaped**: it forgets its database ([`PoolAction::Forget`]) and serves the
-//!   waiter. From the decision on it has the waiter's tag and no documents, but is taught or lent only once it has
-//!   forgotten. If it fails, the waiter returns to its place in the queue.
+//!   waiter. From that decision on the process has the waiter's tag and no documents, but it is taught or lent only
+//!   once it has forgotten. If it fails to forget, the waiter returns to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided before the reload. A
 //!   stale process never becomes idle again.
 //!
@@ -35,12 +35,12 @@
 //! and only by one that takes an idle process which the oldest cannot use.
 //!
 //! The affinity wait lasts while a process of the oldest waiter's database is in use, until `affinity_wait` after its
-//! arrival, or after the last process reaped for such a waiter, whichever is later. Then one idle process is reaped
-//! for it. So at most one process is exchanged each `affinity_wait`, even under a load where every wait is longer.
-//! (Counted only from the arrival, every call would exchange a process.) Hence the bound: **if any process is idle,
-//! the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**, and a waiter with n
-//! before it is overtaken for at most n + 1 such times. If `affinity_wait` is zero the order is always strict, as in
-//! the reference.
+//! arrival, or after the last process reaped for such a waiter, whichever is later. Then one idle process is reaped for
+//! it. So at most one process is exchanged each `affinity_wait`, even under a load where every wait is longer. (If the
+//! wait were counted only from the arrival, every call would exchange a process.) Hence the bound: **if any process is
+//! idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**, and a waiter with n
+//! before it is overtaken for at most n + 1 times `affinity_wait`. If `affinity_wait` is zero the order is always
+//! strict, as in the reference.
 //!
 //! # Where to look
 //!
@@ -60,15 +60,16 @@
 //! # Where processes are not shared
 //!
 //! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants a process
-//! of its tenant: a database, a user, or the client itself. It gets one tagged for that tenant, or an untagged one,
-//! and every loan tags. So an untagged process never ran a function, and a tagged one never leaves its tenant, unless
-//! it forgets. Its slot may: an idle process is reaped for other tenants as for other databases, or forgets its
-//! tenant if it can. A process without design documents forgets before another is opened. A client's process ends
-//! with the client, or forgets it. A change of `reuse` replaces the processes, because their past is meaningless
-//! under the other rule.
+//! of its tenant: a database, a user, or the client itself. It gets a process tagged for that tenant, or an untagged
+//! one, and every loan tags the process. So an untagged process never ran a function, and a tagged one never leaves its
+//! tenant, unless it forgets. Its slot may serve another tenant: an idle process is reaped for other tenants as for
+//! other databases, or forgets its tenant if it can. A process without design documents forgets before another is
+//! opened. A client's process ends with the client, or forgets it. A change of `reuse` replaces the processes, because
+//! their past is meaningless under the other rule.
 //!
 //! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, one
-//! selected at a time. It counts as untagged while it has room; without room its oldest isolate is evicted.
+//! selected at a time. It counts as untagged while it has room; without room, its least recently used isolate is
+//! evicted first.
 //!
 //! # What named pools add
 //!
@@ -82,8 +83,8 @@
 //! * **While a pool is throttled**, a request waits if an existing process may serve it, even a lent one, or if the
 //!   next try is before its deadline. Other requests are refused at once.
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every earlier failure is a failed
-//!   start, and so is the end of a process soon after it and before any work. No later failure is, so no client can
-//!   throttle a pool by what it sends.
+//!   start, and so is the end of a process soon after its start and before any work. A later failure is not a failed
+//!   start, so no client can throttle a pool by what it sends.
 //! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
 //!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
 

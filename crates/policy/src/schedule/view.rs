@@ -73,7 +73,7 @@ pub struct JobView<'a> {
     /// Whether it backs off because a server rate-limits it.
     pub eased: bool,
     pub history: &'a History,
-    /// It is not started before, whatever its history; usually in the past.
+    /// The job is not started before this time, whatever its history; usually in the past.
     pub not_before: WallTime,
     /// Its shown state.
     pub shown: ShownJob,

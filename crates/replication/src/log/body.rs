@@ -147,7 +147,7 @@ impl HistoryEntry {
 }
 
 impl Checkpoint<'_> {
-    /// Makes the body of both logs.
+    /// Makes the body, which is the same for both logs.
     pub(crate) fn body(&self) -> LogBody {
         let (run, stats) = (self.run, self.stats);
         let (start, end) = (fmt_http_date(run.start_time), fmt_http_date(self.end_time));

@@ -1,8 +1,8 @@
 //! Collects an endpoint's credentials from all their places.
 //!
 //! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` precedes the URL's user information, which
-//!           precedes a header `Authorization: Basic`; unused ones are removed from URL and headers, too. Malformed
-//!           ones are dropped without an error.
+//!           precedes a header `Authorization: Basic`; credentials that are not used are removed from URL and headers
+//!           as well. Malformed credentials are dropped without an error.
 //! DIFFERS   A password in a URL may contain `@`: the last one in the authority ends it.
 
 use std::fmt;

@@ -2,8 +2,8 @@
 //!
 //! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other readers, user
 //!           information is removed entirely, as are `headers` and `auth`.
-//! DIFFERS   Proxies lose their user information for other readers, too. Of URL parameters only names are shown: any
-//!           value may be a secret (`token`, `apikey`).
+//! DIFFERS   For other readers, the user information of proxy URLs is removed as well. Of URL parameters only names are
+//!           shown: any value may be a secret (`token`, `apikey`).
 
 use super::credentials::{split_url, user_info};
 
@@ -14,7 +14,7 @@ pub(crate) fn mask_query(query: &str) -> String {
     let mask = |param: &str| match param.split_once('=') {
         Some((name, value)) if !value.trim_matches('=').is_empty() => format!("{name}={MASK}"),
         _ if param.is_empty() => String::new(),
-        // Base64 may end in `=`, too.
+        // The whole parameter may be a secret in Base64, which may end in `=`.
         _ => MASK.to_owned(),
     };
     let masked: Vec<String> = query.split('&').map(mask).collect();

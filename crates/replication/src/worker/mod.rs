@@ -10,7 +10,7 @@
 //!           `_bulk_get`, one batch to be written, and pieces of `http_connections` single documents; never a whole
 //!           attachment.
 //! SOURCE    `couch_replicator_worker`.
-//! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that answer single reads
+//! DIFFERS   The reference sends an empty `_bulk_get` for a batch of design documents. Sources that answer single reads
 //!           with a JSON array (PouchDB's server) are supported, with their attachments read individually.
 
 mod attached;

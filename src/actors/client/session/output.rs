@@ -82,7 +82,7 @@ impl Session {
         while !self.write_now() {
             let writable = self.stream.writable();
             let Some(by) = self.take_by() else {
-                // Fails only with the event loop, which ends this, too.
+                // Fails only when the event loop ends, and this task with it.
                 let _ = writable.await;
                 continue;
             };
