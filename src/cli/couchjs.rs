@@ -214,7 +214,7 @@ fn tenancy(variables: [Option<String>; 2]) -> Result<Option<Tenancy>, String> {
     }
 }
 
-/// Parses the arguments; of several limits the last counts.
+/// Parses the arguments; of several limits the last one applies.
 fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
     let mut serve = Serve::default();
     let options = &mut serve.options;

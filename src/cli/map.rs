@@ -355,7 +355,7 @@ impl Job<'_> {
             mapped = view::map(&self.view, processes, input, &sink, run) => mapped,
             never = printer.flush_regularly() => match never {},
         };
-        // Rows mapped before an error are printed, too.
+        // Rows mapped before an error are printed as well.
         let is_wanted = printer.flush().await;
         mapped?;
         wanted(is_wanted)

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   `settee map ... | head` ends with `head`: silently, with the usual exit code. Other write failures are
 //!           errors, so that a full disk is noticed.
-//! CALLED    By every subcommand instead of `println!`, which panics on both.
+//! CALLED    By every subcommand instead of `println!`, which panics on any write failure.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;

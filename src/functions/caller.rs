@@ -348,8 +348,8 @@ impl Lease {
         is_ready
     }
 
-    /// Sends the first command of a call, after a `reset` if one is needed: `together` or one after the other. If
-    /// `is_fenced`, also sends the fence, see [`Self::fence`]. Together they wake the query server once. Returns the
+    /// Sends the first command of a call, after a `reset` if one is needed: both `together`, which wakes the query
+    /// server only once, or one after the other. If `is_fenced`, also sends the fence, see [`Self::fence`]. Returns the
     /// answer to the command.
     ///
     /// # Errors

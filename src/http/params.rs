@@ -15,7 +15,7 @@ use crate::config::nearest::hint;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::prompt_error::shorten;
 
-/// The parameters of a query, in order; of the same name, the last counts.
+/// The parameters of a query, in order; of several with the same name, the last one applies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 

@@ -177,7 +177,7 @@ pub(crate) struct GetJobs {
     pub after: Option<String>,
     /// Skips this many.
     pub skip: usize,
-    /// Maximum number; [`JOBS_MAX`] applies, too.
+    /// Maximum number, and never more than [`JOBS_MAX`].
     pub limit: usize,
     /// Only jobs in one of these states.
     pub states: Vec<JobState>,

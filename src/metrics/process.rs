@@ -55,7 +55,7 @@ pub(super) fn gather(to: &mut Snapshot) {
         to.add("process_start_time_seconds", &[], started);
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    // Reading the directory opens it, too.
+    // Reading the directory opens one more descriptor.
     let open = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
     for (name, number) in [
         (

@@ -45,10 +45,10 @@ pub struct ProcShared {
     /// Sent before its next holder's first line or lesson: set by the manager, taken by its actor, or by a holder
     /// that finds it already reset.
     ///
-    /// A mailbox with two sides: an item that was not taken must remain for the next holder, and notifying the
-    /// manager would cost more than the lock. The manager adds items only before the process is lent or taught, and
-    /// they are taken only under the current assignment: by its actor with the first prompt, or by the holder before
-    /// that is sent. So the two sides never contend.
+    /// A mailbox with two sides: an item that was not taken must remain for the next holder, and notifying the manager
+    /// would cost more than the lock. The manager adds items only before the process is lent or taught, and they are
+    /// taken only under the current assignment: by its actor with the first prompt, or by the holder before the first
+    /// prompt is sent. So the two sides never contend.
     first: Mutex<First>,
     /// Isolates evicted since it was lent. Written by its actor, taken by the manager on return.
     evicted: Mutex<Vec<Tenant>>,

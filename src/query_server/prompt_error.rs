@@ -270,7 +270,7 @@ impl PromptError {
     pub const fn retryable(&self) -> bool {
         match self {
             Self::Timeout { command, .. } => !command.runs_functions(),
-            // Another process would reach the limit, too.
+            // Another process would reach the same limit.
             Self::Exited(exit_report) => exit_report.met.is_none(),
             Self::Protocol { .. } | Self::TooMany { .. } | Self::NotRun { .. } => true,
             Self::Function { .. } | Self::BadPrompt | Self::NotHolder => false,

@@ -1,7 +1,7 @@
 //! The run time of a call.
 //!
-//! SUMMARY   [`RunTime`] selects which time counts. [`WorkingTime`] is the time during which any process has an
-//!           unanswered prompt of the call.
+//! SUMMARY   [`RunTime`] selects which part of a call's time is its run time. [`WorkingTime`] is the time during which
+//!           any process has an unanswered prompt of the call.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`DocMembers`] is a JSON object with values as texts: a number keeps all its digits from the writer
 //!           through the store to the reader. Values are parsed only when they are used.
-//! PROMISES  The writer's order is kept; of members with one name the last counts. There is no white space between
-//!           tokens, so that a document is one line.
+//! PROMISES  The writer's order is kept; of members with the same name, the last one is used. There is no white space
+//!           between tokens, so that a document is one line.
 
 use std::fmt;
 

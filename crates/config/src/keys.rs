@@ -254,10 +254,10 @@ pub fn runtime(section: &str, name: &str) -> bool {
 
 /// Returns why a key cannot be set over HTTP; `None`: it can.
 ///
-/// Anyone who reaches the address with an administrator's password must not thereby become the
-/// user that the service runs as: what runs a program, opens or moves a socket, reads a file, lets
-/// somebody in, or sends credentials elsewhere is for the owner of the files. Most of it goes by kinds, so
-/// that a new key of such a kind is not forgotten.
+/// Anyone who reaches the address with an administrator's password must not thereby become the user that the service
+/// runs as: so a key that runs a program, opens or moves a socket, reads a file, lets somebody in, or sends credentials
+/// elsewhere can be set only by the owner of the files. Most of these keys are recognized by their kind, so that a new
+/// key of such a kind is not forgotten.
 ///
 /// # Source
 /// CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
@@ -274,8 +274,8 @@ pub fn is_shared(section: &str) -> bool {
 }
 
 /// The sections, and families, that decide how replications and functions run, which is meant to be the same at all
-/// daemons of a fleet. The others say how a daemon is reached, where it keeps and logs what, what the machine gives it, and
-/// who may log in.
+/// daemons of a fleet. The other sections say how a daemon is reached, where it stores and logs data, what resources of
+/// the machine it may use, and who may log in.
 const OF_FLEET: [&str; 8] = [
     "couchdb",
     QUERY,

@@ -106,8 +106,8 @@ impl PoolConfig {
     /// file, or as text; `null` resets a key to its default.
     ///
     /// # Errors
-    /// An unknown key, an invalid value, a command, or a key that would weaken a cell: the caller's fault; a retry is
-    /// no use.
+    /// An unknown key, an invalid value, a command, or a key that would weaken a cell. All are the caller's fault; a
+    /// retry does not help.
     pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {

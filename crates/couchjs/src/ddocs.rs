@@ -1,7 +1,7 @@
 //! Design documents: `ddoc new` and the calls of their functions. A `reset` does not remove them.
 //!
-//! A design document is one object, which all its functions get as `this`. It has its own realm, used for nothing
-//! else; each function has its own realm, too.
+//! A design document is one object, which all its functions get as `this`. It has its own realm, used only for that
+//! object; each function also has its own realm.
 
 use std::collections::HashMap;
 use std::rc::Rc;

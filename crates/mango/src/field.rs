@@ -3,7 +3,7 @@
 //! SUMMARY   [`segments`] splits a field's name at its points; [`Fields`] is a set of fields as a tree, and
 //!           [`Fields::find`] finds their values in a document.
 //! PROMISES  A document is walked once for all fields of a level; other members are skipped. No recursion. Of members
-//!           of one name the last counts, as in JavaScript.
+//!           with the same name the last one applies, as in JavaScript.
 //! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array index (from 0; a
 //!           leading `+` is tolerated).
 

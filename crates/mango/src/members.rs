@@ -72,8 +72,8 @@ pub(crate) fn is_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Blanks out members if a later one has the same name, at every depth: in CouchDB the last counts. All others keep
-/// their positions in the text.
+/// Blanks out members if a later one has the same name, at every depth: in CouchDB the last one applies. All others
+/// keep their positions in the text.
 pub fn last_members(text: &str) -> Cow<'_, str> {
     /// An open object: where its members start, and which has a name.
     #[derive(Default)]

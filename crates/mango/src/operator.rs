@@ -273,8 +273,8 @@ impl Argument {
     }
 
     /// Whether an id takes the argument. Selectors are stricter with numbers (no divisor of 0) and with regular
-    /// expressions (they are compiled), ids with integers (64 bits); in `{"$text": ..}` an id accepts further
-    /// members.
+    /// expressions (which are compiled); ids are stricter with integers (64 bits). In `{"$text": ..}` an id accepts
+    /// additional members.
     pub(crate) fn fits_id(self, argument: &Value) -> bool {
         let is_integer = |value: &Value| value.is_i64() || value.is_u64();
         match (self, argument) {

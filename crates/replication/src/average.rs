@@ -4,8 +4,8 @@
 //!           call is worth making.
 //! PROMISES  While calls are skipped, one is still made every [`TRY_AGAIN`], so that a changed situation is noticed.
 //! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
-//! DIFFERS   The averages cover the whole replication there and here, but four workers that make a call at the same
-//!           time count four times here as they do there; nothing waits for another.
+//! LIMITS    As in CouchDB, the averages cover the whole replication, and calls that several workers make at the same
+//!           time all count; none waits for the result of another.
 
 use std::time::Duration;
 

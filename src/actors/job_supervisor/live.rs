@@ -5,7 +5,7 @@
 //! PROMISES  It outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that has not
 //!           ended, delays its successor, and no other run.
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.
-//! DIFFERS   There, a job whose name is taken fails with `already_started`.
+//! DIFFERS   In CouchDB, a job whose name is taken fails with `already_started`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

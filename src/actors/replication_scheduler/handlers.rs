@@ -252,7 +252,7 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
-            // A priority is not a state, but is reported, too.
+            // A priority is not a state, but a change of it is reported as well.
             self.note_changed(id);
             is_known
         };

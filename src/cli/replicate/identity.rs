@@ -1,7 +1,7 @@
 //! The replicator's identity: part of the id that checkpoints are found by.
 //!
 //! SUMMARY   The id is kept in a file next to the store ([`uuid_file`]), so that the command needs no service:
-//!           replications run by either continue from the same checkpoints.
+//!           replications that the command or the service runs continue from the same checkpoints.
 //! PROMISES  A user always has the same id; a file that cannot be written is reported.
 
 use std::path::Path;

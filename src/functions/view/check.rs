@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] selects what is sent.
 //! PROMISES  An accepted line is one JSON object; its `_id`, if any, is usable. Members that are not sent are checked
-//!           like the others. Members with the same name are all sent, in order: the last counts, as in JavaScript.
+//!           like the others. Members with the same name are all sent, in order, so that the last one is used, as in
+//!           JavaScript.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Documents as prompts for a query server.
 //!
-//! SUMMARY   [`Document`] is a checked one; [`Documents`] makes them from array elements, [`super::reader`] from
+//! SUMMARY   [`Document`] is a checked document; [`Documents`] makes them from array elements, [`super::reader`] from
 //!           lines.
 //! PROMISES  Each document is verified to be one JSON object with a usable `_id`, and copied once. Members that no
 //!           function reads are not sent ([`Members`]).

@@ -4,7 +4,7 @@
 //!           its first row. A group is reduced in pieces, whose results are rereduced.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
 //! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a fixed size. A function whose result
-//!           depends on that is wrong in CouchDB, too.
+//!           depends on how rows are divided is wrong in CouchDB as well.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -95,7 +95,7 @@ pub(super) async fn delete(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&success(&written)), &etag))
 }
 
-/// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write, too.
+/// Writes a document and answers 201, or 202 with `batch=ok`, which also waits for the write.
 pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;

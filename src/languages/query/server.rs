@@ -1,7 +1,8 @@
 //! The query server of `query`: commands in, answers out.
 //!
 //! SUMMARY   Keeps index definitions until the next `reset`, and validators of design documents until it ends.
-//! PROMISES  Every command gets an answer, and none ends the server: those that end CouchDB's are errors here.
+//! PROMISES  Every command gets an answer, and none ends the server: commands that end CouchDB's server are answered
+//!           with an error here.
 //! SOURCE    CouchDB's mango_native_proc.
 //! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and keeps its
 //!           column, without rows: CouchDB drops the column, which shifts the rows of later functions. A text

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   HyperLogLog++ with 2^11 registers over the SHA-1 of each key's external term. An intermediate result has
 //!           the registers; [`finalize`] computes the rounded estimate.
-//! PROMISES  The estimates equal CouchDB's. Keys are distinguished like Erlang terms: 1 and 1.0 are two.
+//! PROMISES  The estimates equal CouchDB's. Keys are distinguished like Erlang terms: 1 and 1.0 are different keys.
 //! SOURCE    couch_query_servers: approx_count_distinct; S. Heule, M. Nunkesser, A. Hall, "HyperLogLog in Practice"
 //!           (2013), with its bias tables.
 //! DIFFERS   The intermediate result is JSON, `{"precision":11,"registers":TEXT}`: a base64 character for each

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 const REST: u8 = b'r';
 const GO_ON: u8 = b'g';
 
-/// The most orders read at once. Only the last counts.
+/// The most orders read at once. Only the last one is obeyed.
 const ORDERS_READ: usize = 64;
 
 /// Suspends and resumes a cell. It starts running.

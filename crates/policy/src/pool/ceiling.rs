@@ -206,8 +206,8 @@ impl Pools {
     }
 
     /// The idle process that may be stopped first, and from when, if each stays idle for `stay` unless its own pool
-    /// needs a place. Among those that may be stopped now, prefers one that its pool does not keep in advance, then
-    /// the one idle longest. Kept ones count only if `all`.
+    /// needs a place. Among those that may be stopped now, prefers one that its pool does not keep in advance, then the
+    /// one idle longest. Processes kept in advance are candidates only if `all`.
     fn longest_unused(&self, all: bool, stay: Duration) -> Option<(Timestamp, ProcId)> {
         let Ledger { ceiling, now, .. } = &self.ledger;
         let pools = (0..).map(PoolId).zip(&self.pools);

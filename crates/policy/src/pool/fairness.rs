@@ -211,9 +211,9 @@ impl Accounts {
         seconds / HALF_LIFE.as_secs_f64()
     }
 
-    /// Drops accounts that carry no information: of tenants that neither wait nor hold a process, and would rejoin
-    /// with the same account, or one at most a loan's cost smaller. Runs only when the table has doubled, so each
-    /// request pays for one row.
+    /// Drops accounts that carry no information: those of tenants that neither wait nor hold a process, and that would
+    /// rejoin with the same account, or with an account smaller by at most the cost of a loan. Runs only when the table
+    /// has doubled, so each request pays for one row.
     fn forget(&mut self, waits: impl Fn(&Tenant) -> bool) {
         if self.rows.len() < 2 * self.kept + ACCOUNTS_KEPT_MIN {
             return;

@@ -106,8 +106,8 @@ impl Pool {
 
 /// Returns the idle process for a client, or `None` when no idle process can serve it.
 ///
-/// * shared: an untagged one; one of the tag;
-/// * of a tenant: one of the tag that knows the design document; one of the tag; an untagged one;
+/// * shared: an untagged process; a process with the tag;
+/// * of a tenant: a process with the tag that knows the design document; any process with the tag; an untagged process;
 /// * untagged (`db_tag = none`): one that knows the design document; any other, which stays untagged.
 fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
     let ready = |number| Choice {

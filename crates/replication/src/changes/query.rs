@@ -3,7 +3,7 @@
 //! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each starting after a sequence.
 //! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
 //! DIFFERS   If a source does not support POST (405), the feed is read unfiltered and documents are filtered here, as
-//!           there. A filter that Settee runs is not part of the request.
+//!           in CouchDB. A filter that Settee runs is not part of the request.
 
 use std::time::Duration;
 

@@ -5,8 +5,8 @@
 //! PROMISES  After a failure it resumes after the last change it read: none is lost, none read
 //!           twice. It holds at most the current chunk and an incomplete row.
 //! SOURCE    `couch_replicator_changes_reader`: which failures count, and for how long.
-//! DIFFERS   There, a broken connection is reopened at once, without limit. Here there is a delay in between, and a
-//!           feed that closes before its first byte counts as a failure.
+//! DIFFERS   In CouchDB, a broken connection is reopened at once, without limit. Here there is a delay in between, and
+//!           a feed that closes before its first byte counts as a failure.
 
 use std::rc::Rc;
 use std::time::Duration;

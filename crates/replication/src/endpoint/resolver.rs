@@ -2,7 +2,7 @@
 //!
 //! PROMISES  At most [`LOOKUPS_MAX`] lookups at a time, each on a thread. If a thread cannot be started, the request
 //!           fails.
-//! DIFFERS   The resolver of reqwest panics then.
+//! DIFFERS   The resolver of reqwest panics if a thread cannot be started.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -5,7 +5,7 @@
 //! PROMISES  For the whole run the function is the one in the replication's id. A batch has at most [`DOCS_MAX`]
 //!           documents and, unless it is a single document, [`BYTES_MAX`] bytes.
 //! SOURCE    couch_changes: filter/3 - each changed leaf is filtered separately, including deletions and design
-//!           documents. A function that fails fails the replication, as it fails the feed there.
+//!           documents. If a function fails, the replication fails, as the feed does in CouchDB.
 //! DIFFERS   The request that a function sees has no headers and no peer, because there was none.
 
 use std::ops::Range;

@@ -7,7 +7,7 @@
 //!           result are rewritten as often as requests are retried; then the job ends. An unknown error refuses a
 //!           document on evidence: the target accepts a neighbour, and repeats the error for the document alone.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
-//! DIFFERS   There, a batch is written once it has exceeded the limit, and each error of a document refuses it at
+//! DIFFERS   In CouchDB, a batch is written once it has exceeded the limit, and each error of a document refuses it at
 //!           once.
 
 use std::borrow::Cow;

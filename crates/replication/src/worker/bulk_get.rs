@@ -4,7 +4,7 @@
 //!           Documents rejected by the filter are dropped.
 //! PROMISES  No malformed answer loses a revision: revisions not in the answer are read individually.
 //! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is not used.
-//! DIFFERS   There, an answer must match the request by order and number; here, documents are matched by id and
+//! DIFFERS   In CouchDB, an answer must match the request by order and number; here, documents are matched by id and
 //!           revision. If an answer is too long, the request is split in halves.
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 //!           target's engine does not compile, refuses it if repeated ([`super::bulk_docs`], [`super::single`]).
 //!           Everything else is retried, and ends the job if it persists.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
-//! DIFFERS   There, each error of an entry refuses the document at once, as does each 401 and 403.
+//! DIFFERS   In CouchDB, each error of an entry refuses the document at once, as does each 401 and 403.
 
 use std::borrow::Cow;
 

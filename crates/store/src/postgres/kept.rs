@@ -1,6 +1,6 @@
 //! Pauses and priorities acknowledged by this daemon, which a failover of the database may lose.
 //!
-//! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] rewrites those that are older in the database.
+//! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] rewrites those of which the database has an older value.
 //! PROMISES  The latest value set by any daemon wins: times are the database's.
 //! CALLED    After a failover, and before an owner reads the rows of jobs.
 //! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`].
