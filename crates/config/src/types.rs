@@ -105,9 +105,9 @@ section! {
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
-        /// User and group ids that nothing else on the machine uses, `"FIRST-LAST"`, of which a service that runs as
-        /// root gives each [cell](cells.md#its-own-user) of a command without `user` one; another service uses its
-        /// subordinate ids. Empty: no cell has a user of its own.
+        /// User and group ids that nothing else on the machine uses, `"FIRST-LAST"`. A service that runs as root gives
+        /// one of these ids to each [cell](cells.md#its-own-user) of a command without `user`; any other service uses
+        /// its subordinate ids. Empty: no cell has a user of its own.
         user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL), of_machine();
         /// A reduce answer that is too long is refused (`true`), only logged (`"log"`), or accepted (`false`).
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
@@ -192,7 +192,7 @@ section! {
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// Further host names of this HTTP server, without ports, as a list or with commas. Requests with a `Host`
+        /// Additional host names of this HTTP server, without ports, as a list or with commas. Requests with a `Host`
         /// other than these, an IP address, `localhost` or the machine's name are refused, against DNS rebinding.
         hosts: Vec<String> = "", value::HOSTS;
         /// For tests: makes everybody on this machine an administrator over HTTP, without a login. Needs a loopback
