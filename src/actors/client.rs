@@ -118,8 +118,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts the actor for a connection; with `lending` for one of a service. Its pid may already exist, with a
-    /// ticket.
+    /// Starts the actor for a connection; with `lending`, for a connection of a service. Its pid may already exist,
+    /// with a ticket.
     pub(crate) fn serve(
         stream: Stream,
         services: Rc<ClientContext>,

@@ -52,7 +52,7 @@ impl PoolWork for FunctionRequest {
 /// The principal that work runs for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Principal {
-    /// The pools that it is limited to, if it is.
+    /// The pools that the work is limited to; `None`: no limit.
     pub(crate) limits: Option<CallerLimits>,
     /// The sender, for people.
     pub(crate) who: Option<Arc<Holder>>,

@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// Returns a function that reads them.
+    /// Returns a function that reads the gauges.
     pub fn gauges(self) -> Gauges {
         Arc::new(move || self.read())
     }

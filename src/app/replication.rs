@@ -234,8 +234,8 @@ fn documents_spec(
     ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
 }
 
-/// Starts the scheduler, and returns how its successors are started: they know no jobs, so ReplicatorDocuments starts
-/// over; remaining runs of the previous scheduler delay those of the same replications until they have ended.
+/// Starts the scheduler, and returns how its successors are started: a successor knows no jobs, so ReplicatorDocuments
+/// starts over; remaining runs of the previous scheduler delay new runs of the same replications until they have ended.
 fn scheduler_spec(
     options: ReplicationOptions,
     database: &Database,

@@ -113,8 +113,8 @@ pub(super) struct Session {
     is_tunnel: Cell<bool>,
     /// The pipes that an attached client sends next.
     expected: RefCell<Option<Expected>>,
-    /// Why the connection ends, unless the client or a stop ends it; the first reason counts. Sent as the last line
-    /// of a service's connection.
+    /// Why the connection ends, unless the client or a stop ends it; the first reason is kept. Sent as the last line of
+    /// a service's connection.
     close_reason: RefCell<Option<ErrorReply>>,
     /// Whether reading has ended because of a stop.
     is_shut_down: Cell<bool>,

@@ -25,7 +25,7 @@ const TOLD_MAX: usize = 64;
 pub(super) struct PoolCells {
     /// Pool -> its name and its cell.
     pools: FxHashMap<PoolId, (Arc<str>, Arc<TriedCell>)>,
-    /// The texts logged about them.
+    /// The texts logged about the cells.
     told: BTreeSet<String>,
 }
 

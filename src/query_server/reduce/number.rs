@@ -17,7 +17,7 @@ const BITS_MAX: u64 = 13_606;
 /// How many digits always fit in 64 bits.
 const SHORT_DIGITS: usize = 18;
 
-/// Integers up to this one are exact as floats.
+/// Integers up to this number are exact as floats.
 const EXACT_AS_FLOAT: u128 = 1 << 53;
 
 /// A number.

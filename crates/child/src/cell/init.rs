@@ -41,7 +41,7 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell rests: it is suspended. Like the next, sent to a launcher that watches its memory.
+    /// The cell rests: it is suspended. Sent, like the next message, only to a launcher that watches its memory.
     Rests,
     /// The cell is resumed.
     GoesOn,
@@ -75,7 +75,7 @@ impl Told {
 /// Poll interval of children that the system does not report, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
-/// The namespaces that the first process was started in; for the others, why not.
+/// The namespaces that the first process was started in, or why it was started without them.
 #[derive(Clone, Debug)]
 pub(super) struct Namespaces {
     pub user: Result<(), String>,
@@ -339,7 +339,7 @@ impl Init<'_> {
         }
     }
 
-    /// Reports missing layers, and ends if all are required.
+    /// Reports missing layers, and ends if every layer is required.
     fn settle(&self) -> Result<(), String> {
         if self.layers.missing.is_empty() || self.launch.only_report {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`MemoryWatch`] schedules samples, and compares them with the limit.
 //! PROMISES  Samples at most every [`INTERVAL`], and not while the cell is suspended. Shared pages and sockets count
-//!           once: they are only told apart when the total seems to exceed the limit. Page tables count, and each
+//!           once, but this is determined only when the total seems to exceed the limit. Page tables count, and each
 //!           socket with its maximum content ([`SOCKET_MAX`]).
 //! CALLED    By the launcher, which is outside the cell and may read all its processes. The system call filter
 //!           refuses memory that could exist without a mapping.

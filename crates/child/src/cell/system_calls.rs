@@ -198,8 +198,8 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     ])
 }
 
-/// Allows mappings of files and of private memory, which count against the memory limit as long as they use memory.
-/// Refuses [`OF_SHARED_MEMORY`]: after a partial unmapping it would use more memory than is counted.
+/// Allows mappings of files and of private memory: the launcher counts what is mapped. Refuses [`OF_SHARED_MEMORY`]: a
+/// part of it that is unmapped would still take memory, but not be counted.
 fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     let others = (3, Is::MaskedEq(OF_OTHERS.iter().sum()), 0);
     let either = numbers![MAP_SHARED MAP_ANONYMOUS].iter().chain(&[0]);

@@ -101,14 +101,14 @@ pub const BATCH: usize = 5000;
 /// FL-2: maximum time of a document without an owner.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
-/// How long after its first report of an unreachable server a daemon avoids it. In the meantime the others report it,
-/// too, if no daemon reaches it; the same delay applies once it is back.
+/// How long after its first report of an unreachable server a daemon avoids it. In the meantime the other daemons
+/// report it as well, if none reaches it; the same delay applies once the server is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
 
 /// How long a daemon avoids a server after its last report that it is unreachable. Then it retries.
 pub const AVOID_FOR: Duration = Duration::from_mins(10);
 
-/// Maximum of that time: it doubles with each failed retry.
+/// Maximum time that a daemon avoids a server: the time doubles with each failed retry.
 pub const AVOID_MAX: Duration = Duration::from_hours(1);
 
 /// Maximum servers that a daemon reports.

@@ -2,8 +2,8 @@
 //! determines their order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
-//! PROMISES  After a flush, no waiter that may be next could be served (PM-5). It takes time logarithmic in the queue
-//!           for each served waiter, plus one.
+//! PROMISES  After a flush, no waiter that may be next could be served (PM-5). A flush takes time logarithmic in the
+//!           queue's length for each served waiter, and for one more.
 //! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching is only started here.
@@ -19,8 +19,8 @@ use crate::time::Timestamp;
 impl Turn<'_> {
     /// Accepts a request: answers it if an idle process is ready for it; otherwise queues it, if it may wait.
     pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
-        // Without waiters this one would be first in the flush, so a request that only needs an idle process may skip
-        // the tables.
+        // Without waiters this request would be first in the flush, so if it only needs an idle process it may skip the
+        // tables.
         let is_held_back = self.ledger.tenants.is_held_back(&request.tenant);
         if self.pool.waiters.len() == 0
             && !is_held_back
@@ -83,7 +83,7 @@ impl Turn<'_> {
                 continue;
             }
             if self.pool.is_blocked(self.ledger.now) {
-                // It waits for an existing process; others may find theirs.
+                // This waiter waits for an existing process; other waiters may find theirs.
                 if self.forget_for(head) || self.serve_overtaking() {
                     continue;
                 }
@@ -162,8 +162,8 @@ impl Turn<'_> {
             return false;
         };
         let lane = request.lane;
-        // If processes can forget, one without lessons is available to others again at once; one with isolates always
-        // is.
+        // If processes can forget, a process without lessons is available to others again at once; a process with
+        // isolates always is.
         let settings = &self.pool.settings;
         let keeps_it =
             settings.isolates_max == 0 && (request.ddoc.is_some() || !settings.can_forget);
@@ -220,7 +220,7 @@ impl Turn<'_> {
         let Some(later) = self.next_servable() else {
             return false;
         };
-        // Those of the other lane would have been first.
+        // Waiters of the other lane would have been first.
         if !self.may_serve(later) {
             return false;
         }
@@ -272,8 +272,8 @@ impl Turn<'_> {
         lane.is_none_or(|lane| self.pool.is_open_to(lane))
     }
 
-    /// Makes a transitioning process forget everything. It is then for the request's tenant, or for anyone without a
-    /// request.
+    /// Makes a transitioning process forget everything. The process is then for the request's tenant, or for anyone if
+    /// there is no request.
     pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
         self.untag(number);
         if let Some(id) = request {

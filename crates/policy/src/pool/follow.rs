@@ -18,7 +18,7 @@ pub struct ConfiguredName<'a, S> {
     pub is_language: bool,
     /// Its section in the previous configuration.
     pub before: Option<&'a S>,
-    /// Its section in this one.
+    /// Its section in the new configuration.
     pub now: Option<&'a S>,
     /// Its existing pool, unless that is being removed.
     pub pool: Option<(PoolId, PoolKind)>,

@@ -133,11 +133,11 @@ pub struct Affinity {
 /// Which pools may serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// This one.
+    /// This pool alone.
     Pool(PoolId),
-    /// Any of a group.
+    /// Any pool of a group.
     Group(GroupId),
-    /// Any of a language, its own pool among them.
+    /// Any pool of a language, including the language's own pool.
     Any(LanguageId),
 }
 

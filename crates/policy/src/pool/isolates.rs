@@ -15,7 +15,7 @@ use super::id::Tenant;
 use super::tables::{Isolate, Pool, ProcState, known};
 use crate::time::Timestamp;
 
-/// What a process's end while it serves a tenant adds to the tenant's score; a use that ends well takes 1 off.
+/// What the end of a process that serves a tenant adds to the tenant's score; a use that ends well takes 1 off.
 const END: u32 = 10;
 
 /// The score from which a tenant has separate processes (is apart), until it is back to zero.

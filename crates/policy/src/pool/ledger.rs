@@ -22,7 +22,7 @@ pub(crate) struct RequestRow {
     pub(crate) client: ClientId,
     /// The pools that may serve it.
     pub(crate) target: Target,
-    /// The pool of these where it is.
+    /// Its current pool, one of the target's.
     pub(crate) pool: PoolId,
     pub(crate) lane: Lane,
     /// When a process was chosen or opened for it, once it has left the queue.

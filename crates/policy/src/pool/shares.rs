@@ -146,7 +146,7 @@ fn after(at: Timestamp) -> (Timestamp, DbKey) {
     (at + Duration::from_nanos(1), DbKey::from(""))
 }
 
-/// Converts a time at one share to that at another.
+/// Converts a time at one share to the time at another share.
 fn scaled(time: Duration, share: u32, other: u32) -> Duration {
     let nanoseconds = time.as_nanos() * u128::from(share);
     let nanoseconds = nanoseconds.div_ceil(u128::from(other.max(1)));

@@ -69,7 +69,7 @@ impl Turn<'_> {
         while below(self.pool) && self.may_open() && self.open(None) {}
         let is_short = below(self.pool) && self.pool.may_open(now);
         self.ledger.ceiling.note_short(self.id, is_short);
-        // An opening that waits for a stopping process's slot, or for a place, is made once that is free.
+        // An opening that waits for a stopping process's slot, or for a place, is made once the slot or place is free.
         if is_short {
             return;
         }
