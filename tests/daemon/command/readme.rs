@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::daemon::Service;
 use crate::support::pages::blocks;
-use crate::support::program::SETTEE;
+use crate::support::program::{SETTEE, project};
 
 #[test]
 fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
@@ -29,12 +29,14 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 #[test]
 fn the_first_example_of_the_readme_prints_what_it_shows() {
     let function = blocks("README.md", "js").remove(0);
-    let table = blocks("README.md", "text").remove(0);
-    let lines = table.lines().skip(1);
+    let readme = fs::read_to_string(project().join("README.md")).unwrap();
+    let rows = readme.lines().filter(|line| line.starts_with("| `{"));
     let service = Service::start("");
     let mut client = service.connect();
     let mut compared = 0;
-    for (input, told) in lines.map(|line| line.split_once("    ").unwrap()) {
+    for row in rows {
+        let cells: Vec<&str> = row.split('`').collect();
+        let (input, told) = (cells[1], cells[3]);
         let input: Value = serde_json::from_str(input).unwrap();
         let reply = client.call(&json!({"id": 1, "call": "show", "db": "alma", "name": "f", "doc": input, "report": true,
             "ddoc": {"_id": "_design/code", "shows": {"f": function}}}));
@@ -47,7 +49,7 @@ fn the_first_example_of_the_readme_prints_what_it_shows() {
                 error["message"].as_str().unwrap()
             ),
         };
-        assert_eq!(gives, told.trim_start(), "{reply}");
+        assert_eq!(gives, told, "{reply}");
         compared += 1;
     }
     assert_eq!(compared, 2);
