@@ -54,6 +54,14 @@ pub fn example(name: &str) -> String {
     example.display().to_string()
 }
 
+/// Copies a program, by another process: if this one wrote it, a child that another test is just starting would hold
+/// it open too, and the copy could not be executed yet ("Text file busy").
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let mut command = Command::new("cp");
+    let status = command.args([from.as_ref(), to.as_ref()]).status().unwrap();
+    assert!(status.success());
+}
+
 /// Prepares the program with nothing of this test's surroundings.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(SETTEE);

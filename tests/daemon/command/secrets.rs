@@ -19,7 +19,7 @@ use crate::support::daemon::{
     Client, Service, configure, directory, serve_command, signal, wait_for_exit, wait_until,
 };
 use crate::support::http_client::{Web, closed_command};
-use crate::support::program::{SETTEE, program, read_lines};
+use crate::support::program::{SETTEE, copy_program, program, read_lines};
 use crate::support::work::Work;
 
 /// In the value of each variable that nobody is to see.
@@ -203,9 +203,7 @@ fn command_of(user: u32) -> (TempDir, Command) {
     );
     // The user may not get at the place where the program was built.
     let settee = directory.path().join("settee");
-    fs::hard_link(SETTEE, &settee)
-        .or_else(|_| fs::copy(SETTEE, &settee).map(drop))
-        .unwrap();
+    fs::hard_link(SETTEE, &settee).unwrap_or_else(|_| copy_program(SETTEE, &settee));
     if is_root() {
         for path in [directory.path(), &config] {
             chown(path, Some(user), Some(user)).unwrap();

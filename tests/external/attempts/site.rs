@@ -25,7 +25,7 @@ use crate::support::daemon::{
     Client, Service, assert_nothing_runs_for, configure, make_private_folder, serve_command,
 };
 use crate::support::folder::open_folder;
-use crate::support::program::python3;
+use crate::support::program::{copy_program, python3};
 
 /// The query server that functions run in.
 pub const SERVER: &str = include_str!("server.py");
@@ -249,7 +249,7 @@ impl Outside {
             fs::write(path(name), "nobody else's").unwrap();
         }
         fs::write(path("program/server.py"), SERVER).unwrap();
-        fs::copy("/bin/true", path("home/true")).unwrap();
+        copy_program("/bin/true", path("home/true"));
         let mut neighbour = Command::new("cat");
         neighbour.stdin(Stdio::piped());
         if user != 0 {

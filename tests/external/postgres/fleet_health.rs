@@ -1,6 +1,5 @@
 //! What is wrong at one daemon, as another one of its fleet tells it.
 
-use std::fs;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use super::daemon::{PATIENCE, start, wait_for};
 use super::server::TestDatabase;
 use crate::support::daemon::{configure, directory};
 use crate::support::http_client::{Web, command};
-use crate::support::program::run;
+use crate::support::program::{copy_program, run};
 use crate::webdriver::Browser;
 
 /// Starts a service with a pool of this name, whose command is a shell's.
@@ -115,11 +114,10 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
         browser.run("return document.querySelector('#problems a')"),
         Value::Null
     );
-    fs::copy(
+    copy_program(
         broken.service.path("scripted.sh"),
         broken.service.path("late.sh"),
-    )
-    .unwrap();
+    );
     assert_eq!(
         broken.send("POST", "/_pools/late/_unthrottle", "{}").status,
         200

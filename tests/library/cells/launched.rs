@@ -14,7 +14,7 @@ use super::running::{
     shell, spec,
 };
 use crate::support::folder::open_folder;
-use crate::support::program::SETTEE;
+use crate::support::program::{SETTEE, copy_program};
 
 #[test]
 fn shell_python_and_perl_answer_line_by_line_in_a_cell() {
@@ -442,7 +442,7 @@ fn an_ordinary_user_gets_a_cell_too() {
     // Where everybody can execute it.
     let folder = open_folder();
     let settee = folder.path().join("settee");
-    fs::copy(SETTEE, &settee).unwrap();
+    copy_program(SETTEE, &settee);
     let as_nobody = |options: &[&str], words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);

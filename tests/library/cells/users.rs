@@ -18,7 +18,7 @@ use super::running::{
     NOBODY, Running, all_end, cell, eventually, has, holds, is_alive, layers, report, spec,
 };
 use crate::support::folder::open_folder;
-use crate::support::program::SETTEE;
+use crate::support::program::{SETTEE, copy_program};
 
 /// A user that nobody is, for a service that is not root.
 const SERVICE: &str = "2099999999";
@@ -93,7 +93,7 @@ fn waits(spec: &Value) -> Command {
 fn everybodys_program() -> (TempDir, PathBuf) {
     let folder = open_folder();
     let settee = folder.path().join("settee");
-    fs::copy(SETTEE, &settee).unwrap();
+    copy_program(SETTEE, &settee);
     (folder, settee)
 }
 
