@@ -75,6 +75,8 @@ async fn a_process_that_closed_its_output_is_not_lent_again() {
     client.prompts("[\"bad\"]").await.unwrap();
     child.reached("closed").await;
     client.returns().await;
+    // Whether the end of its output was read before the return or after it.
+    eventually("it is gone", async || pool.proc_count().await == 0).await;
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[1]").await.as_deref(), Ok("[1]"));
     assert!(client.returns().await);
