@@ -12,7 +12,8 @@ use super::documents::Document;
 /// Maximum documents sent or answered, starting with the oldest unanswered one.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// Maximum bytes of held answers before no further document is sent. Answers to documents already sent come on top.
+/// Maximum bytes of held answers before no further document is sent. Answers to documents in flight are held in
+/// addition.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The order in which documents are passed on.
