@@ -1,6 +1,6 @@
 //! What a call over the socket costs: the processor time of the service and of its processes for each function
 //! call and each loan, with 100 and with 1,000 clients, beside a relay that copies each line to a `cat` and
-//! back, and beside an echo.
+//! back, beside an echo, and, with 4 clients, beside php-fpm (skipped where it is not installed).
 
 mod common;
 
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::php::{Php, fast_cgi};
 use common::{children, median, nanoseconds, report};
 use futures_util::future::join_all;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{ChildStdin, ChildStdout};
 
@@ -27,12 +28,45 @@ const WANTED_MORE_CLIENTS: f64 = 1.3;
 /// A function call may cost the service and its processes this many times what the relay and its `cat`s take.
 const WANTED_CALL: f64 = 3.0;
 
+/// php-fpm has a process for each connection that is kept.
+const PHP_CLIENTS: usize = 4;
+
+/// The same function in PHP.
+const PHP_SHOW: &str = "<?php $call = json_decode(file_get_contents('php://input'), true); \
+    header('Content-Type: application/json'); \
+    echo json_encode(['resp', ['body' => 'hello ' . $call['args'][0]['name']]]);";
+
+/// A function call may cost this many times what php-fpm takes.
+const WANTED_PHP: f64 = 1.3;
+
 /// What one call took, in microseconds of processor time.
 #[derive(Clone, Copy)]
 struct Cost {
     service: f64,
     processes: f64,
     calls: f64,
+}
+
+impl Cost {
+    fn median(all: &[Self]) -> Self {
+        let of = |part: fn(&Self) -> f64| median(all.iter().map(part).collect());
+        Self {
+            service: of(|cost| cost.service),
+            processes: of(|cost| cost.processes),
+            calls: of(|cost| cost.calls),
+        }
+    }
+
+    fn both(self) -> f64 {
+        self.service + self.processes
+    }
+
+    fn print(&self, what: &str) {
+        println!(
+            "{what:<44} {:>10.1} us   processes {:>6.1} us   {:>8.0} calls/s",
+            self.service, self.processes, self.calls
+        );
+    }
 }
 
 /// What a client sends next, given a number by chance and the last answer.
@@ -83,6 +117,62 @@ fn ddoc_prompt(random: u64, _: &str) -> String {
     format!(
         r#"{{"id":1,"call":"ddoc_prompt","db":"db{db}","ddoc":{{"_id":"_design/d{ddoc}","_rev":"1-{ddoc}","shows":{{"s":"function(doc, req) {{ return 'hello ' + doc.name; }}"}}}},"path":["shows","s"],"args":[{{"name":"ida"}},{{}}]}}"#
     ) + "\n"
+}
+
+/// Reads one answer of FastCGI into the line, up to the record that ends the request.
+async fn fast_cgi_answer(stream: &mut BufReader<UnixStream>, line: &mut String) {
+    const STDOUT: u8 = 6;
+    const END: u8 = 3;
+    loop {
+        let mut head = [0; 8];
+        stream.read_exact(&mut head).await.expect("a record");
+        let [_, kind, _, _, high, low, padding, _] = head;
+        let length = u16::from_be_bytes([high, low]) as usize;
+        let mut content = vec![0; length + padding as usize];
+        stream.read_exact(&mut content).await.expect("a record");
+        match kind {
+            STDOUT => line.push_str(&String::from_utf8_lossy(&content[..length])),
+            END => break,
+            _ => panic!("php-fpm: {}", String::from_utf8_lossy(&content)),
+        }
+    }
+    assert!(line.contains("hello ida"), "{line}");
+}
+
+/// Has clients of php-fpm call, and returns what a call cost.
+async fn php_cost(php: &Php) -> Cost {
+    let call = ddoc_prompt(1, "");
+    let request = fast_cgi(&php.script, call.trim_end());
+    let connections = (0..PHP_CLIENTS).map(|_| UnixStream::connect(&php.socket));
+    let mut clients: Vec<_> = join_all(connections)
+        .await
+        .into_iter()
+        .map(|stream| BufReader::new(stream.expect("a connection")))
+        .collect();
+    let mut run = async |time| {
+        let end = Instant::now() + time;
+        let calls = clients.iter_mut().map(async |stream| {
+            let (mut calls, mut line) = (0.0, String::new());
+            while Instant::now() < end {
+                stream.write_all(&request).await.expect("it reads");
+                line.clear();
+                fast_cgi_answer(stream, &mut line).await;
+                calls += 1.0;
+            }
+            calls
+        });
+        join_all(calls).await.into_iter().sum::<f64>()
+    };
+    run(TIME / 2).await;
+    let master = php.child.id();
+    let used = || children(master).into_iter().map(nanoseconds).sum::<f64>();
+    let (own, theirs) = (nanoseconds(master), used());
+    let calls = run(TIME).await;
+    Cost {
+        service: (nanoseconds(master) - own) / 1e3 / calls,
+        processes: (used() - theirs) / 1e3 / calls,
+        calls: calls / TIME.as_secs_f64(),
+    }
 }
 
 /// Takes a process and gives it back, in turns.
@@ -238,6 +328,25 @@ fn as_role(role: &str) -> Served {
     })
 }
 
+async fn beside_php(php: &Php) {
+    let service = service();
+    let (mut calls, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floors.push(php_cost(php).await);
+        calls.push(service.cost(PHP_CLIENTS, ddoc_prompt).await);
+    }
+    let (call, floor) = (Cost::median(&calls), Cost::median(&floors));
+    floor.print("php-fpm, 4 clients");
+    call.print("ddoc_prompt, 4 clients");
+    report(
+        "ddoc_prompt beside php-fpm",
+        call.both(),
+        floor.both(),
+        "us",
+        WANTED_PHP,
+    );
+}
+
 #[actix_rt::main]
 async fn main() {
     let arguments: Vec<_> = std::env::args().collect();
@@ -245,6 +354,9 @@ async fn main() {
         [_, "relay", socket] => return send_back(Path::new(socket), true).await,
         [_, "echo", socket] => return send_back(Path::new(socket), false).await,
         _ => {}
+    }
+    if let Some(php) = Php::start(PHP_SHOW, PHP_CLIENTS) {
+        beside_php(&php).await;
     }
     let programs = [as_role("relay"), as_role("echo"), service(), service()];
     let [relay, echo, calls, loans] = &programs;
@@ -264,26 +376,15 @@ async fn main() {
             costs.push(served.cost(*clients, *next).await);
         }
     }
-    let costs = costs.map(|all| {
-        let of = |part: fn(&Cost) -> f64| median(all.iter().map(part).collect());
-        Cost {
-            service: of(|cost| cost.service),
-            processes: of(|cost| cost.processes),
-            calls: of(|cost| cost.calls),
-        }
-    });
+    let costs = costs.map(|all| Cost::median(&all));
     for ((what, ..), cost) in runs.iter().zip(&costs) {
-        println!(
-            "{what:<44} {:>10.1} us   processes {:>6.1} us   {:>8.0} calls/s",
-            cost.service, cost.processes, cost.calls
-        );
+        cost.print(what);
     }
     let [relay, call, many_calls, echo, many_echoes, loan, many_loans] = costs;
-    let both = |cost: Cost| cost.service + cost.processes;
     report(
         "ddoc_prompt beside the relay",
-        both(call),
-        both(relay),
+        call.both(),
+        relay.both(),
         "us",
         WANTED_CALL,
     );

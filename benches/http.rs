@@ -1,6 +1,7 @@
 //! `/_query/ddoc` with a validate function at 1, 10 and 50 keep-alive connections: calls a second and
-//! the slowest hundredth, beside the same number of requests for `/_up`, which never reach the pool; and the same
-//! calls with a report beside those without, in processor time of the service and its processes.
+//! the slowest hundredth, beside the same number of requests for `/_up`, which never reach the pool; the same calls
+//! with a report beside those without, and, at 10 connections, beside nginx with php-fpm (skipped where they are not
+//! installed), in processor time of all their processes.
 
 mod common;
 
@@ -9,6 +10,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::php::{Php, terminate};
 use common::{children, median, nanoseconds, report};
 use futures_util::future::join_all;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -25,6 +27,19 @@ const WANTED: f64 = 6.0;
 /// A call with a report may take this many times the processor time that it takes without one.
 const WANTED_REPORT: f64 = 1.05;
 
+/// The same function in PHP.
+const PHP_VALIDATE: &str = "<?php $call = json_decode(file_get_contents('php://input'), true); \
+    $doc = $call['args'][0]; $answer = 1; \
+    if (!isset($doc['type'])) { $answer = ['forbidden' => 'no type']; } \
+    elseif ($doc['total'] < 0) { $answer = ['forbidden' => 'negative']; } \
+    $answer = json_encode($answer); header('Content-Type: application/json'); \
+    header('Content-Length: ' . strlen($answer)); echo $answer;";
+
+const PHP_CONNECTIONS: usize = 10;
+
+/// A call may cost this many times what nginx and php-fpm take.
+const WANTED_PHP: f64 = 1.5;
+
 /// How often both are measured in turns.
 const PAIRS: usize = 15;
 
@@ -35,6 +50,12 @@ struct Service {
     child: Child,
     address: SocketAddr,
     _directory: tempfile::TempDir,
+}
+
+/// What is measured: an address, and the programs that answer there.
+struct Measured {
+    address: SocketAddr,
+    programs: Vec<u32>,
 }
 
 impl Service {
@@ -66,6 +87,15 @@ impl Service {
     }
 }
 
+impl Service {
+    fn measured(&self) -> Measured {
+        Measured {
+            address: self.address,
+            programs: vec![self.child.id()],
+        }
+    }
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
         drop(self.child.kill());
@@ -91,8 +121,10 @@ async fn client(address: SocketAddr, request: &[u8], count: usize) -> Vec<Durati
                 assert!(line.starts_with("HTTP/1.1 200 "), "{line}");
                 is_first = false;
             }
-            if let Some(value) = line.strip_prefix("content-length: ") {
-                length = value.trim().parse().expect("a length");
+            if let Some((name, value)) = line.split_once(": ") {
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.trim().parse().expect("a length");
+                }
             }
             if line == "\r\n" {
                 break;
@@ -116,12 +148,12 @@ struct Run {
     used: [f64; 2],
 }
 
-impl Service {
-    /// The processor time of the service so far, and of its processes.
+impl Measured {
+    /// The processor time of the programs so far, and of their children.
     fn used(&self) -> [f64; 2] {
-        let own = self.child.id();
-        let processes = children(own).into_iter().map(nanoseconds);
-        [nanoseconds(own), processes.sum()]
+        let own = self.programs.iter().copied();
+        let processes = own.clone().flat_map(children).map(nanoseconds);
+        [own.map(nanoseconds).sum(), processes.sum()]
     }
 
     async fn run(&self, request: &[u8], connections: usize) -> Run {
@@ -154,6 +186,40 @@ impl Service {
     }
 }
 
+/// Measures the call beside nginx, which passes it to php-fpm.
+async fn beside_php(request: &[u8]) {
+    let Some(php) = Php::start(PHP_VALIDATE, PHP_CONNECTIONS) else {
+        return;
+    };
+    let Some((mut nginx, address)) = php.nginx() else {
+        return;
+    };
+    let floor = Measured {
+        address,
+        programs: vec![nginx.id(), php.child.id()],
+    };
+    let started = Service::start();
+    let service = started.measured();
+    let (mut calls, mut floors) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        for (measured, all) in [(&floor, &mut floors), (&service, &mut calls)] {
+            let run = measured.run(request, PHP_CONNECTIONS).await;
+            // The first warms.
+            if round > 0 {
+                all.push(run.used.iter().sum());
+            }
+        }
+    }
+    terminate(&mut nginx);
+    report(
+        "validate beside nginx and php-fpm",
+        median(calls),
+        median(floors),
+        "us",
+        WANTED_PHP,
+    );
+}
+
 fn main() {
     let call = |path: &str| {
         format!(
@@ -165,9 +231,11 @@ fn main() {
     let (validate, reported) = (call("/_query/ddoc"), call("/_query/ddoc?report=true"));
     let up = "GET /_up HTTP/1.1\r\nHost: localhost\r\n\r\n";
     actix_rt::System::new().block_on(async {
+        beside_php(validate.as_bytes()).await;
         for connections in CONNECTIONS {
             // A service for each: processes of the one before would idle beside it.
-            let service = Service::start();
+            let started = Service::start();
+            let service = started.measured();
             // Warm: the processes are there and know the function.
             service.run(validate.as_bytes(), connections).await;
             let floor = service.best(up.as_bytes(), connections).await;

@@ -1,5 +1,6 @@
 //! `settee map` from standard input to standard output, beside the query server that does its work:
-//! one `settee couchjs` with full pipes, pinned to one core together with what drives it.
+//! one `settee couchjs` with full pipes, pinned to one core together with what drives it; and beside the same
+//! view in ten lines of Node, and in SQL of DuckDB (Python's module; each is skipped where it is not installed).
 //!
 //! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its
 //! children; they depend less on what else the machine does than the times of the clock.
@@ -28,6 +29,33 @@ const MAP: &str =
 /// The same of which it cannot be told what it reads: its documents are sent whole, as the raw
 /// child's always are.
 const MAP_WHOLE: &str = "function(d) { var doc = d; if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
+
+/// The same in Node: rows by key, then document.
+const NODE: &str = r#"
+const rows = [];
+const lines = require("readline").createInterface({ input: process.stdin });
+lines.on("line", (line) => {
+  const doc = JSON.parse(line);
+  if (doc.type === "order") rows.push([doc.customer, doc.date, doc._id, doc.total]);
+});
+lines.on("close", () => {
+  const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  rows.sort((a, b) => order(a[0], b[0]) || order(a[1], b[1]) || order(a[2], b[2]));
+  const text = rows.map((row) => JSON.stringify({ key: row.slice(0, 2), id: row[2], value: row[3] }));
+  process.stdout.write(text.join("\n") + "\n");
+});
+"#;
+
+/// The same in SQL.
+const DUCKDB: &str = r#"
+import duckdb
+duckdb.sql("""copy (
+  select [customer, date] as key, _id as id, total as value
+  from read_json('/dev/stdin', format = 'newline_delimited', columns = {
+    _id: 'VARCHAR', type: 'VARCHAR', customer: 'VARCHAR', date: 'VARCHAR', total: 'DOUBLE'})
+  where type = 'order' order by customer, date, id
+) to '/dev/stdout' (format json)""")
+"#;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -129,25 +157,54 @@ fn report() {
             [&plain[..], &["--reduce", "_sum", "--group"]].concat(),
         ),
     ];
+    let python = std::env::var("SETTEE_BENCH_PYTHON").unwrap_or_else(|_| "python3".into());
+    let others = [
+        ("Node", "node", "-e", NODE, "0"),
+        ("DuckDB", &python, "-c", DUCKDB, "import duckdb"),
+    ];
+    let others = others.map(|(what, program, option, text, probe)| {
+        let probed = Command::new(program).args([option, probe]).output();
+        let is_there = probed.is_ok_and(|output| output.status.success());
+        if !is_there {
+            println!("{what} is not installed: nothing is measured beside it");
+        }
+        is_there.then_some((what, program, [option, text]))
+    });
+    let mut beside = [Vec::new(), Vec::new()];
     let mut raw = Vec::new();
     let mut mapped = vec![Vec::new(); kinds.len()];
     for _ in 0..ROUNDS {
         raw.push(raw_child());
         for ((_, arguments), figures) in kinds.iter().zip(&mut mapped) {
-            figures.push(map(arguments, &input));
+            figures.push(run(&settee(), arguments, &input));
+        }
+        for (other, figures) in others.iter().zip(&mut beside) {
+            if let Some((_, program, arguments)) = other {
+                figures.push(run(program, arguments, &input));
+            }
         }
     }
     Figures::print("raw child and its driver on one core", &raw, &raw);
     for ((what, _), figures) in kinds.iter().zip(&mapped) {
         Figures::print(what, figures, &raw);
     }
+    for (other, figures) in others.iter().zip(&beside) {
+        if let Some((what, ..)) = other {
+            Figures::print(what, figures, &raw);
+            let pairs = mapped[0].iter().zip(figures);
+            let mut ratios: Vec<f64> = pairs.map(|(map, other)| map.cpu / other.cpu).collect();
+            ratios.sort_by(f64::total_cmp);
+            let middle = ratios[ratios.len() / 2];
+            println!("{:<44} map takes {middle:>4.2} of its CPU", "");
+        }
+    }
 }
 
-/// Runs `settee` with these arguments over the input.
-fn map(arguments: &[&str], input: &str) -> Figures {
+/// Runs a program with these arguments over the input.
+fn run(program: &str, arguments: &[&str], input: &str) -> Figures {
     let before = cpu_of_ended_children();
     let start = Instant::now();
-    let mut child = Command::new(settee());
+    let mut child = Command::new(program);
     child.args(arguments);
     let printed = pump(child, input);
     let seconds = start.elapsed().as_secs_f64();

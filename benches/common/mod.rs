@@ -1,6 +1,7 @@
 //! What the benches share: timing, a table of results beside their floors, a process that costs nothing.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod php;
 pub mod service;
 
 use std::sync::Arc;
