@@ -2,10 +2,10 @@
 //!
 //! SUMMARY   Run with `cargo bench --bench pool_core`. Each figure is one take and its return, or
 //!           one whole queue, on a pool that holds the given number of idle processes. A named pool
-//!           and a group of eight are compared with a language's own pool (`untagged`). Printed first is
-//!           what idle pools cost: bytes for each, and when the next of their timers is due.
-//! LIMITS    Only the core: no actor, no message, no process. The bytes are the growth of the
-//!           resident memory, which Linux alone tells.
+//!           and a group of eight are compared with a language's own pool (`untagged`). The cost of idle
+//!           pools is printed first: bytes per pool, and the time until their next timer.
+//! LIMITS    Only the core: no actor, no message, no process. The bytes are the growth of resident
+//!           memory, which only Linux reports.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn main() {
     divan::main();
 }
 
-/// Prints what pools cost that nobody uses, each with every timer that a pool can have.
+/// Prints the cost of idle pools: the time until the next timer, with every kind of timer set, and bytes per pool.
 fn idle_pools() {
     const TIMED: usize = 1_000;
     const WEIGHED: usize = 20_000;
@@ -76,7 +76,7 @@ fn start(pools: &mut Pools, settings: PoolSettings, now: Timestamp) {
     }
 }
 
-/// The memory that this program takes, 0 where the system does not say.
+/// The resident memory of this program; 0 where the system does not report it.
 fn resident_bytes() -> usize {
     const PAGE: usize = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -105,14 +105,14 @@ struct Bench {
     out: Vec<PoolAction>,
 }
 
-/// What clients ask for, made before the clock runs.
+/// The affinities of requests, made before the measurement.
 struct Wishes {
     databases: Vec<Affinity>,
     next: usize,
 }
 
 impl Wishes {
-    /// One design document in each of as many databases as `idle` processes are spread over.
+    /// One design document in each of the databases that `idle` processes are spread over.
     fn new(idle: usize) -> Self {
         let wish = |db| Affinity {
             tenant: Tenant::Database(format!("accounts/customer-{db:05}").into()),
@@ -127,7 +127,7 @@ impl Wishes {
         }
     }
 
-    /// A known document of the next database, in an order that is not the alphabet's.
+    /// A known document of the next database, in a non-alphabetical order.
     fn known(&mut self) -> Affinity {
         self.next += 389;
         self.databases[self.next % self.databases.len()].clone()
@@ -141,7 +141,7 @@ impl Wishes {
         }
     }
 
-    /// A text that no process knows, of the next database.
+    /// A document of the next database with a text that no process knows.
     fn unknown(&mut self) -> Affinity {
         let mut wish = self.known();
         let ddoc = wish.ddoc.as_mut().expect("every wish has one");
@@ -160,7 +160,7 @@ impl Bench {
         bench
     }
 
-    /// `idle` processes that each serve one database, with work that no design document is needed for.
+    /// `idle` processes that each serve one database, without a design document.
     fn of_tenants(idle: usize) -> Self {
         let mut pools = Pools::new();
         let pool = pools.add_pool(PoolSettings {
@@ -250,7 +250,7 @@ impl Bench {
                 PoolAction::Teach { proc, .. } => {
                     self.on(Event::TeachOrResetDone { proc, ok: true })
                 }
-                ref other => panic!("{other:?} in a bench of things that go well"),
+                ref other => panic!("{other:?} in a benchmark without failures"),
             }
         }
     }
@@ -277,14 +277,14 @@ fn untagged(bencher: Bencher<'_, '_>, idle: usize) {
     bencher.bench_local(|| bench.take_and_return(None));
 }
 
-/// Beside [`untagged`]; the aim is within 1.2 times of it.
+/// Compare with [`untagged`]: the goal is at most 1.2 times its time.
 #[divan::bench(args = IDLE)]
 fn untagged_named_pool(bencher: Bencher<'_, '_>, idle: usize) {
     let mut bench = Bench::named(idle);
     bencher.bench_local(|| bench.take_and_return(None));
 }
 
-/// Beside [`untagged`]; the aim is within 1.2 times of it. Each pool holds an eighth of the processes.
+/// Compare with [`untagged`]: the goal is at most 1.2 times its time. Each pool holds an eighth of the processes.
 #[divan::bench(args = IDLE)]
 fn untagged_group_of_8(bencher: Bencher<'_, '_>, idle: usize) {
     let mut bench = Bench::group_of_8(idle.div_ceil(8));
@@ -300,7 +300,7 @@ fn tagged_exact_hit(bencher: Bencher<'_, '_>, idle: usize) {
         .bench_local_values(|wish| bench.take_and_return(Some(wish)));
 }
 
-/// Beside [`tagged_exact_hit`]: plain work where processes are not shared.
+/// Compare with [`tagged_exact_hit`]: work without a design document, where processes are not shared.
 #[divan::bench(args = IDLE)]
 fn plain_of_a_tenant(bencher: Bencher<'_, '_>, idle: usize) {
     let mut bench = Bench::of_tenants(idle);
@@ -333,7 +333,7 @@ fn queue_10_000_waiters(bencher: Bencher<'_, '_>) {
         .bench_local_refs(|(bench, wishes)| queue_up(bench, wishes));
 }
 
-/// They all reach their deadline at once.
+/// All waiters reach their deadline at once.
 #[divan::bench(sample_count = 20)]
 fn time_out_10_000_waiters(bencher: Bencher<'_, '_>) {
     let queued = || {
@@ -351,7 +351,7 @@ fn time_out_10_000_waiters(bencher: Bencher<'_, '_>) {
 
 const WAITERS: usize = 10_000;
 
-/// A pool whose one process is held, and what 10,000 clients will ask for.
+/// A pool whose only process is held, and the affinities of 10,000 requests.
 fn full_pool() -> (Bench, Vec<Affinity>) {
     let mut bench = Bench::new(1, false);
     bench.take(None);

@@ -1,9 +1,9 @@
-//! The query servers that [`conform`]'s cases run against here.
+//! The query servers that this program runs [`conform`]'s cases against.
 //!
 //! SUMMARY   [`Target`] is what is tested: a command, or a language of this program. [`Peer`] is one of its query
 //!           servers, prompted line by line.
 //! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
-//! LIMITS    A lent process has no exit status, and no case can send a line without its line feed.
+//! LIMITS    A lent process has no exit status, and no case can send it a line without a line feed.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl peer::Target for Target {
 }
 
 impl Target {
-    /// Runs the daemon's own probes, each with the time `time`.
+    /// Runs the daemon's own probes, each for at most `time`.
     pub async fn abilities(&self, language: &str, spawner: &Spawner, time: Duration) -> Abilities {
         let abilities = match self {
             Self::Command(command) => Abilities::to_probe(command.clone()),
@@ -169,7 +169,7 @@ impl LentProcess {
     async fn line(&mut self) -> Option<Bytes> {
         while self.lines.is_empty() && self.ended.is_none() {
             if self.answers.is_empty() && !self.is_closed {
-                // A process that has ended does not answer.
+                // Detects whether the process has ended.
                 self.send(b"[\"reset\"]");
             }
             match self.answers.pop_front()?.await {

@@ -1,7 +1,7 @@
 //! `settee status`: what the running service is doing.
 //!
-//! SUMMARY   Asks the service and prints a table, or all that is known as one value; with `--watch` again and
-//!           again until interrupted; with `--check` what is wrong, for monitoring.
+//! SUMMARY   Asks the service and prints a table, or everything as one JSON value; with `--watch` repeatedly until
+//!           interrupted; with `--check` only the problems, for monitoring.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -55,19 +55,19 @@ const PROBLEMS_SHOWN: usize = 10;
 /// Where the daemons of a fleet are listed.
 const FLEET: &str = "/_fleet";
 
-/// Says how many replications are in which state; nothing without any.
+/// Returns a line with the number of replications in each state; empty if there are none.
 async fn replications(service: &Service) -> String {
     let counted = counted(service).await.unwrap_or_default();
     counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"))
 }
 
-/// Returns all that is known of the service as one value, on one line: its status, and what else is asked for.
+/// Returns a line of JSON: the service's status, version and problems, the counts of jobs, and the fleet.
 async fn everything(service: &Service, status: &RawValue) -> Result<String, CliError> {
     let mut all: Map<String, Value> = service.read("the status", status)?;
     let health: Health = service.get(HEALTH).await?;
     all.insert("version".to_owned(), health.version.into());
     all.insert("problems".to_owned(), json!(health.problems));
-    // A store that is away hides no pool.
+    // An unreachable store must not hide the pools.
     let jobs = counts(service).await.unwrap_or_default();
     all.insert("jobs".to_owned(), jobs);
     all.insert("fleet".to_owned(), service.get(FLEET).await?);
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     })
 }
 
-/// Returns what is wrong, two lines each, as far as they fit, and an empty line; nothing if all is well.
+/// Returns two lines for each problem, cut to the terminal's width, and an empty line; empty without problems.
 fn problems(health: &Health, layout: Layout) -> String {
     let fitting = |line: &str| shortened(line, layout.width.unwrap_or(usize::MAX)) + "\n";
     let told = health.problems.iter().take(PROBLEMS_SHOWN).map(|problem| {
@@ -119,7 +119,7 @@ fn problems(health: &Health, layout: Layout) -> String {
     }
 }
 
-/// Returns what a problem is called; `whose` comes before its kind.
+/// Returns a problem's severity, kind and subject; `whose` precedes the kind.
 fn name(whose: &str, problem: &Problem) -> String {
     let (severity, kind) = (
         problem.severity.to_uppercase(),
@@ -128,14 +128,14 @@ fn name(whose: &str, problem: &Problem) -> String {
     format!("{severity}: {whose}{kind}: {}", problem.subject)
 }
 
-/// Prints what is wrong.
+/// Prints the problems of the service.
 fn check(health: &Health) -> Result<(), CliError> {
     let lines = health.problems.iter().map(|problem| line("", problem));
     print(&lines.collect::<String>())?;
     checked(&health.status, health.problems.len())
 }
 
-/// Prints what is wrong at all daemons, the worst first, and of which nothing is known.
+/// Prints the problems of all daemons, critical ones first, and the daemons that have not reported.
 fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
     let daemons = || health.daemons.iter();
     let all = daemons().flat_map(|told| told.problems.iter().map(move |one| (told, one)));
@@ -165,7 +165,7 @@ fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
     checked(&health.status, all.len() + omitted as usize)
 }
 
-/// Returns what is said of a problem, on a line.
+/// Returns a problem's line for `--check`.
 fn line(whose: &str, problem: &Problem) -> String {
     let Problem { cause, remedy, .. } = problem;
     let lasted = duration(problem.lasted_s.saturating_mul(1000));
@@ -173,7 +173,7 @@ fn line(whose: &str, problem: &Problem) -> String {
     printable(&format!("{name}: {cause} (for {lasted}): {remedy}")) + "\n"
 }
 
-/// Ends as so many problems, the worst of them as `status` says, ask for.
+/// Returns the exit code for `status`: an error unless that is `ok`.
 fn checked(status: &str, problems: usize) -> Result<(), CliError> {
     let code = match status {
         "ok" => return Ok(()),

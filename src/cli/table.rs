@@ -128,7 +128,7 @@ impl Column {
     fn of(rows: &[Vec<Cell>], index: usize) -> Self {
         let first = &rows[0][index];
         let lengths = rows.iter().map(|row| row[index].value.chars().count());
-        // Without any value it is dropped first.
+        // A column without values is dropped first.
         let says_nothing = rows.iter().all(|row| row[index].value == "-");
         Self {
             index,
@@ -244,7 +244,7 @@ fn colour(state: &str) -> &'static str {
     }
 }
 
-/// Returns the text without terminal control: names come from outside.
+/// Replaces unprintable characters: a name from outside could control the terminal.
 pub(super) fn printable(text: &str) -> String {
     text.replace(is_unprintable, "?")
 }
@@ -338,7 +338,7 @@ b               7  closed,..
     }
 
     #[test]
-    fn a_state_has_the_colour_of_the_worst_of_it_and_nothing_else_has_one() {
+    fn a_state_has_the_colour_of_its_worst_part_and_other_cells_have_none() {
         let table = shown(Some(77), true);
         assert!(table.contains("0  \x1b[32mrunning\x1b[0m      "), "{table}");
         assert!(
@@ -358,7 +358,7 @@ b               7  closed,..
     }
 
     #[test]
-    fn times_are_told_in_their_largest_units() {
+    fn durations_are_shown_in_their_largest_units() {
         let told = [
             0, 999, 1000, 59_999, 60_000, 3_599_999, 7_260_000, 90_000_000,
         ]

@@ -1,7 +1,7 @@
 //! Answers being sent to the client.
 //!
-//! SUMMARY   The body of every answer: a whole one is sent in pieces as the client reads it. Resources of its request
-//!           are held until its end.
+//! SUMMARY   [`Outgoing`] is the body of every answer. A complete body is sent in pieces as the client reads them. The
+//!           request's resources are held until the body ends.
 //! DIFFERS   actix-web copies a whole answer into an uncounted buffer.
 
 use std::error::Error;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::body::Account;
 use super::guard::Exchange;
 
-/// Bytes of a piece.
+/// Maximum length of a piece, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// The body's content.

@@ -86,7 +86,7 @@ pub enum Value {
     Number(u64),
     /// Any other number.
     Real(f64),
-    /// Times.
+    /// A histogram of times.
     Times(Box<Times>),
 }
 

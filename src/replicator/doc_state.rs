@@ -33,7 +33,7 @@ pub(crate) enum DocState {
 }
 
 impl DocState {
-    /// Those of documents, in the order of lists.
+    /// The states of documents, in the order in which lists show them.
     pub const OF_DOCS: [Self; 7] = [
         Self::Initializing,
         Self::Error,
@@ -44,10 +44,10 @@ impl DocState {
         Self::Failed,
     ];
 
-    /// Those of documents without a job that need attention.
+    /// The states of documents without a job that need attention.
     pub const TROUBLED: [Self; 2] = [Self::Error, Self::Failed];
 
-    /// Returns its name, in the form for users.
+    /// Returns its name, as users see and write it.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_has_a_name_of_its_own_here_as_on_the_wire_and_a_class_if_it_is_of_documents() {
+    fn each_state_has_a_unique_name_also_in_json_and_each_document_state_a_class() {
         for state in DocState::OF_DOCS.into_iter().chain([DocState::Paused]) {
             let text = format!("\"{}\"", state.name());
             assert_eq!(serde_json::to_string(&state).unwrap(), text);

@@ -1,7 +1,7 @@
 //! Selects the jobs of a list or an order: patterns, the order by trouble, counts by reason.
 //!
 //! SUMMARY   [`Selection`] is a validated selection; [`JobFacts`] are the facts that it compares.
-//! PROMISES  Pure. A job must match one of the names.
+//! PROMISES  Pure. A job must match one of the names and patterns, if there are any, and every other member.
 //! LIMITS    [`PATTERNS_MAX`] patterns of [`PATTERN_BYTES_MAX`] bytes; names without `*` and `?` are limited only by
 //!           the request's size.
 
@@ -52,9 +52,9 @@ impl JobFacts<'_> {
 /// A validated selection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// The selection without states and without names that lack `*` and `?`.
+    /// The selection without its states and without [`Self::names`].
     asked: JobSelection,
-    /// Names without `*` and `?`, and whether a job had them so far.
+    /// Names without `*` and `?`, and whether a job with that name was found.
     names: BTreeMap<String, bool>,
     states: Option<Vec<JobState>>,
     doc_states: Vec<DocState>,
@@ -85,7 +85,7 @@ impl Selection {
         let state = |name: String| {
             DocState::of_name(&name).ok_or_else(|| {
                 let known = DocState::names();
-                format!("{name:?} is no state: choose from {known}")
+                format!("{name:?} is not a state: choose from {known}")
             })
         };
         let listed = asked.states.drain(..).map(state);
@@ -110,7 +110,7 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
-    /// Also selects documents without a job that can be restarted, unless states are given.
+    /// Also selects restartable documents without a job, unless states are given.
     pub fn take_troubled_docs(&mut self) {
         if self.states.is_none() {
             self.doc_states = DocState::TROUBLED.to_vec();
@@ -154,7 +154,7 @@ impl Selection {
             && fits_some(&asked.daemon, job.daemon)
     }
 
-    /// Returns the names that no job had.
+    /// Returns the names that match no job.
     pub fn into_missing(self) -> Vec<String> {
         let missing = self.names.into_iter().filter(|(_, is_known)| !is_known);
         missing.map(|(name, _)| name).collect()
@@ -169,7 +169,7 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// Returns whether a text matches a pattern, in which `*` matches any text and `?` one character.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // After the latest `*`, and the end of the text that it matches so far.
+    // The rest of the pattern after the latest `*`, and of the text after what that matches so far.
     let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {
         let here = (pattern.clone(), text.clone());
@@ -293,7 +293,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_pattern_fits_what_a_walk_over_all_splits_says(
+        fn matching_agrees_with_trying_every_split(
             pattern in "[ab*?]{0,8}",
             text in "[ab]{0,8}",
         ) {
@@ -348,11 +348,11 @@ mod tests {
             [DocState::Completed]
         );
         assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
-        assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is no state"));
+        assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is not a "));
     }
 
     #[test]
-    fn reasons_that_differ_by_a_document_are_one_group_and_found_by_its_reason() {
+    fn reasons_that_differ_only_by_document_are_one_group_and_match_its_reason() {
         let reason = "document write failed: compilation_error";
         let mut groups = Groups::default();
         let texts = ["a", "b"].map(|id| format!("{reason}: document '{id}'"));

@@ -1,4 +1,4 @@
-//! Orders that are given on the dashboard: by whom, confirmed how, and what they do.
+//! Orders on the dashboard: who may give them, how they are confirmed, what they do.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const ENTER: char = '\u{e007}';
 const TAB: char = '\u{e004}';
 const ESCAPE: char = '\u{e00c}';
 
-/// A replication whose source nobody answers for.
+/// A replication whose source refuses connections.
 const LOST: &str =
     r#"{"source":"http://127.0.0.1:1/lost","target":"http://127.0.0.1:1/b","continuous":true}"#;
 
@@ -23,7 +23,7 @@ fn job(web: &Web) -> Value {
     web.get("/_scheduler/jobs").ok()["jobs"][0].clone()
 }
 
-/// Presses Tab until the element that has the focus is called so by a screen reader.
+/// Presses Tab until the focused element has this accessible name.
 fn tab_to(browser: &Browser, name: &str) {
     let focused = "const at = document.activeElement; return at.ariaLabel ?? at.innerText";
     for _ in 0..100 {
@@ -36,7 +36,7 @@ fn tab_to(browser: &Browser, name: &str) {
 }
 
 #[test]
-fn a_job_is_paused_with_the_keyboard_alone_after_a_question() {
+fn a_job_is_paused_with_the_keyboard_alone_after_confirmation() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
     let browser = open(&web, "#/jobs");
@@ -65,7 +65,7 @@ fn a_job_is_paused_with_the_keyboard_alone_after_a_question() {
     web.service.stop();
 }
 
-/// Writes a document of `_replicator` in the name of a user.
+/// Writes a document of `_replicator` as a user.
 fn write(web: &Web, user: &str, id: &str) {
     let basic = data_encoding::BASE64.encode(format!("{user}:secret").as_bytes());
     let basic = format!("Basic {basic}");
@@ -157,7 +157,7 @@ fn all_jobs_that_the_filter_shows_are_paused_and_no_others() {
     browser.click("[data-order=delete]");
     browser.wait_for("Delete 55 jobs");
     browser.wait_for("55 × paused by ");
-    // Neither Enter nor a click is enough.
+    // Deleting requires the number of jobs to be typed.
     let is_refused = "return document.querySelector('dialog [type=submit]').disabled";
     for (typed, refused) in [("", true), ("5", true), ("55", false)] {
         browser.write("dialog input", typed);
@@ -178,7 +178,7 @@ fn all_jobs_that_the_filter_shows_are_paused_and_no_others() {
 }
 
 #[test]
-fn an_order_to_all_does_nothing_if_more_jobs_fit_than_were_shown() {
+fn an_order_for_all_jobs_does_nothing_if_more_match_than_were_shown() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
     let browser = open(&web, "#/jobs");
@@ -245,7 +245,7 @@ fn a_document_is_deleted_and_the_list_is_shown_again() {
 }
 
 #[test]
-fn pools_are_changed_processes_ended_and_errors_shown_in_place() {
+fn pool_limits_are_changed_processes_ended_and_errors_shown_in_the_dialog() {
     let web = Web::start(
         "[query_servers]\nfailing = \"exit 1\"\n\
          [pools.broken]\nlanguage = \"failing\"\ninit_size = 1\n[pools.few]\nlanguage = \"python\"\nmax = 1\n",

@@ -1,8 +1,8 @@
-//! A page does what it says: its lines are run as they stand, one shell for all, and what they print is compared.
+//! Runs the commands of a documentation page in one shell, and compares their output with the page.
 //!
-//! PROMISES  A block of `sh` prints what the block of `text` below it says, and nothing where there is none. `...` in
-//!           that text stands for anything on its line, and alone on a line for any number of lines. The one thing
-//!           that is done otherwise than by a reader is the port: the service takes a free one.
+//! PROMISES  A `sh` block prints the `text` block below it, or nothing if there is none. `...` in the latter matches
+//!           anything within a line, and alone on a line any number of lines. Unlike a reader's run, the service
+//!           listens on a free port, and `cargo` is a stub: the program is already built.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ const LISTENS: &str = "127.0.0.1:5995";
 /// What the shell prints after a block.
 const END: &str = "-- the end of the block";
 
-/// Lines of a shell with what they are to print.
+/// Shell commands and their expected output.
 struct Step {
     lines: String,
     printed: Vec<String>,
@@ -48,7 +48,7 @@ fn steps(page: &str) -> Vec<Step> {
     assert_eq!(
         compared.count(),
         outputs,
-        "an output stands below no command"
+        "an output has no command above it"
     );
     steps
 }
@@ -76,7 +76,7 @@ fn fits(expected: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// A shell that is given one block after the other, in a folder that looks like a clone.
+/// A shell that runs one block after another, in a folder that looks like a clone.
 struct Shell {
     child: Child,
     input: ChildStdin,
@@ -90,7 +90,7 @@ impl Shell {
         for name in ["clients", "examples"] {
             symlink(project().join(name), folder.join(name)).unwrap();
         }
-        // The program already exists: to build it once more would show nothing.
+        // The program is already built: `cargo` only links or runs it.
         let (bin, run) = (folder.join("bin"), folder.join("run"));
         fs::create_dir(&bin).unwrap();
         fs::create_dir(&run).unwrap();
@@ -110,7 +110,7 @@ impl Shell {
             .env("PYTHONDONTWRITEBYTECODE", "yes")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A group of its own, so that a test that fails ends the service too.
+            // A process group of its own, so that a failed test kills the service too.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -133,7 +133,7 @@ impl Shell {
         }
     }
 
-    /// Runs a block, and returns what is wrong with what it printed.
+    /// Runs a block. The error is its output, if that is not the expected one.
     fn run(&mut self, step: &Step) -> Result<(), String> {
         let lines = match &self.address {
             Some(address) => step.lines.replace(LISTENS, address),
@@ -142,7 +142,7 @@ impl Shell {
         writeln!(self.input, "{lines}\necho '{END}'").unwrap();
         let since = Instant::now();
         let (mut printed, mut has_ended) = (Vec::new(), false);
-        // What runs in the background may print after the end.
+        // Background jobs may print after the end.
         while !has_ended || !fits(&step.printed, &printed) {
             let left = DEADLINE.saturating_sub(since.elapsed());
             match self.output.recv_timeout(left) {
@@ -180,7 +180,7 @@ impl Drop for Shell {
     }
 }
 
-/// Runs the blocks of a page, but for those with a command that the machine must not run. `log` is the service's.
+/// Runs the blocks of a page, except those with a command in `left_out`. `log` is the path of the service's log.
 pub fn assert_prints_what_it_says(page: &str, log: &str, left_out: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut shell = Shell::start(folder.path());
@@ -197,7 +197,7 @@ pub fn assert_prints_what_it_says(page: &str, log: &str, left_out: &[&str]) {
             );
         }
     }
-    // The shell's last word: no job of it is left.
+    // The shell ends well, and the service has removed its socket.
     writeln!(shell.input, "exit").unwrap();
     assert_eq!(wait_for_exit(&mut shell.child), Some(0));
     assert!(!folder.path().join("run/settee/settee.sock").exists());

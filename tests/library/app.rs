@@ -93,7 +93,7 @@ async fn native_and_built_in_languages_are_served() {
 }
 
 #[actix_rt::test]
-async fn a_manager_that_ended_is_started_again_and_clients_are_served_on() {
+async fn a_manager_that_ended_is_restarted_and_clients_keep_being_served() {
     let directory = tempfile::tempdir().unwrap();
     let app = start(directory.path()).await;
     let mut client = Client::connect(&app).await;
@@ -108,7 +108,7 @@ async fn a_manager_that_ended_is_started_again_and_clients_are_served_on() {
         }
     };
     actix_rt::time::timeout(DEADLINE, started).await.unwrap();
-    // The process went with its manager.
+    // The process ended with its manager.
     let prompt = json!({"id": 2, "call": "prompt", "proc": got["ok"]["proc"], "data": ["x"]});
     let answer = client.call(prompt).await;
     assert_eq!(answer["error"]["retry"], true, "{answer}");
@@ -124,14 +124,14 @@ async fn a_manager_that_ended_is_started_again_and_clients_are_served_on() {
 }
 
 #[actix_rt::test]
-async fn a_manager_that_ends_again_and_again_ends_the_service() {
+async fn a_manager_that_keeps_ending_ends_the_service() {
     let directory = tempfile::tempdir().unwrap();
     let mut app = start(directory.path()).await;
     let mut client = Client::connect(&app).await;
     let failing = async {
         loop {
             let manager = app.manager.address();
-            // Fails when it has ended meanwhile, which is the purpose.
+            // Fails if the manager has already ended, which is intended.
             let _ = manager.send(Stop { now: true }).await;
             actix_rt::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! What the tests of `settee map` have in common: files, documents, and how it ends.
+//! Support for tests of `settee map`: files, documents, and checks of its output and exit code.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Documents with an id each and these members.
+/// One line per document: each has an id and one of these values as `v`.
 pub fn documents(members: &[Value]) -> String {
     let mut text = String::new();
     for (number, value) in members.iter().enumerate() {

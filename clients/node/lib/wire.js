@@ -9,31 +9,31 @@ const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.
 // The longest reply that is read, in bytes.
 const REPLY_BYTES_MAX = 256 << 20;
 
-// The longest line that every service takes, in bytes. Before a longer one, the service is asked for its bound.
+// The longest line that every service accepts, in bytes. Before a longer one, the service's limit is requested.
 const LINE_BYTES_SURE = 1024;
 
-// The bound of a service that cannot tell it, in bytes: the default of its configuration.
+// The limit of a service too old to report it, in bytes: the default of its configuration.
 const LINE_BYTES_DEFAULT = 64 << 20;
 
-// The size from which a design document is sent once, and then named by the digest of its text, in bytes.
+// Minimum size of design documents that are sent once and then named by the digest of their text, in bytes.
 const DDOC_BYTES_MIN = 1024;
 
-// The most design documents that are remembered as sent; then all are sent again.
+// Maximum design documents remembered as sent; then all are forgotten, and sent again.
 const SENT_DDOCS_MAX = 1024;
 
-// How deep a member that cannot be sent is looked for.
+// Maximum depth of the search for a member that cannot be sent.
 const LEVELS_SEARCHED = 100;
 
-// The most calls of a connection that are in flight; later ones wait here, and not for a process.
+// Maximum calls in flight on a connection; further calls wait here instead of for a process.
 const CALLS_MAX = 512;
 
-// Calls that never wait: they are about what this connection holds, which others may wait for.
+// Calls that never wait: they concern the processes that this connection holds, and others may wait for those.
 const AT_ONCE = ["auth", "prompt", "ret_proc", "set_timeout", "cancel"];
 
 // How long a connection may take, its login included, in milliseconds.
 const CONNECT_MS_MAX = 10_000;
 
-// Reads one object that the service wrote.
+// Parses an object sent by the service.
 function decode(text) {
   let value;
   try {
@@ -45,7 +45,7 @@ function decode(text) {
   return value;
 }
 
-// Returns what was read of a text, unless that has an integer which became another one: JSON.parse does not say so.
+// Returns the value of a JSON text; throws if an integer lost precision, which JSON.parse does not report.
 function exact(value, text) {
   if (!/\d{16}/.test(text)) return value;
   // Every other piece is in a string.
@@ -53,12 +53,12 @@ function exact(value, text) {
   for (const [number] of pieces.flatMap((piece) => [...piece.matchAll(/[-+.\deE]{16,}/g)])) {
     const read = Number(number);
     const isSame = !/^-?\d+$/.test(number) || String(read) === number || (isFinite(read) && BigInt(read) === BigInt(number));
-    if (!isSame) throw new RangeError(`the reply has ${number}, which a number of JavaScript cannot hold: let the function return a text`);
+    if (!isSame) throw new RangeError(`the reply has ${number}, which a JavaScript number cannot hold: let the function return a string`);
   }
   return value;
 }
 
-// Writes what a caller gave. What JSON cannot say is the caller's mistake, at once: a TypeError that names the member.
+// Serializes a caller's value. A member that JSON cannot represent is a TypeError that names it.
 function encode(value) {
   try {
     return JSON.stringify(value);
@@ -81,7 +81,7 @@ function memberAtFault(value, path = "", above = new Set()) {
   return null;
 }
 
-// Fails for a call that the service would not take.
+// Throws for a call that the service would refuse as too long.
 function checkLength(length, limit, key) {
   if (length <= limit) return;
   const bound = `the ${limit} bytes that the service takes ([server] ${key})`;
@@ -111,14 +111,14 @@ class LineCutter {
   }
 }
 
-// The design documents that a service was sent: later calls name them by the digests of their texts.
+// The design documents already sent to a service: later calls name them by the digests of their texts.
 class SentDdocs {
   #sent = new Set();
 
-  // Makes a call by `send`, without the text where that was sent before and the service takes digests.
+  // Makes a call by `send`; the digest replaces a text that was sent before, if the service accepts digests.
   async call(args, takesDigests, send) {
     const { db, ddoc } = args;
-    // Encoded in its place, so that an error names the member in full.
+    // Encoded as the member `ddoc`, so that an error has the full path.
     const text = Buffer.from(encode({ ddoc }).slice(8, -1));
     if (text.length < DDOC_BYTES_MIN || typeof ddoc !== "object") return send(args);
     const sha256 = createHash("sha256").update(text).digest("hex");
@@ -137,7 +137,7 @@ class SentDdocs {
 // One connection. Many calls may wait on it at the same time; when it ends, each fails.
 class Connection {
   lost = null;
-  // Token of a held process -> who is notified when the service revokes the process.
+  // Token of a held process -> what to call when the service revokes the process.
   downs = new Map();
   #socket;
   #waiting = new Map();
@@ -146,10 +146,10 @@ class Connection {
   // Resolved while the socket takes lines; `#resume` resolves it.
   #room = Promise.resolve();
   #resume = null;
-  // How many calls are in flight, and what starts each of the others.
+  // The number of calls in flight, and the functions that start the waiting ones.
   #inHand = 0;
   #turns = [];
-  // Promises the longest line that the service takes, and whether it takes digests of design documents.
+  // Promise of the longest line that the service accepts, and whether it accepts digests of design documents.
   #limits = null;
   #ddocs = new SentDdocs();
 
@@ -161,8 +161,8 @@ class Connection {
     socket.on("close", () => this.#end(new Unavailable("the connection was closed")));
   }
 
-  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up; `cancels`: the
-  // service is notified, and ends the functions that the call runs.
+  // Sends a request and returns its reply, even if that is an error. When `signal` is aborted, the call fails; with
+  // `cancels`, the service is notified and ends the call's functions.
   async call(name, args, signal, cancels = false) {
     if (!args.ddoc) return this.#call(name, args, signal, cancels);
     const takesDigests = async () => (await this.#askLimitsOnce()).ddoc_sha256 === true;
@@ -174,7 +174,7 @@ class Connection {
     const line = `${encode({ ...args, id, call: name })}\n`;
     const bytes = Buffer.byteLength(line);
     if (this.#limits || bytes > LINE_BYTES_SURE) {
-      // Lines that come while the bound is asked for wait behind, so that prompts keep their order.
+      // Lines sent while the limit is being requested wait too, so that prompts keep their order.
       const { line_max: lineMax = LINE_BYTES_DEFAULT } = await this.#askLimitsOnce();
       checkLength(bytes - 1, lineMax, "line_max");
     }
@@ -271,8 +271,8 @@ class Connection {
   }
 }
 
-// Calls over one connection, which is made when the first needs it and again when it was lost. Orders go over `http`, the
-// transport of the socket beside this one.
+// Calls over one connection, opened for the first call and reopened after it was lost. Orders go over `http`, the
+// transport of the HTTP socket beside this one.
 class SocketTransport {
   // A list comes in one reply.
   streams = false;
@@ -284,7 +284,7 @@ class SocketTransport {
   #connection = null;
   #connecting = null;
 
-  // With `protection`, options of node:tls, over TLS.
+  // `protection`: options of node:tls; null: no TLS.
   constructor(where, address, login, protection = null, http = undefined) {
     this.#where = where;
     this.#address = address;

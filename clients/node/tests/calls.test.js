@@ -1,5 +1,5 @@
 "use strict";
-// Every call, over every way to the service.
+// Every call, over every transport.
 
 const assert = require("node:assert/strict");
 const net = require("node:net");
@@ -45,7 +45,7 @@ test("every error has its class, its fault and whether to retry", () =>
     }
   }));
 
-test("a list has its response and its rows may be a generator", () =>
+test("a list has a response, and its rows may come from a generator", () =>
   everywhere(async (client) => {
     async function* rows() {
       for (const key of ["0", "1", "2"]) yield { key };
@@ -56,7 +56,7 @@ test("a list has its response and its rows may be a generator", () =>
     assert.deepEqual(await collect(page), ["0", "1", "2", "."]);
   }));
 
-test("a list over HTTP gives pieces before it has all rows", () =>
+test("a list over HTTP yields pieces before all rows are sent", () =>
   everywhere(async (client) => {
     let read;
     const isRead = new Promise((resolve) => (read = resolve));
@@ -80,13 +80,13 @@ test("a list may be closed before its end", () =>
     assert.deepEqual(await collect(page), []);
   }));
 
-test("a function that fails after its first piece is the failure of the list", () =>
+test("a function that fails after its first piece fails the list", () =>
   everywhere(async (client) => {
     const list = async () => collect(await client.list("shop", TABLE.ddoc, "breaks", [{ key: "first" }, { key: "second" }]));
     await assert.rejects(list, { name: "broken", reason: "at the second row", fault: "client" });
   }));
 
-test("a failure of the rows is the failure of the list", () =>
+test("a generator of rows that throws fails the list", () =>
   everywhere(async (client) => {
     function* rows() {
       yield { key: "first" };
@@ -106,7 +106,7 @@ test("a wrong password fails at once", async () => {
   }
 });
 
-test("HTTP refuses what needs a socket", () =>
+test("calls that need a socket are refused over HTTP", () =>
   everywhere(async (client) => {
     await assert.rejects(client.call("status"), settee.BadRequest);
     await assert.rejects(client.getProc({ lang: "javascript" }), settee.BadRequest);
@@ -167,7 +167,7 @@ test("a long design document is sent once and then named by its digest", async (
   }
 });
 
-test("a service that does not know a digest gets the text, and an old one no digest", async () => {
+test("a service that does not know a digest is sent the text, and an old service never a digest", async () => {
   const ddoc = { _id: "_design/d", text: "x".repeat(2000) };
   const forgets = { name: "unknown_ddoc", reason: "", fault: "client", retry: false };
   for (const [limits, expected] of [[{}, "tttt"], [{ ddoc_sha256: true }, "tddtd"]]) {
@@ -185,7 +185,7 @@ test("a service that does not know a digest gets the text, and an old one no dig
   }
 });
 
-test("a call above the bound of the service fails before it is sent, and no other is affected", async () => {
+test("a call above the service's size limit fails before it is sent, and no other is affected", async () => {
   const huge = { _id: "a", text: "x".repeat(5 << 20) };
   for (const address of ADDRESSES) {
     const client = new settee.Client(address, { retryFor: 60 });
@@ -211,7 +211,7 @@ test("a call above the bound of the service fails before it is sent, and no othe
   }
 });
 
-test("an integer that a number cannot hold is refused in its call alone, and any other is exact", async () => {
+test("an integer that a number cannot hold fails only its own call, and others are exact", async () => {
   const held = [2 ** 53, -(2 ** 53), 2 ** 60, 1e300, 1.0000000000000001, "9007199254740993", 'a "9007199254740993', null];
   await everywhere(async (client) => {
     for (const number of held) {
@@ -221,14 +221,14 @@ test("an integer that a number cannot hold is refused in its call alone, and any
     const other = client.reduce(["_count"], rows);
     await assert.rejects(client.reduce(["_sum"], rows), (error) => {
       assert.ok(error instanceof RangeError, error);
-      assert.match(error.message, /^the reply has 9007199254740993, which a number of JavaScript cannot hold/);
+      assert.match(error.message, /^the reply has 9007199254740993, which a JavaScript number cannot hold/);
       return true;
     });
     assert.deepEqual(await other, [2]);
   });
 });
 
-test("lines keep their order while the bound is requested, and an old service has the default", async () => {
+test("lines keep their order while the size limit is requested, and an old service has the default limit", async () => {
   for (const [lineMax, expected] of [[3000, [2000, 1]], [undefined, [2000, 1, 5000]]]) {
     const sizes = [];
     const serve = ({ id, text }, reply) => {
@@ -247,7 +247,7 @@ test("lines keep their order while the bound is requested, and an old service ha
   }
 });
 
-test("an unserializable argument is the caller's mistake, at once, and the member is named", () =>
+test("an unserializable argument fails at once with a TypeError that names the member", () =>
   everywhere(async (client) => {
     const circle = { _id: "a", inner: {} };
     circle.inner.again = circle;
@@ -295,7 +295,7 @@ const MEMBERS = {
   cost: { wait_us: 12 },
 };
 
-test("a report has the value and what happened on the way", () => {
+test("a report has the value, logs, errors and cost", () => {
   const serve = ({ id, report, request_id }, reply) => reply({ id, ok: [[[]]], ...MEMBERS, ...(report && { request_id }) });
   return scripted(serve, async (address) => {
     const client = new settee.Client(address);
@@ -305,7 +305,7 @@ test("a report has the value and what happened on the way", () => {
   });
 });
 
-test("the error of a call has the report", () => {
+test("an error carries its call's report", () => {
   const serve = ({ id }, reply) =>
     reply({ id, error: { name: "compilation_error", reason: "no", shifted: true }, ...MEMBERS });
   return scripted(serve, async (address) => {
@@ -319,7 +319,7 @@ test("the error of a call has the report", () => {
   });
 });
 
-test("the daemon reports", () =>
+test("the daemon returns reports", () =>
   everywhere(async (client) => {
     const map = "function(doc) { log('hello'); emit(1) }";
     const report = await client.map([map], [{ _id: "a" }], { report: true });
@@ -333,7 +333,7 @@ test("another server is distinguished from a missing service", () =>
     client.close();
   }));
 
-test("a reply without an id is the error of all pending calls", () => {
+test("an error without an id fails all pending calls", () => {
   const error = { name: "line_too_long", reason: "too long", fault: "client" };
   return scripted((_request, reply) => reply({ id: null, error }), async (address) => {
     const client = new settee.Client(address);
@@ -342,14 +342,14 @@ test("a reply without an id is the error of all pending calls", () => {
   });
 });
 
-test("a list of a silent service is waited for until the client's timeout", () =>
+test("a list times out when the service is silent", () =>
   silent(async (address) => {
     const client = new settee.Client(address, { callMs: 50 });
     await assert.rejects(client.list("shop", TABLE.ddoc, "keys", []), settee.Unavailable);
     client.close();
   }));
 
-test("a silent service is waited for until the client's timeout", () =>
+test("a call times out when the service is silent", () =>
   scripted(() => {}, async (address) => {
     const client = new settee.Client(address, { callMs: 50 });
     await assert.rejects(client.map([], []), { name: "timeout", phase: "reply", retry: true });
@@ -375,7 +375,7 @@ test("an invalid address is refused when the client is made", () => {
   }
 });
 
-test("a socket is found by the name of its file", async () => {
+test("the address of a Unix socket may be a relative path", async () => {
   const path = UNIX.replace(/^unix:/, "");
   const before = process.cwd();
   process.chdir(dirname(path));
@@ -386,7 +386,7 @@ test("a socket is found by the name of its file", async () => {
   }
 });
 
-test("an address where nothing listens is named", async () => {
+test("the error names the address where nothing listens", async () => {
   const refused = async (address, reason, call = (client) => client.map([], [])) => {
     const client = new settee.Client(address, { retryFor: 0 });
     await assert.rejects(call(client), (error) => {
@@ -445,7 +445,7 @@ test("pending calls fail when the client is closed", async () => {
 
 const BUSY = { name: "pool_busy", reason: "too many wait", fault: "settee", retry: true };
 
-// Runs a test against a service that refuses a call so many times.
+// Runs a test against a service that fails the first `times` calls; returns how many calls arrived.
 async function refusing(times, error, options, use) {
   const tries = [];
   const serve = ({ id, call }, reply) => reply({ id, ...(tries.push(call) > times ? { ok: [] } : { error }) });
@@ -457,7 +457,7 @@ async function refusing(times, error, options, use) {
   return tries.length;
 }
 
-test("an error worth a retry is retried by a client that has time", async () => {
+test("a transient error is retried for as long as the client allows", async () => {
   for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }, { name: "draining", reason: "it rests" }]) {
     const use = async (client) => assert.deepEqual(await client.map([], []), []);
     assert.equal(await refusing(2, error, { retryFor: 20 }, use), 3);
@@ -492,7 +492,7 @@ test("a query to a busy service is retried and an order is not", async () => {
 
 const ENDLESS = "function(doc) { for (;;); }";
 
-// Waits until so many processes are in use.
+// Waits until `count` processes are in use.
 async function used(client, count) {
   for (const end = Date.now() + 20_000; ; ) {
     const { procs } = await client.ps("javascript");
@@ -531,7 +531,7 @@ test("a call that takes too long frees its process and no other", async () => {
   watching.close();
 });
 
-test("a prompt that is aborted costs its process", async () => {
+test("aborting a prompt stops its process", async () => {
   const watching = new settee.Client(UNIX);
   const client = new settee.Client(UNIX);
   const control = new AbortController();
@@ -546,7 +546,7 @@ test("a prompt that is aborted costs its process", async () => {
   watching.close();
 });
 
-// Documents that come one by one, and how many were taken whose rows were not given.
+// A source of documents that counts those whose rows have not been returned yet.
 class Flow {
   inFlight = 0;
   most = 0;
@@ -592,7 +592,7 @@ test("any iterable is mapped", () =>
     assert.equal(flow.rowsGiven, flow.count);
   }));
 
-test("rows of a document come before the next document", () =>
+test("a document's rows are yielded before the next document is taken", () =>
   everywhere(async (client) => {
     let read;
     async function* docs() {
@@ -610,7 +610,7 @@ test("rows of a document come before the next document", () =>
     assert.deepEqual(seen, ["0", "1", "2"]);
   }));
 
-test("a call of large documents has few of them", async () => {
+test("large documents are sent in smaller batches", async () => {
   const asked = [];
   const serve = ({ id, docs }, reply) => {
     asked.push(docs.length);
@@ -625,7 +625,7 @@ test("a call of large documents has few of them", async () => {
   assert.deepEqual(asked, [2, 2]);
 });
 
-test("rows before a failure come first", () =>
+test("rows mapped before a failure are yielded first", () =>
   everywhere(async (client) => {
     async function* docs() {
       yield { _id: "a" };
@@ -640,7 +640,7 @@ test("rows before a failure come first", () =>
     assert.throws(() => client.map([COUNT], new Set(), { report: true }), settee.BadRequest);
   }, [UNIX]));
 
-test("an unfinished or aborted stream takes no more", () =>
+test("an abandoned or aborted stream takes no further documents", () =>
   everywhere(async (client) => {
     const flow = new Flow(Infinity);
     for await (const rows of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) {

@@ -1,4 +1,4 @@
-//! Jobs of replications: selections, orders and results.
+//! Replication jobs: selections, orders and results.
 
 use std::collections::BTreeMap;
 
@@ -80,9 +80,9 @@ pub struct JobsQuery {
 }
 
 impl JobsQuery {
-    /// Returns the list's path: in `_scheduler/jobs`, an object with `total_rows`, `offset` and `jobs`, and `states`
-    /// if there is a selection or an order; or with `groups`, each a [`JobGroup`]. `loading` is true while the
-    /// service still reads its documents after a start: then some are missing.
+    /// Returns the list's path. The answer is an object with `total_rows`, `offset` and `jobs`, and `states` if there
+    /// is a selection or an order; or with `groups`, each a [`JobGroup`]. While `loading` is true, the service still
+    /// reads its documents after a start, and some jobs are missing.
     pub fn path(&self) -> String {
         let Self { select, sort, .. } = self;
         let mut query = vec![
@@ -168,11 +168,11 @@ pub struct BulkAnswer {
     pub told: usize,
     /// How many of them failed.
     pub failed: usize,
-    /// Whether the service had not yet read all documents since its start, although the order waited for them: the
-    /// jobs of the others were not reached. Repeat the order.
+    /// Whether the service was still reading its documents after a start, although the order waited: jobs of unread
+    /// documents were not reached. Repeat the order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loading: bool,
-    /// The number of these documents, as far as known.
+    /// Number of unread documents, as far as known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: usize,
     /// Names without `*` and `?` in the selection that match no job.

@@ -17,7 +17,7 @@ pub trait Target {
     /// Its query servers.
     type Peer: Peer;
 
-    /// Starts or borrows a query server. `time` is its total time.
+    /// Starts or borrows a query server. `time` is the case's time limit.
     ///
     /// # Errors
     /// Why there is none.
@@ -45,6 +45,6 @@ pub trait Peer {
     /// Reports how it ended, after the end of its output: `exited with status 1`.
     async fn exit_report(&mut self) -> String;
 
-    /// Waits for its end. `None`: it continues to live, or has no exit status.
+    /// Waits for its end. `None`: it keeps running, or has no exit status.
     async fn end(self) -> Option<Exit>;
 }

@@ -32,7 +32,7 @@ const INHERITED: [&str; 6] = [
     "valueOf",
 ];
 
-/// Returns the members of its document that a map function may read; `None` if any.
+/// Returns the members of its document that a map function may read; `None` if it may read all of them.
 ///
 /// Supports functions with one parameter, `function(doc) { .. }` with or without a name, and `(doc) => ..`, that
 /// mention the document only as `doc.NAME` or `doc?.NAME`. Another variable with the same name counts as the
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_function_of_one_parameter_reads_any() {
+    fn a_source_other_than_one_function_with_one_parameter_reads_any() {
         for source in [
             "",
             "7",

@@ -26,7 +26,7 @@ impl Selector {
     /// Parses a selector from JSON text.
     ///
     /// # Errors
-    /// CouchDB's name of the mistake, and its position. The author's fault.
+    /// CouchDB's name for the author's mistake, and its position.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.len() > SELECTOR_BYTES_MAX {
             let (what, limit) = ("has too many bytes", SELECTOR_BYTES_MAX);

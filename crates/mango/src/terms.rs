@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_the_same_only_when_they_are() {
+    fn exact_keys_are_equal_for_equal_terms_only() {
         for (one, other) in [
             ("1.0", "1.00"),
             ("1e2", "100.0"),

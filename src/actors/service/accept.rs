@@ -60,7 +60,7 @@ pub(crate) struct Entrance {
     pause: RefCell<AcceptPause>,
     /// Accepted connections that have no process yet.
     pub claims: Claims,
-    /// Whether processes are started with stress on now.
+    /// Whether new processes are started with stress on.
     stress: Cell<bool>,
     /// Shows whether connections are accepted, or why not.
     state: Arc<ServiceState>,
@@ -130,7 +130,7 @@ impl Entrance {
         Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
 
-    /// Returns whether processes are started with stress on now.
+    /// Returns whether new processes are started with stress on.
     pub fn stress(&self) -> bool {
         self.stress.get()
     }
@@ -187,7 +187,7 @@ impl Entrance {
             // No queue for processes that cannot be started.
             let has_line = !state.pool.throttled || state.pool.total > 0;
             let may_queue = !open && has_line && place.is_none() && !refused;
-            // In this order: a change that came with the connection counts first.
+            // In this order: a pool change that arrived with a connection is applied first.
             let accepted = tokio::select! {
                 biased;
                 changed = pool.changed() => {
@@ -231,8 +231,8 @@ impl Entrance {
     fn look(&self, pool: &PoolState) -> bool {
         self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        // Reported without claims: a connection about to get its process may briefly count twice, which
-        // only delays others for as long.
+        // The report ignores claims: a connection about to get its process may briefly count twice. For the
+        // decision below that is only a short delay.
         if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
             self.state.set_closed(match verdict {
                 Verdict::AtLimit => {

@@ -50,7 +50,7 @@ fn place(config: &Config) -> StorePlace {
     ))
 }
 
-/// The store's id, or a new one if there is no store, or a service holds it.
+/// The store's id; a new one if there is no store, or a service has it open.
 async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
         && let Ok(store) = Store::start(place, Arc::new(()), Arc::new(()), log)

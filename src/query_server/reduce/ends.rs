@@ -1,7 +1,7 @@
 //! `_first` and `_last`: the value of the first or last row.
 //!
-//! SUMMARY   An intermediate result is the row as written in prompts, `[[Key, Id], Value]`, or `[]` if there was
-//!           none, so that pieces can be compared; [`finalize`] returns the value.
+//! SUMMARY   A partial result is the row in the form of prompts, `[[Key, Id], Value]`, or `[]` without rows, so that
+//!           partial results can be merged; [`finalize`] returns the value.
 //! PROMISES  Rows are compared by key and document id, in whatever order they arrive. Among rows with the same key
 //!           and id, the value decides.
 //! SOURCE    couch_query_servers: builtin first and last of 2025.

@@ -1,4 +1,4 @@
-//! `settee attach` under a CouchDB while the service is restarted: that takes time, and no error.
+//! `settee attach` under a CouchDB while the service is restarted: answers are late, but none is an error.
 
 use std::io::{IoSlice, Write, pipe};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use super::attach_shared::{Couch, configuration, map_doc, map_fun, mapped};
 use crate::support::daemon::{Service, SetAtEnd, directory, in_time, socket_of, wait_until};
 use crate::support::program::{exit_code, program};
 
-/// How long the clients wait for an answer, in milliseconds: a machine under load is no reason to fail.
+/// How long clients wait for an answer, in milliseconds: enough for a machine under load.
 const PATIENCE: &str = "60000";
 
 fn reset() -> Value {
@@ -26,7 +26,7 @@ fn attached(service: &Service) -> Couch {
     Couch::start_command(&mut service.client(&["attach", "--timeout", PATIENCE]))
 }
 
-/// A design document whose show says whose it is, and whose list sends its rows.
+/// A design document whose show returns `name`, and whose list sends its rows.
 fn ddoc(name: &str) -> Value {
     json!({
         "shows": {"s": format!("function(d, r) {{ return '{name} ' + r.n }}")},
@@ -42,7 +42,7 @@ fn shown(name: &str, number: usize) -> Value {
     json!(["resp", {"body": format!("{name} {number}")}])
 }
 
-/// Has it learn a library, functions and a design document.
+/// Teaches a library, functions and a design document.
 fn teach(couch: &mut Couch, name: &str) {
     couch.teach(reset());
     couch.teach(json!(["add_lib", {"lib": format!("exports.name = '{name}'")}]));
@@ -71,12 +71,12 @@ fn restart(service: Service, configuration: &str) -> Service {
 }
 
 #[test]
-fn four_restarts_under_twelve_clients_cost_no_error() {
+fn four_restarts_with_twelve_clients_cause_no_error() {
     const CLIENTS: usize = 12;
     const RESTARTS: usize = 4;
     let configuration = configuration(3, 50, 60_000);
     let mut service = Some(Service::start(&configuration));
-    // How many rounds each client has had.
+    // How many rounds each client has begun.
     let rounds: Vec<AtomicUsize> = (0..CLIENTS).map(|_| AtomicUsize::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let mut couches: Vec<Couch> = (0..CLIENTS)
@@ -121,7 +121,7 @@ fn lessons_survive_a_restart() {
         service = restart(service, &configuration);
         expect_all(&mut couch, "known", number);
     }
-    // A reset forgets functions and keeps design documents, also of a service before.
+    // A reset forgets functions and keeps design documents, even those taught before a restart.
     couch.teach(reset());
     service = restart(service, &configuration);
     couch.expect(map_doc("x"), json!([]));
@@ -138,7 +138,7 @@ fn a_line_that_is_written_while_no_service_runs_is_answered_by_the_next_one() {
     couch.teach(reset());
     couch.teach(map_fun("late"));
     let directory = service.stop_and_keep();
-    // Longer than what a pipe holds is written in parts.
+    // The pipe holds both lines until the next service reads them.
     couch.send(&map_doc("first"));
     couch.send(&map_doc("second"));
     let service = Service::start_in(directory, &configuration);
@@ -172,7 +172,7 @@ fn lines_that_wait_for_a_process_when_the_service_ends_are_answered_by_the_next_
 }
 
 #[test]
-fn it_may_be_started_before_the_service_is() {
+fn attach_may_be_started_before_the_service() {
     let directory = directory();
     let mut attach = program(&["attach", "--timeout", PATIENCE, "--socket"]);
     let mut couch = Couch::start_command(attach.arg(socket_of(directory.path())));
@@ -213,7 +213,7 @@ fn a_list_that_is_open_when_the_service_is_told_to_stop_is_completed() {
 }
 
 #[test]
-fn a_list_that_is_open_when_the_service_ends_ends_with_it() {
+fn a_list_that_is_open_after_the_grace_ends_with_the_service() {
     let configuration = format!(
         "{}[server]\nshutdown_grace = \"1s\"\n",
         configuration(1, 50, 60_000)
@@ -238,11 +238,11 @@ fn hand_over(connection: &UnixStream, pipes: [impl AsFd; 2]) -> bool {
 }
 
 #[test]
-fn pipes_handed_over_during_a_stop_return_with_what_the_next_service_needs() {
+fn pipes_handed_over_during_a_stop_return_with_the_state_for_the_next_service() {
     let attach =
         json!({"id": 1, "call": "attach", "lang": "javascript", "end": true, "descriptors": true});
     in_time("attach", |_| {
-        // It ends long before its grace is over.
+        // The service ends long before its grace is over.
         let service = Service::start("[server]\nshutdown_grace = \"1h\"\n");
         let mut client = service.connect();
         let (input, mut couch) = pipe().unwrap();
@@ -260,7 +260,7 @@ fn pipes_handed_over_during_a_stop_return_with_what_the_next_service_needs() {
             "{expected}"
         );
         let handed_over = hand_over(&client.stream, [input.as_fd(), output.as_fd()]);
-        assert!(handed_over, "it is waited for");
+        assert!(handed_over, "the service waits for the pipes");
         assert_eq!(client.reply(), json!({"id": 1, "ok": true}));
         let last = client.line().expect("the last line");
         let end: Value = serde_json::from_str(last.trim_start_matches('\0')).unwrap();

@@ -1,4 +1,4 @@
-//! `settee man`, the real program: which pages there are, what is in them, and that they are well formed.
+//! The pages that `settee man` writes: their names, their content, and that they are well formed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
     files.map(|file| file.unwrap().path()).collect()
 }
 
-/// Returns the commands below one, as its help lists them.
+/// Returns the subcommands of a command, as listed in its help.
 fn commands_below(command: &[&str]) -> Vec<String> {
     let output = program(command).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
@@ -28,7 +28,7 @@ fn commands_below(command: &[&str]) -> Vec<String> {
         .map_or("", |(_, list)| list);
     let listed = listed.split("\n\n").next().unwrap_or_default();
     let names = listed.lines().filter_map(|line| {
-        // Text that goes on below a name is indented further.
+        // Continuation lines are indented further.
         let line = line.strip_prefix("  ")?;
         (!line.starts_with(' ')).then(|| line.split(' ').next())?
     });
@@ -49,7 +49,7 @@ fn each_command_has_a_page() {
     assert!(commands.len() > 10, "{commands:?}");
     for command in &commands {
         expected.insert(format!("settee-{command}.1"));
-        // The help of `couchjs` is CouchDB's own, with no command in it.
+        // The help of `couchjs` is CouchDB's own and lists no commands.
         for below in commands_below(&[command]) {
             expected.insert(format!("settee-{command}-{below}.1"));
         }

@@ -1,4 +1,4 @@
-//! HTTP over real sockets: paths, functions, errors, limits, disconnects, the end.
+//! HTTP over real sockets: paths, functions, errors, limits, disconnects, shutdown.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::support::daemon::{configure, directory, in_time, wait_until};
 use crate::support::http_client::{Web, command};
 use serde_json::{Value, json};
 
-/// Accepts documents that are ok, forbids others; `!` asks for a login, a loop never ends.
+/// Accepts documents with `ok` and forbids others; `login` is unauthorized, `loop` never ends.
 const VALIDATE: &str = "function(doc) { if (doc.loop) { while (true) {} } \
     if (doc.login) { throw({unauthorized: 'who?'}); } \
     if (!doc.ok) { throw({forbidden: 'not ok'}); } }";
@@ -92,7 +92,7 @@ fn missing_resources_and_wrong_methods_are_answered_as_in_couchdb() {
 }
 
 #[test]
-fn a_function_is_run_and_its_verdict_has_couchdbs_code() {
+fn a_functions_result_has_the_status_that_couchdb_gives_it() {
     let web = Web::start("");
     let ask = |body: &str| web.send("POST", "/_query/ddoc", body);
     assert_eq!(ask(&validate(&json!({"ok": true}))).ok(), json!({"ok": 1}));
@@ -112,7 +112,7 @@ fn a_function_is_run_and_its_verdict_has_couchdbs_code() {
     web.service.stop();
 }
 
-/// The examples of the client socket, by the names that they have over HTTP.
+/// Runs the examples of `docs/socket.md` by their HTTP names.
 #[test]
 fn every_call_of_the_socket_is_answered_the_same_over_http() {
     const OTHERS: [(&str, &str); 7] = [
@@ -208,7 +208,7 @@ fn invalid_or_excessive_http_ends_only_its_connection() {
 }
 
 #[test]
-fn a_client_that_does_not_finish_its_head_gets_an_error_and_is_closed() {
+fn an_unfinished_request_head_times_out_and_its_connection_is_closed() {
     let web = Web::start("");
     let mut connection = web.connect();
     connection.write("GET /_up HT");
@@ -217,7 +217,7 @@ fn a_client_that_does_not_finish_its_head_gets_an_error_and_is_closed() {
 }
 
 #[test]
-fn a_call_with_long_arguments_is_reported_and_recorded_as_any_other() {
+fn a_call_with_long_arguments_is_reported_and_recorded_like_any_other() {
     let web = Web::start("");
     let shows = "function(doc, req) { log('n is ' + doc.n); return doc.text; }";
     let text = "x".repeat(3 << 20);
@@ -233,7 +233,7 @@ fn a_call_with_long_arguments_is_reported_and_recorded_as_any_other() {
 }
 
 #[test]
-fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
+fn a_slow_function_times_out_and_the_error_names_the_phase() {
     let web = Web::start("[couchdb]\nos_process_timeout = 3000\n");
     let body = validate(&json!({"loop": true}));
     let response = web.send("POST", "/_query/ddoc", &body);
@@ -247,7 +247,7 @@ fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
 #[test]
 fn a_client_that_disconnects_returns_its_process() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
-    // One that is long is performed elsewhere.
+    // A call with long arguments runs on another thread.
     for length in [0, 1 << 20] {
         let mut connection = web.connect();
         let body = validate(&json!({"loop": true, "text": "x".repeat(length)}));
@@ -257,14 +257,14 @@ fn a_client_that_disconnects_returns_its_process() {
         connection.disconnect();
         web.wait_until_idle();
     }
-    // The pool is as good as before.
+    // The pool still works.
     let body = validate(&json!({"ok": true}));
     assert_eq!(web.send("POST", "/_query/ddoc", &body).ok()["ok"], 1);
     web.service.stop();
 }
 
 #[test]
-fn many_connections_are_served_side_by_side() {
+fn many_connections_are_served_concurrently() {
     let web = Web::start("[query_server_config]\nos_process_limit = 3\n");
     let (yes, no) = (validate(&json!({"ok": true})), validate(&json!({})));
     std::thread::scope(|scope| {
@@ -307,7 +307,7 @@ fn query_servers_are_reloaded_by_any_request_but_a_form() {
 }
 
 #[test]
-fn a_request_in_hand_is_answered_before_the_service_stops() {
+fn a_request_in_progress_is_answered_before_the_service_stops() {
     let web = Web::start("");
     let mut stream = web.connect();
     stream.begin_chunked("/_query/map", "application/x-ndjson");
@@ -318,7 +318,7 @@ fn a_request_in_hand_is_answered_before_the_service_stops() {
     assert_eq!(stream.chunk().unwrap(), "[[[\"a\",1]]]\n");
     web.service.signal("TERM");
     web.service.wait_for_log("\"stopped listening\"");
-    // One that does nothing is closed at once, one in hand goes on.
+    // An idle connection is closed at once, one with a request in progress is not.
     assert_eq!(idle.closed(), "");
     stream.send_chunk("{\"_id\": \"b\"}\n");
     assert_eq!(stream.chunk().unwrap(), "[[[\"b\",1]]]\n");
@@ -328,7 +328,7 @@ fn a_request_in_hand_is_answered_before_the_service_stops() {
 }
 
 #[test]
-fn a_second_signal_cuts_what_is_in_hand() {
+fn a_second_signal_aborts_requests_in_progress() {
     let web = Web::start("[couchdb]\nos_process_timeout = 600000\n");
     let mut connection = web.connect();
     let json = [("Content-Type", "application/json")];
@@ -338,7 +338,7 @@ fn a_second_signal_cuts_what_is_in_hand() {
     web.service.signal("TERM");
     web.service.wait_for_log("\"stopped listening\"");
     web.service.signal("TERM");
-    // It is cut off, or learns of the end while it lasts.
+    // The connection is cut, or still gets the error.
     let answer = connection.closed();
     assert!(
         answer.is_empty() || answer.starts_with("HTTP/1.1 50"),
@@ -371,7 +371,7 @@ fn an_address_in_use_is_reported_with_its_key_and_a_remedy() {
 }
 
 #[test]
-fn metrics_are_shown_in_both_forms() {
+fn metrics_are_served_as_json_and_in_the_prometheus_format() {
     let web = Web::start("");
     let body = validate(&json!({"ok": true}));
     web.send("POST", "/_query/ddoc", &body).ok();
@@ -396,9 +396,9 @@ fn metrics_are_shown_in_both_forms() {
 
 #[test]
 fn requests_on_open_connections_soon_after_the_order_to_stop_are_answered() {
-    /// More than are needed for [`SOON`].
+    /// More than can be served within [`SOON`].
     const CONNECTIONS: usize = 400;
-    /// How long after the order requests are sent, one after another: before that, the server is told.
+    /// How long requests are sent after the order, one after another: less than the server waits for last requests.
     const SOON: Duration = Duration::from_millis(150);
     in_time("answers", |_| {
         let web = Web::start("");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::daemon::{DEADLINE, Service, call_at_once, directory, wait_until};
 use crate::support::tls::{ClientAuthority, Encrypted, certify, connect, connect_as, ssl};
 
-/// Starts a service with an authority for the certificates of clients.
+/// Starts a service with a certificate authority for clients.
 fn start(extra: &str) -> (Service, SocketAddr, ClientAuthority) {
     let directory = directory();
     let place = directory.path();
@@ -34,7 +34,7 @@ fn call(client: &mut Encrypted, request: &Value) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Borrows a process and has it echo that many bytes.
+/// Borrows a process and has it echo `bytes` bytes.
 fn echo(client: &mut Encrypted, bytes: usize) {
     let got = call(
         client,
@@ -78,7 +78,7 @@ fn a_client_without_tls_is_refused_and_holds_nothing() {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(b"{\"id\":1,\"call\":\"auth\"}\n").unwrap();
     let mut answer = Vec::new();
-    // It may be reset, as it has not been read to its end.
+    // The connection may be reset, as the service has not read all of its input.
     let _ = stream.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("error"));
     service.stop();
@@ -97,7 +97,7 @@ fn handshakes_count_towards_the_client_limit() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_disconnected_and_keeps_nothing() {
+fn a_client_that_reads_nothing_is_disconnected_and_its_process_returned() {
     let (service, address, authority) = start("[server]\nrequest_timeout = 1\n");
     let place = service.directory.path();
     let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
@@ -109,7 +109,7 @@ fn a_client_that_reads_nothing_is_disconnected_and_keeps_nothing() {
     let prompt =
         json!({"id": 3, "call": "prompt", "proc": got["ok"]["proc"], "data": ["echo", text]});
     let line = format!("{prompt}\n");
-    // More than what lies on the way takes; nobody reads the answers.
+    // More than all buffers hold; the answers are never read.
     ann.get_ref()
         .sock
         .set_write_timeout(Some(DEADLINE))
@@ -122,14 +122,14 @@ fn a_client_that_reads_nothing_is_disconnected_and_keeps_nothing() {
 }
 
 #[test]
-fn a_service_that_ends_closes_connections_properly() {
+fn a_stopping_service_ends_connections_with_close_notify() {
     let (service, address, authority) = start("");
     let place = service.directory.path();
     let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
     echo(&mut ann, 10);
     service.signal("TERM");
     let mut rest = String::new();
-    // An end without the notice of TLS is an error.
+    // An end without `close_notify` would be an error.
     ann.read_to_string(&mut rest).unwrap();
     service.stop();
 }

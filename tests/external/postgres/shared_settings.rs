@@ -1,4 +1,4 @@
-//! Daemons of one database have the same settings and logins.
+//! Daemons of one database share settings and logins.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::support::daemon::{Service, configure, directory};
 use crate::support::http_client::{Response, Web, closed_command};
 use crate::support::program::run;
 
-/// How long a change may take to be seen.
+/// How long a change may take to reach other daemons.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ANN: &str = "[admins]\nann = \"open sesame\"\n";
 
-/// Starts a daemon of a database, whose file says this.
+/// Starts a daemon of a database with this configuration.
 fn start(database: &TestDatabase, text: &str) -> Web {
     let directory = directory();
     let config = configure(directory.path(), text);
@@ -49,7 +49,7 @@ fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", BASE64.encode(text.as_bytes()))
 }
 
-/// Returns the cookie of a session that ann or admin begins.
+/// Logs in. Returns the session's cookie.
 fn log_in(web: &Web, name: &str, password: &str) -> String {
     let body = json!({"name": name, "password": password}).to_string();
     let begun = ask(web, "POST", "/_session", ("Accept", "*/*"), &body);
@@ -65,7 +65,7 @@ fn counts(web: &Web, cookie: &str, name: &str) -> bool {
 
 const MAX_JOBS: &str = "/_node/_local/_config/replicator/max_jobs";
 
-/// Makes a setting as ann.
+/// Changes a setting as ann.
 fn set(web: &Web, path: &str, value: &str) -> Response {
     let ann = basic("ann", "open sesame");
     let body = json!(value).to_string();
@@ -87,13 +87,13 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_setting_over_http_holds_for_all_daemons_and_stays_after_their_end() {
+fn a_setting_changed_over_http_applies_to_all_daemons_and_outlives_them() {
     let database = TestDatabase::new();
     let (one, two) = (start(&database, ANN), start(&database, ANN));
     assert_eq!(set(&one, MAX_JOBS, "0").status, 200);
     assert_eq!(max_jobs(&one), "0");
     wait_for("the other daemon has it", || max_jobs(&two) == "0");
-    // At once: both end with the same.
+    // After concurrent changes both have the same value.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(set(&one, MAX_JOBS, "1").status, 200));
         scope.spawn(|| assert_eq!(set(&two, MAX_JOBS, "2").status, 200));
@@ -114,7 +114,7 @@ fn a_setting_over_http_holds_for_all_daemons_and_stays_after_their_end() {
 }
 
 #[test]
-fn one_generated_administrator_and_one_session_count_for_all_daemons() {
+fn a_generated_administrator_and_a_session_are_valid_on_all_daemons() {
     let database = TestDatabase::new();
     let (one, two) = (start(&database, ""), start(&database, ""));
     for file in ["admin-password", "cookie-secret"] {
@@ -134,7 +134,7 @@ fn one_generated_administrator_and_one_session_count_for_all_daemons() {
 }
 
 #[test]
-fn a_daemon_that_starts_without_the_database_takes_over_what_the_others_have() {
+fn a_daemon_started_without_the_database_adopts_the_shared_secrets_later() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let one = start(&database, "");
@@ -146,7 +146,7 @@ fn a_daemon_that_starts_without_the_database_takes_over_what_the_others_have() {
     assert_ne!(before, password);
     let early = log_in(&late, "admin", &before);
     assert!(counts(&late, &early, "admin"));
-    // A daemon that knows the database continues without it.
+    // A daemon that has reached the database before keeps its secrets without it.
     assert!(counts(&one, &session, "admin"));
     let ask = || {
         let admin = basic("admin", &password);
@@ -154,19 +154,19 @@ fn a_daemon_that_starts_without_the_database_takes_over_what_the_others_have() {
     };
     ask().reason(503, "store_unavailable");
     server.start();
-    wait_for("sessions of the others count", || {
+    wait_for("sessions of the others are valid", || {
         counts(&late, &session, "admin")
     });
     assert_eq!(generated(&late, "admin-password"), password);
     assert!(!counts(&late, &early, "admin"));
-    wait_for("settings are taken again", || ask().status == 200);
+    wait_for("settings can be changed again", || ask().status == 200);
 }
 
 #[test]
-fn a_daemon_with_another_explicit_secret_than_a_running_one_does_not_start() {
+fn a_daemon_whose_explicit_secret_differs_from_a_running_daemons_does_not_start() {
     let database = TestDatabase::new();
     let one = start(&database, ANN);
-    // As long as it has a lease.
+    // A daemon counts as running while it has a lease.
     let lease = "INSERT INTO settee.instances (epoch, address, version, lease_until) \
                  VALUES (7, 'one', '0', clock_timestamp() + interval '1 hour')";
     database.sql(lease);

@@ -1,4 +1,4 @@
-//! The feed of changes, and which revisions are missing.
+//! `_changes` and `_revs_diff` of the fake CouchDB.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Data {
             if pieces.is_empty() {
                 pieces.push(Piece::Bytes("\n".into()));
                 let quiet = FEED / 3;
-                // A waiter is woken by a change and asks again.
+                // A change ends the feed; the client then opens another.
                 let woken = Arc::clone(changed);
                 let bell = Arc::new(tokio::sync::Notify::new());
                 let ring = Arc::clone(&bell);
@@ -61,7 +61,7 @@ impl Data {
         Answer::stream(200, "application/json", vec![Piece::Bytes(text.into())])
     }
 
-    /// Returns the rows behind `since` that the request's filter takes.
+    /// Returns the rows after `since` that pass the request's filter.
     fn rows(&self, since: u64, request: &Received) -> Vec<String> {
         let ids: Option<Vec<String>> = (request.param("filter") == Some("_doc_ids"))
             .then(|| serde_json::from_value(request.json()["doc_ids"].clone()).unwrap());

@@ -380,7 +380,7 @@ impl<'a> Translator<'a> {
                 Some('\0').filter(|_| !digits.is_empty() && digits.bytes().all(|b| b == b'0'));
             return byte
                 .or(zero)
-                .ok_or_else(|| format!("\\x{{{digits}}} is no byte"));
+                .ok_or_else(|| format!("\\x{{{digits}}} is not a byte"));
         }
         let digits = self.digits(2, 16);
         Ok(number(&digits, 16).unwrap_or('\0'))
@@ -389,7 +389,7 @@ impl<'a> Translator<'a> {
     /// Up to three octal digits, after the first.
     pub(super) fn octal(&mut self, first: char) -> Result<char, String> {
         let digits = format!("{first}{}", self.digits(2, 8));
-        number(&digits, 8).ok_or_else(|| format!("\\{digits} is no byte"))
+        number(&digits, 8).ok_or_else(|| format!("\\{digits} is not a byte"))
     }
 
     pub(super) fn digits(&mut self, most: usize, radix: u32) -> String {

@@ -3,7 +3,7 @@
 use super::{check, matches};
 
 #[test]
-fn comparisons_turn_around() {
+fn negated_comparisons_are_inverted() {
     check(r#"{"$not":{"$lt":5}}"#, &["5", "6"], &["4"]);
     check(r#"{"$not":{"$lte":5}}"#, &["6"], &["5"]);
     check(r#"{"$not":{"$gt":5}}"#, &["5", "4"], &["6"]);
@@ -73,13 +73,16 @@ fn and_becomes_or_and_or_becomes_and() {
     assert!(matches(not_both, r#"{"a":2,"b":1}"#));
     assert!(
         matches(not_both, r#"{"a":2}"#),
-        "one that is there is enough"
+        "one present field is enough"
     );
     assert!(!matches(not_both, r#"{"a":1,"b":1}"#));
     assert!(!matches(not_both, "{}"));
     let neither = r#"{"$not":{"$or":[{"a":1},{"b":1}]}}"#;
     assert!(matches(neither, r#"{"a":2,"b":2}"#));
-    assert!(!matches(neither, r#"{"a":2}"#), "both have to be there");
+    assert!(
+        !matches(neither, r#"{"a":2}"#),
+        "both fields must be present"
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Pools {
     /// Handles an event, and appends the actions to `out`, in order.
     ///
     /// Everything due by `now` happens before the event, as if an [`Event::Tick`] had preceded it, so no request is
-    /// served after its deadline. A `now` before the latest one counts as that.
+    /// served after its deadline. A `now` earlier than a previous one is replaced by that.
     ///
     /// A request of an unknown pool, or with an id that is not larger than all earlier ones, is ignored like any
     /// event about something unknown: it gets no answer.
@@ -133,7 +133,7 @@ impl Pools {
         self.on_proc(proc, out, |turn, n| turn.spawn_error(n, failure));
     }
 
-    /// Returns the row of a new request without a place so far.
+    /// Returns the row of a new request that is not assigned to a pool yet.
     fn row(
         &self,
         client: ClientId,

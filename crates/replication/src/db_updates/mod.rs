@@ -1,8 +1,8 @@
 //! One connection to a source's server that wakes all replications from its databases: `feed = "db_updates"`.
 //!
 //! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server
-//!           reports the database and returns how to read: with a short request, or with an own feed if the server
-//!           does not report. [`subscribers`] decides, [`connection`] follows `_db_updates`.
+//!           reports the database and returns how to read: with a short request, or with a feed of its own if the
+//!           server does not report. [`subscribers`] decides, [`connection`] follows `_db_updates`.
 //! PROMISES  No change is missed: subscriptions precede the first read; after each connect every replication reads
 //!           once, and then at least every [`READ_EVERY`]. There is one connection to a server for each set of
 //!           credentials, shared by all threads; it ends with the last subscription. At most [`READS_MAX`]
@@ -201,12 +201,12 @@ impl Subscription {
         self.is_reading = false;
     }
 
-    /// A change was found: the rest is work, and frees the place for reads that only check.
+    /// Frees the place among [`READS_MAX`]: a read that has found a change no longer counts.
     pub(crate) fn release(&mut self) {
         self.place = None;
     }
 
-    /// Decides, and opens the connection if there is none.
+    /// Decides the next step, and opens the connection if there is none.
     fn next(&self) -> Next {
         let now = Instant::now();
         let (takes, next) = self.server.subscribers(|all| {

@@ -91,7 +91,7 @@ async fn a_fallback_feed_is_reported_with_its_reason_and_its_end() {
 }
 
 #[test]
-fn servers_with_the_same_credentials_are_one() {
+fn sources_with_the_same_server_and_credentials_share_a_connection() {
     let http = http();
     let server = |url: &str| Arc::clone(&subscribe(&http, url, quiet()).server);
     let one = server("http://u:p@s/x/a");
@@ -110,7 +110,7 @@ fn servers_with_the_same_credentials_are_one() {
 }
 
 #[tokio::test]
-async fn another_replication_makes_the_connection_when_the_thread_of_the_first_one_ends() {
+async fn another_replication_opens_the_connection_when_the_thread_of_the_first_one_ends() {
     let updates = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n";
     let server = HttpServer::start(move |_| Answer::raw(updates, Then::Hang)).await;
     let url = server.url("");
@@ -143,7 +143,7 @@ async fn another_replication_makes_the_connection_when_the_thread_of_the_first_o
     assert_eq!(
         turn,
         Ok(Turn::Short),
-        "it reads once after the connection is made again"
+        "it reads once after the connection is reopened"
     );
     thread.join().unwrap();
     let lines = server.lines();

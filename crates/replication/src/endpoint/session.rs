@@ -115,7 +115,7 @@ impl Session {
                     self.take_over(&cookie, now);
                     LoggedIn::Known
                 }
-                None => LoggedIn::Failed("session_request_failed: no cookie came".into()),
+                None => LoggedIn::Failed("session_request_failed: no cookie in the answer".into()),
             },
             StatusCode::NOT_FOUND if matches!(self.state, State::Unknown) => {
                 self.state = State::Plain;
@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_asked_for_first_and_its_cookie_sent() {
+    fn a_session_is_requested_first_and_its_cookie_sent() {
         let now = Instant::now();
         let session = open(now);
         assert!(sends(&session, now) == Credentials::Cookie("AuthSession=a".into(), 0));
     }
 
     #[test]
-    fn without_credentials_nothing_is_asked_for() {
+    fn without_credentials_no_session_is_requested() {
         let session = Session::new(false, seconds(550), seconds(5));
         assert!(sends(&session, Instant::now()) == Credentials::Basic);
     }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_session_is_an_error_with_couchdbs_name() {
+    fn a_failed_request_for_a_session_is_an_error_with_couchdbs_name() {
         let now = Instant::now();
         let none = HeaderMap::new();
         let answer = |status| session().logged_in(status, &none, now);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_with_a_fresh_session_is_refused() {
+    fn a_refused_request_with_a_fresh_session_is_not_retried() {
         let now = Instant::now();
         let mut session = open(now);
         let sent = sends(&session, now);

@@ -2,10 +2,11 @@
 //!
 //! SUMMARY   [`Worker::single`] sends requests until everything wanted has arrived; [`super::single_answer`] parses
 //!           the answers.
-//! PROMISES  The source sends each revision, or a descendant of it, or reports it as missing; otherwise the revision is
-//!           requested once more, and then the job ends. After a failure only revisions that have not arrived are
-//!           requested. A document that the target may refuse is put off until others were written; its answer then
-//!           decides. A request's line stays below [`LINE_MAX`] bytes, or below what the source accepts.
+//! PROMISES  Each revision or a descendant of it arrives, or the job ends: a revision reported as missing is requested
+//!           once more, an omitted one as often as [`Worker::retries`] allows. After a failure only revisions that have
+//!           not arrived are requested. A document that the target may refuse is deferred until others were written;
+//!           the target's second answer decides. A request line stays below [`LINE_MAX`] bytes, or below what the
+//!           source accepts.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits, retries, and
 //!           `atts_since`.
 
@@ -31,7 +32,7 @@ pub(crate) const LINE_MAX: usize = 7000;
 const LINE_MIN: usize = 200;
 /// The waits before retries.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
-/// How often a document is read again at once because the session at the target has expired.
+/// Maximum immediate retries of a document because the session at the target has expired.
 const RENEWALS_MAX: u32 = 3;
 /// The result of reading a document.
 pub(super) struct Read<'a> {
@@ -88,7 +89,7 @@ pub(super) struct Single<'a> {
     /// Revisions that the source reports as missing.
     pub(super) missing: FxHashSet<String>,
     pub(super) texts: Vec<String>,
-    /// The target's refusal of the current document, which puts it off.
+    /// The refusal by the target that deferred the current document.
     said: Option<RefusedDoc>,
 }
 
@@ -176,7 +177,7 @@ impl Single<'_> {
         Ok(None)
     }
 
-    /// Returns why the source cannot be opened, if so: then no document is at fault.
+    /// Returns why the source cannot be opened; `crash` if it can, and the document is at fault.
     async fn or_closed(&self, crash: Crash) -> Crash {
         why_closed(&self.worker.source).await.unwrap_or(crash)
     }
@@ -188,7 +189,7 @@ impl Single<'_> {
         }
     }
 
-    /// A few of them: there may be thousands.
+    /// At most ten of the missing revisions: there may be thousands.
     fn missing_revs(&self) -> String {
         let revs: Vec<&str> = self.missing.iter().take(10).map(String::as_str).collect();
         match self.missing.len() - revs.len() {
@@ -299,7 +300,7 @@ impl Single<'_> {
             Some(first) => {
                 let count = 1 + silent.count();
                 Err(DocFailed::Retry(format!(
-                    "{request}: the answer says nothing of {count} of the {} revisions, of {first} for one",
+                    "{request}: the answer omits {count} of the {} revisions, such as {first}",
                     asked.len()
                 )))
             }

@@ -1,9 +1,9 @@
 //! The state that an ending service gives an attached client, for the next service to continue from.
 //!
-//! SUMMARY   [`Resume`] has the lines that the client has taught, and its unanswered input. The client hands it over
-//!           with its pipes, unread.
-//! PROMISES  It is sent only between two lines: no answer has begun, and no process has a line. An honest client
-//!           returns it unchanged; from any other it is no more than lines that it could have sent.
+//! SUMMARY   [`Resume`] has the lines that taught the client's process, and the client's unanswered input. The client
+//!           passes it with its pipes to the next service, without parsing it.
+//! PROMISES  It is sent only between two lines: no answer has begun, and no process has a line. A client that alters
+//!           it gains nothing: it could have sent the same lines.
 //! LIMITS    At most [`RESUME_BYTES_MAX`].
 
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use crate::query_server::taught::Taught;
 /// The state of a conversation between two lines.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::actors::client) struct Resume {
-    /// The lines that the client's process accepted, if they still count.
+    /// The lines that the client's process accepted and that are still in effect.
     taught: Vec<String>,
     /// The client's further input, in base64: it may end within a character.
     unread: String,
 }
 
 impl Resume {
-    /// Reads the line sent with the pipes; an empty line means the client's first service.
+    /// Parses the line sent with the pipes; it is empty for the client's first service.
     pub(in crate::actors::client) fn read(line: &[u8]) -> serde_json::Result<Option<Self>> {
         if line.is_empty() {
             Ok(None)

@@ -70,7 +70,7 @@ pub(super) fn server_of(doc: &str) -> Server {
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Core(OwnerAction),
-    /// A document no longer requests anything.
+    /// A document no longer wants its replication.
     Outcome {
         doc: DocId,
         owner: (Epoch, Claim),

@@ -26,7 +26,7 @@ fn take_of(world: &mut World, client: u64, pool: u32) -> Lease {
 }
 
 #[test]
-fn pool_with_a_waiter_and_no_process_gets_the_place_of_the_longest_unused_one() {
+fn pool_with_a_waiter_and_no_process_gets_the_place_of_the_longest_idle_process() {
     let mut world = world_of(3, &[named(5), named(5), named(5)]);
     let leases = [
         take_of(&mut world, 1, 0),
@@ -79,7 +79,7 @@ fn returned_process_stays_with_its_pool_for_a_while_and_then_goes_to_the_waiter(
 }
 
 #[test]
-fn waiter_of_its_own_pool_that_has_waited_longer_gets_the_process() {
+fn returned_process_goes_to_a_waiter_of_its_own_pool_that_has_waited_longer() {
     let mut world = world_of(1, &[named(5), named(5)]);
     let lease = take_of(&mut world, 1, 0);
     let own = ask_pool(&mut world, 2, 0);
@@ -94,7 +94,7 @@ fn waiter_of_its_own_pool_that_has_waited_longer_gets_the_process() {
 }
 
 #[test]
-fn idle_process_that_the_waiters_of_its_own_pool_cannot_use_goes_at_once() {
+fn idle_process_that_the_waiters_of_its_own_pool_cannot_use_is_stopped_at_once() {
     let mut world = world_of(1, &[limits(5, 5).into()]);
     let lease = world.take(1, tagged("a", "_design/1"));
     world.give_back(lease);
@@ -103,7 +103,7 @@ fn idle_process_that_the_waiters_of_its_own_pool_cannot_use_goes_at_once() {
 }
 
 #[test]
-fn one_waiter_of_another_pool_gets_one_process() {
+fn one_waiter_of_another_pool_stops_only_one_process() {
     let mut world = world_of(3, &[named(5), named(5)]);
     let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
     for (client, pool) in [(4, 1), (5, 0), (6, 0)] {
@@ -140,7 +140,7 @@ fn process_skips_the_waiter_of_another_pool_once() {
 }
 
 #[test]
-fn pools_that_all_want_more_get_equal_numbers() {
+fn pools_that_all_want_more_get_equal_shares() {
     let mut world = world_of(6, &[named(9), named(9), named(9)]);
     let mut leases: Vec<Lease> = (1..=6)
         .map(|client| take_of(&mut world, client, 0))
@@ -167,7 +167,7 @@ fn pools_that_all_want_more_get_equal_numbers() {
 }
 
 #[test]
-fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use() {
+fn process_kept_in_advance_makes_way_only_for_a_pool_with_none_in_use() {
     let reserve = PoolSettings {
         min_free: 1,
         ..named(5)
@@ -193,14 +193,14 @@ fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use
     assert_eq!(stopped(&world.last).len(), 1);
     world.run();
     let lease = world.lease(request, 1).expect("it has none");
-    // It is reopened as soon as there is a place.
+    // The process kept in advance is reopened as soon as there is a place.
     world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
     let actions = world.exit(lease.proc);
     assert_eq!(opened(&actions).len(), 1);
 }
 
 #[test]
-fn waiters_come_before_processes_that_are_kept_in_advance() {
+fn waiters_precede_processes_kept_in_advance() {
     let size = PoolSettings {
         init_size: 2,
         ..named(5)
@@ -219,7 +219,7 @@ fn waiters_come_before_processes_that_are_kept_in_advance() {
 }
 
 #[test]
-fn lowered_ceiling_stops_idle_processes_and_the_others_when_they_return() {
+fn lowered_ceiling_stops_idle_processes_at_once_and_lent_ones_on_return() {
     let mut world = world_of(4, &[named(5), named(5)]);
     let held = take_of(&mut world, 1, 0);
     let other = take_of(&mut world, 2, 1);
@@ -259,7 +259,7 @@ fn lowered_ceiling_stops_processes_that_pools_keep_in_advance_last() {
 }
 
 #[test]
-fn plan_of_a_pool_that_is_added_counts_the_places() {
+fn plan_of_an_added_pool_respects_the_ceiling() {
     let world = world_of(3, &[named(5)]);
     let settings = PoolSettings {
         init_size: 5,
@@ -471,7 +471,7 @@ fn every_waiter_is_served_and_the_ceiling_is_kept() {
     serve_crowds(seeds, 60);
 }
 
-/// Here a pool takes over the only waiter of another one, whose idle process then suits a waiter of a third.
+/// With this seed pool A takes over the only waiter of pool B, whose idle process then suits a waiter of pool C.
 #[test]
 fn a_pool_that_lost_its_oldest_waiter_serves_another_one_of_its_group() {
     serve_crowds(TestRandom::with_seed(1_962_522_288), 8);
@@ -498,7 +498,7 @@ fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
             steps += 1;
             assert!(steps < 20_000, "{last:?} is skipped");
         }
-        // Everybody, once there are no new requests.
+        // All waiters are served once there are no new requests.
         let mut steps = 0;
         while !crowd.waiting.is_empty() {
             crowd.step(false);

@@ -81,7 +81,7 @@ fn a_further_tenant_gets_its_own_process_while_there_is_a_slot_and_then_replaces
 }
 
 #[test]
-fn a_waiter_waits_for_the_process_that_knows_it_no_longer_than_its_affinity_wait() {
+fn a_waiter_waits_for_its_tenants_process_at_most_its_affinity_wait() {
     let mut world = world(2, 1);
     let of_a = world.take(1, tagged("a", "_design/1"));
     let of_b = world.take(1, tagged("b", "_design/1"));
@@ -89,19 +89,19 @@ fn a_waiter_waits_for_the_process_that_knows_it_no_longer_than_its_affinity_wait
     world.give_back(of_b);
     assert!(
         world.lease(waiter, 2).is_none(),
-        "its own process is in use"
+        "its tenant's process is in use"
     );
     world.advance(WAIT);
     world.run();
     assert_eq!(
-        world.lease(waiter, 2).expect("in the place of b").proc,
+        world.lease(waiter, 2).expect("it replaces b").proc,
         of_b.proc
     );
     world.give_back(of_a);
 }
 
 #[test]
-fn an_isolate_that_its_holder_has_taught_is_taught_again_for_the_next_and_the_others_are_not() {
+fn an_isolate_changed_by_its_holder_is_taught_again_and_the_others_are_not() {
     let mut world = world(1, 3);
     call(&mut world, 1, "a");
     let lease = world.take(1, tagged("b", "_design/1"));
@@ -120,7 +120,7 @@ fn an_isolate_that_its_holder_has_taught_is_taught_again_for_the_next_and_the_ot
 }
 
 #[test]
-fn an_isolate_that_the_process_has_ended_is_made_and_taught_again() {
+fn an_isolate_evicted_by_the_process_is_made_and_taught_again() {
     let mut world = world(1, 3);
     call(&mut world, 1, "a");
     let lease = world.take(1, tagged("b", "_design/1"));
@@ -141,7 +141,7 @@ fn an_isolate_that_the_process_has_ended_is_made_and_taught_again() {
 }
 
 #[test]
-fn a_tenant_that_ends_processes_again_and_again_gets_one_of_its_own_until_it_has_made_up_for_it() {
+fn a_tenant_that_keeps_ending_processes_gets_separate_ones_until_enough_uses_end_well() {
     let mut world = world(3, 8);
     let fail = |world: &mut World| {
         let lease = world.take(1, tagged("bad", "_design/1"));
@@ -158,13 +158,13 @@ fn a_tenant_that_ends_processes_again_and_again_gets_one_of_its_own_until_it_has
         assert_eq!(call(&mut world, 1, "a"), shared);
         assert_eq!(call(&mut world, 1, "b"), shared);
     }
-    // No other tenant is admitted while it works well.
+    // Its process stays separate until enough uses have ended well.
     let own = call(&mut world, 1, "bad");
     assert_eq!(call(&mut world, 1, "c"), shared);
     for _ in 1..30 {
         assert_eq!(call(&mut world, 1, "bad"), own);
     }
-    // If its process ends for another reason, it is treated as any other.
+    // Afterwards it shares a process again, once its own has ended.
     world.on(Event::ProcExit { proc: own });
     world.run();
     assert_eq!(call(&mut world, 1, "bad"), shared);

@@ -1,4 +1,4 @@
-//! Settings made at run time, and secrets.
+//! Settings changed at run time, and secrets.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub(super) const SET: &str = "WITH made AS (INSERT INTO settee.overrides (sectio
      ON CONFLICT (section, key) DO UPDATE SET value = excluded.value RETURNING 1) \
      SELECT pg_notify('settee_fleet', 'overrides') WHERE EXISTS (SELECT 1 FROM made)";
 
-/// The update that changes nothing returns the existing value.
+/// The no-op update is needed for `RETURNING` to yield an existing value.
 pub(super) const SECRET: &str = "INSERT INTO settee.secrets AS known (name, value) VALUES ($1, $2) \
      ON CONFLICT (name) DO UPDATE SET value = known.value RETURNING value";
 
-/// Returns the parameters of [`SET`]: the last value of each setting, in the common order of locks.
+/// Returns the parameters of [`SET`]: the last value of each setting, sorted so that transactions cannot deadlock.
 pub(super) fn last_of_each(overrides: Vec<Override>) -> Vec<Param> {
     let overrides = overrides.into_iter();
     let last: BTreeMap<_, _> = overrides
