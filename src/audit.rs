@@ -210,7 +210,7 @@ impl PendingOrder {
         });
     }
 
-    /// Suppresses the record: it only asks what would change.
+    /// Suppresses the record: a dry run changes nothing.
     pub(crate) fn forget(&self) {
         self.record.take();
     }
@@ -228,7 +228,7 @@ impl PendingOrder {
     }
 }
 
-/// Its sender has disconnected, or its task was dropped: it may have been done.
+/// The sender has disconnected, or the task was dropped: the order may have taken effect.
 impl Drop for PendingOrder {
     fn drop(&mut self) {
         self.finish(Some("disconnected"));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_one_record_also_when_its_sender_disconnects() {
+    fn an_order_has_one_record_even_if_its_sender_disconnects() {
         let audit = audit();
         let order = audit.begin(Sender::default(), "reload");
         order.finish(Some("forbidden"));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_origin_of_an_order_is_told_in_words() {
+    fn the_sender_of_an_order_is_described_in_words() {
         let local = Holder {
             uid: Some(7),
             pid: Some(42),

@@ -1,11 +1,10 @@
-//! A replication between two databases that answer at once: documents a second, and processor time
-//! of Settee's own thread for each. The databases are on threads of their own.
+//! Measures a replication between two databases that answer immediately: documents per second, and CPU time of Settee's
+//! thread per document. The databases run on other threads.
 //!
-//! The floor beside each figure is the same bytes, asked for and sent by the same HTTP client
-//! without a look at them.
+//! The floor beside each figure is the cost of the same bytes, fetched and sent unparsed by the same HTTP client.
 //!
-//! At the end: several replications at once in a service, on one thread and on two, and processor time of the service's
-//! process.
+//! The last figures are for concurrent replications in a service, on one thread and on two, with the CPU time of the
+//! service's process.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -32,7 +31,7 @@ use tokio::sync::mpsc;
 use common::service::Service;
 use endpoint::Shape;
 
-/// What is wanted of documents of 300 bytes.
+/// Targets for documents of 300 bytes.
 const WANTED_RATE: f64 = 20_000.0;
 const WANTED_CPU: f64 = 60.0;
 const BATCH: usize = 500;
@@ -122,7 +121,7 @@ async fn replicate(replication: Replication, documents: usize) {
     while let Some(event) = told.recv().await {
         if let JobNews::Ended(end) = event.news {
             let JobEnd::Normal(completed) = end else {
-                panic!("it did not end well: {end:?}");
+                panic!("the replication failed: {end:?}");
             };
             assert_eq!(completed.progress.stats.docs_written, documents as u64);
             return;
@@ -130,7 +129,7 @@ async fn replicate(replication: Replication, documents: usize) {
     }
 }
 
-/// The bytes without a look at them: what is asked for, and what is sent.
+/// Fetches and sends the bytes of a replication unparsed.
 async fn floor(replication: Replication, shape: Shape) {
     let settings = HttpSettings::of_source(&replication.options, Duration::from_secs(120));
     let endpoint = |spec| {
@@ -201,7 +200,7 @@ fn report(name: &str, shape: Shape, workers: usize) {
     println!();
 }
 
-/// Several replications at once in a service with these lines in `[replicator]`.
+/// Measures concurrent replications in a service with these lines in `[replicator]`.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn report_service(name: &str, replicator: &str) {
     let (documents, at_once) = (200_000, 4);
@@ -268,7 +267,7 @@ fn main() {
             report(name, shape, workers);
         }
     }
-    // In turn, as other programs may be at work.
+    // Alternates, because other programs may load the machine.
     for _ in 0..5 {
         report_service("1 thread", "threads = 1");
         report_service("2 threads", "threads = 2");

@@ -25,7 +25,6 @@ const TOKENS_MAX: usize = 16;
 pub(super) type Tokens = Vec<([u8; 32], Instant)>;
 
 impl Authority {
-    /// Makes a token.
     pub(crate) fn issue_token(&self) -> String {
         let token = HEXLOWER.encode(&random::<32>());
         let mut tokens = lock(&self.tokens);
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_token_counts_once_and_for_a_minute() {
+    async fn a_token_is_valid_once_and_for_a_minute() {
         let authority = authority();
         let (one, other) = (authority.issue_token(), authority.issue_token());
         assert_eq!(authority.take_token("x"), None);
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_new_token_ends_the_oldest_when_there_are_too_many() {
+    async fn a_new_token_beyond_the_maximum_invalidates_the_oldest() {
         let authority = authority();
         let tokens: Vec<_> = (0..=TOKENS_MAX).map(|_| authority.issue_token()).collect();
         assert_eq!(authority.take_token(&tokens[0]), None);

@@ -1,7 +1,7 @@
 //! Calls with long arguments run on their own arbiter, so that writing their commands and reading their answers
 //! delays no other call.
 //!
-//! PROMISES  Ends with its call. If the system has no room for a thread, the call runs on the pool's arbiter.
+//! PROMISES  Dropping a call cancels its work. If no thread can be started, the call runs on the pool's arbiter.
 
 use std::cell::OnceCell;
 use std::io;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_client_asks_the_manager_that_lives_now_also_on_another_thread() {
+    async fn a_caller_on_another_thread_asks_the_current_manager() {
         let first = manager();
         let name = RegisteredName::new(first.clone());
         let caller = Caller::new(name.clone());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn others_have_their_turn_while_a_call_with_long_arguments_is_performed() {
+    async fn other_tasks_run_while_a_call_with_long_arguments_is_performed() {
         let servers = QueryServers::new(Caller::new(RegisteredName::new(manager())));
         let serve = async |length: usize| {
             let text = format!("\"{}\"", "x".repeat(length));
@@ -133,6 +133,6 @@ mod tests {
                 return;
             }
         }
-        panic!("no other has its turn");
+        panic!("no other task ran");
     }
 }

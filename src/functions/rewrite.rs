@@ -16,7 +16,7 @@ use crate::messages::function::{Json, Rewrite};
 const NOT_GIVEN: [&str; 4] = ["info", "form", "uuid", "id"];
 
 impl QueryServers {
-    /// Rewrites a request (`rewrite`). `None`: no rule fits.
+    /// Rewrites a request (`rewrite`). `None`: no rule matches.
     ///
     /// The result is checked: `method`, `path` and `body` are strings, `headers` and `query` are objects of strings,
     /// `code` is from 200 to 599. Each may be missing.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_request_is_passed_on_as_it_came() {
+    fn a_rewritten_request_is_passed_on_unchanged() {
         for rewritten in [
             r#"{"path":"a/b","method":"GET"}"#,
             r#"{"path":"a","query":{"key":"1"},"headers":{"X":"y"},"body":"b","code":200}"#,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_wrong_type_are_told_by_name() {
+    fn members_of_a_wrong_type_are_reported_by_name() {
         for (rewritten, named) in [
             (r#"{"method":1}"#, "bad method"),
             (r#"{"path":["a"]}"#, "bad path"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_name_and_the_rest_is_unknown() {
+    fn a_refusal_keeps_its_name_and_other_answers_are_unknown_errors() {
         let error = |name: &str, reason: &str| Err((name.to_owned(), reason.to_owned()));
         assert_eq!(read(r#"{"forbidden":"no"}"#), error("forbidden", "\"no\""));
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Answers: JSON with a line feed, and errors with CouchDB's codes.
 //!
 //! SOURCE    chttpd: send_json/2, error_info/1.
-//! DIFFERS   An error of the pool has its phase, who is at fault and whether to retry besides `error` and `reason`.
+//! DIFFERS   An error of the pool has `phase`, `fault` and `retry` besides `error` and `reason`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -175,13 +175,13 @@ impl ResponseError for Refusal {
     }
 }
 
-/// CouchDB's codes for errors of functions and of the pool; those that it does not know are 500 there.
 impl From<NoProc> for Refusal {
     fn from(_: NoProc) -> Self {
         super::routes::shutting_down()
     }
 }
 
+/// Errors of functions and of the pool have CouchDB's codes; unknown names are 500, as in CouchDB.
 impl From<ErrorReply> for Refusal {
     fn from(error: ErrorReply) -> Self {
         let status = match error.name.as_str() {

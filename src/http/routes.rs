@@ -219,7 +219,7 @@ fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder
     let request_id = request.extensions().get().map(RequestId::to_string);
     let sender = Sender::of("http", &user.holder(), request_id);
     let shared = request.app_data::<Data<HttpContext>>();
-    let shared = shared.expect("HTTP: every request has what all share");
+    let shared = shared.expect("HTTP: every request has the shared context");
     let order = Rc::new(shared.audit.begin(sender, route.into()));
     let subject: Vec<&str> = request
         .match_info()

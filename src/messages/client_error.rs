@@ -29,7 +29,7 @@ pub struct Place {
     pub function: Option<String>,
     /// The id of its document.
     pub doc: Option<String>,
-    /// The function's place in the call's list, from 0; not shown.
+    /// The function's index in the call's list, from 0; not sent.
     pub index: Option<usize>,
 }
 
@@ -82,7 +82,7 @@ pub struct ErrorReply {
     pub place: Option<Box<Place>>,
 }
 
-/// The retry delay of a call beyond its database's maximum: the duration of the others is unknown.
+/// The retry delay of a call beyond its database's maximum: how long the running calls take is unknown.
 const TENANT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Maximum bytes of a reason that quotes the client.
@@ -117,7 +117,7 @@ impl ErrorReply {
         Self::new(name, reason, "prompt", fault, false)
     }
 
-    /// A mistake of the client, found before any work.
+    /// The client's mistake, found before any work is done.
     fn of_client(name: &str, reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();
         // It may quote the client.
@@ -243,7 +243,7 @@ impl ErrorReply {
         PromptError::NotHolder.into()
     }
 
-    /// Returns whether functions encountered it, independently of what their client did.
+    /// Returns whether it occurred while a process ran the call, unless the client cancelled or disconnected.
     pub(crate) fn is_of_functions(&self) -> bool {
         let has_run = !["queue", "open", "write", "session"].contains(&self.phase);
         has_run && self.name != CANCELLED
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_more_to_tell_has_its_five_members() {
+    fn an_error_without_details_has_five_members() {
         let error = GetProcError::Timeout {
             phase: Phase::Open,
             waited: Duration::from_millis(70),

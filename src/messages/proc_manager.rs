@@ -43,7 +43,7 @@ pub struct GetProc {
 }
 
 impl GetProc {
-    /// Makes a request of a client of the pool, without restrictions.
+    /// Returns an unrestricted request.
     pub fn of_client(client: Pid, want: Want, timeout: Option<Duration>) -> Self {
         Self {
             client,

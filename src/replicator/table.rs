@@ -4,7 +4,7 @@
 //!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. Each
 //!           source reports to the table; lists, counts and ownership are read from it.
 //! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
-//!           progress is known of each document that existed when the store was opened and requests a replication.
+//!           progress of every replication document that existed when the store was opened is known.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
 mod event;
@@ -38,7 +38,7 @@ struct Known {
     stored: Option<Class>,
     /// The requested replication, and its progress to a job.
     row: Option<Box<Row>>,
-    /// The lease that it is owned under, if the store is shared.
+    /// The lease under which it is owned, if the store is shared.
     owned: Option<Box<OwnedDoc>>,
     /// The state of its job.
     job: Option<(JobId, JobState)>,
@@ -78,7 +78,7 @@ impl Known {
 pub(crate) enum Loading {
     /// They are.
     Done,
-    /// How many documents are still to be read, and their jobs to be made; `None` before the store is open.
+    /// How many documents are still to be read and turned into jobs; 0 before the store is open.
     Documents(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Replications between express-pouchdb servers, and between one and ours.
+//! Replications between express-pouchdb servers, and between one and the fake CouchDB.
 
 use actix::{Actor, Arbiter};
 use bytes::Bytes;
@@ -156,13 +156,13 @@ async fn ten_thousand_documents_there_and_back() {
     let stats = replicate(&far, &b).await;
     assert_eq!(stats.docs_written, 10_000);
     pouch.assert_equal("b", "a").await;
-    // And back to where everything is known already.
+    // Back to a database that already has everything.
     let stats = replicate(&b, &a).await;
     assert_eq!((stats.missing_checked, stats.missing_found), (10_000, 0));
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_killed_goes_on_from_its_checkpoint() {
+async fn a_killed_job_resumes_from_its_checkpoint() {
     let (pouch, a, b) = two().await;
     for part in 0..4 {
         let docs = (0..1000).map(|n| json!({"_id": format!("{part}-{n:03}"), "n": n}));
@@ -276,7 +276,7 @@ async fn from_a_couchdb_to_a_pouchdb_and_back() {
     replicate(&a, &b).await;
     replicate(&b, &copy.url()).await;
     let (mut ours, mut theirs) = (copy.trees(), couch.trees());
-    // pouchdb keeps names in an order of its own.
+    // PouchDB orders attachment names differently.
     for tree in ours.values_mut().chain(theirs.values_mut()) {
         for leaf in tree.1.values_mut() {
             leaf.2.sort_by(|one, other| one.name.cmp(&other.name));

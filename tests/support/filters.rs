@@ -15,7 +15,7 @@ use super::program::SETTEE;
 pub const KIND: &str = "function (doc, req) { return doc.kind === req.query.kind; }";
 pub const EVEN: &str = "function (doc) { if (doc.n % 2 === 0) emit(doc.n); }";
 
-/// A pool whose processes run the built-in JavaScript, and the way there.
+/// A pool whose processes run the built-in JavaScript, and a handle on it for filters.
 pub fn pool() -> (TestPool, FilterPool) {
     let command = format!("{SETTEE} couchjs");
     let pool = TestPool::builder().command("javascript", &command).start();

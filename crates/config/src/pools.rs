@@ -21,7 +21,7 @@ use super::settings::Setting;
 use super::value::{self, Fault, Kind, NAME_BYTES_MAX, Raw};
 
 section! {
-    /// One section `[pools.NAME]`. What is `None` was not set, and follows from elsewhere.
+    /// One section `[pools.NAME]`. `None` means not set: the value comes from elsewhere.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct PoolConfig {
@@ -73,13 +73,13 @@ section! {
         /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` that of the database which has had processes
         /// [for the least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
-        /// Processes of `max` that map and reduce functions leave to validate, update, show and filter functions.
+        /// Processes of `max` reserved for validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Maximum processes that one user, or one address, holds at a time. 0: `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Lets users with the [role](http.md#who-may-do-what) `caller` use the pool if its language has a configured
-        /// command. Only an administrator sets it.
+        /// command. Only an administrator can set it.
         callers: bool = false, Kind::Boolean;
     }
     beside {
@@ -102,8 +102,8 @@ const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments"];
 const SAMPLE: &str = "pools.any";
 
 impl PoolConfig {
-    /// Returns it with some keys changed: an object whose members are keys of a section. A value is written as in a
-    /// file, or as text; `null` resets a key to its default.
+    /// Returns a copy with the keys in `settings` changed. Values are written as in a file, or as text; `null` resets a
+    /// key to its default.
     ///
     /// # Errors
     /// An unknown key, an invalid value, a command, or a key that would weaken a cell. All are the caller's fault; a
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_sets_keys_as_a_file_does_with_types_or_as_text() {
+    fn a_request_sets_keys_as_a_file_does_typed_or_as_text() {
         let typed = json!({"language": "Python", "max": 3, "max_age": 60, "queue_max": 0,
                            "jitter": 50, "on_client_crash": "return", "max_memory": "64MiB"});
         let texts = json!({"language": "python", "max": "3", "max_age": "1min", "queue_max": "0",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_cannot_bring_a_command() {
+    fn a_request_cannot_set_a_command() {
         for key in ["command", "Command", "cmd", "program"] {
             let error = patched(json!({key: "/bin/sh"})).unwrap_err();
             assert!(error.what.contains("cannot bring a command"), "{error}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_cannot_open_a_cell_and_can_limit_it() {
+    fn a_request_can_tighten_a_cell_but_not_loosen_it() {
         let opening = [
             ("sandbox", json!("off")),
             ("reuse", json!("any")),

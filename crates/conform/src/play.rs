@@ -1,7 +1,7 @@
 //! Plays one case against a query server.
 //!
-//! PROMISES  Ends within the deadline, whatever the command does, and with it the child and its group. A failure
-//!           names the step, what was expected and what arrived.
+//! PROMISES  Whatever the command does, the case ends within the deadline, and its child and process group end with
+//!           it. A failure names the step, what was expected and what arrived.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(crate) async fn play(
                 .steps
                 .get(at.get())
                 .map(expectation)
-                .unwrap_or_else(|| "its end after that of its input".into());
+                .unwrap_or_else(|| "its exit after its input is closed".into());
             let got = format!("nothing within {} s", time.as_secs_f64());
             Failure::new(&expected, got, Kind::Silence)
         }

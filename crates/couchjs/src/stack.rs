@@ -15,7 +15,7 @@ pub(super) const MODULE: &str = "module:";
 /// The file name of a text that user code has evaluated.
 const EVALUATED: &str = "<input>";
 
-/// How many characters of a module's id are in its file name.
+/// Maximum characters of a module's id in its file name.
 const MODULE_CHARACTERS_MAX: usize = 200;
 
 /// A frame of a trace.
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_tell_whose_they_are_and_where() {
+    fn frames_have_an_owner_and_a_position() {
         let stack = "    at eval_script:3:9\n    at f (b:1:2) (eval_script:1:18)\n    at <anonymous> (module:views/lib/a:b:2:1)\n    \
                      at <eval> (<input>:4:1)\n    at map (native)\n    at show (render:88:48)\n    at x (missing)\nwords\n";
         let found: Vec<_> = frames(stack)

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A [`Governor`] derives a [`Level`] from the machine's [`Reading`]; [`Level::limit`] is then a pool's
 //!           limit, between its soft and its hard one.
-//! PROMISES  Pure. A level moves quickly down and slowly up, and not at all while the pressure is between two marks, so
+//! PROMISES  Pure. A level moves quickly down and slowly up, and stays while the pressure is between two thresholds, so
 //!           that it does not oscillate. A gauge without a value limits nothing.
 //! CALLED    By the actor that samples the gauges; by the manager, for each pool.
 //! SOURCE    Pressure stall information of Linux (`/proc/pressure`): the fraction of time in which some task waited.
@@ -11,10 +11,10 @@
 
 use std::fmt;
 
-/// Limits go down from this fraction of time with waiting tasks on, in percent.
+/// Limits go down while tasks wait for at least this fraction of time, in percent.
 pub(crate) const HIGH_PERCENT: f64 = 40.0;
 
-/// Limits go up again below this fraction, in percent.
+/// Limits go up again below this fraction of time, in percent.
 pub(crate) const LOW_PERCENT: f64 = 20.0;
 
 /// Steps between the soft and the hard limit.
@@ -26,11 +26,11 @@ pub(crate) const STEPS_DOWN: u8 = 2;
 /// Calm samples in a row for one step up.
 pub(crate) const CALM_LOOKS: u8 = 3;
 
-/// Fallback without `/proc/pressure`: pressure starts below this fraction of available memory, in percent; at half of
-/// it the limits go down, at zero it is 100 %.
+/// Fallback without `/proc/pressure`: memory pressure starts below this percentage of available memory, and rises to
+/// 100 % when none is available.
 const SCARCE_PERCENT: f64 = 20.0;
 
-/// A sample of the machine: the fraction of time with waiting tasks, in percent. `None`: unknown.
+/// A sample of the machine: the fraction of time in which some task waits, in percent. `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// For a processor.
@@ -47,7 +47,7 @@ impl Level {
     /// All of it: the hard limits.
     pub const FULL: Self = Self(STEPS);
 
-    /// Returns a pool's limit. At most the hard limit, and never 0 unless that is.
+    /// Returns a pool's limit: at most the hard limit, and 0 only if that is 0.
     pub fn limit(self, soft: u32, hard: u32) -> u32 {
         let least = soft.clamp(1.min(hard), hard);
         let range = u64::from(hard - least) * u64::from(self.0) / u64::from(STEPS);
@@ -63,7 +63,7 @@ pub enum Cause {
     Cpu(f64),
     /// Tasks wait for memory.
     Memory(f64),
-    /// Nothing has waited for long, for several samples.
+    /// Pressure was low for several samples in a row.
     Calm,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_takes_the_limit_to_the_soft_one_and_calm_back_to_the_hard_one() {
+    fn pressure_lowers_the_limit_to_the_soft_one_and_calm_raises_it_to_the_hard_one() {
         let mut governor = Governor::default();
         let mut limits = Vec::new();
         for _ in 0..6 {
@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn a_level_moves_stepwise_with_a_cause_and_rests_between_the_marks(
+        fn a_level_moves_stepwise_with_a_cause_and_stays_between_the_thresholds(
             readings in prop::collection::vec((prop::option::of(-10.0..120.0_f64), prop::option::of(0.0..100.0_f64)), 0..200)
         ) {
             let mut governor = Governor::default();

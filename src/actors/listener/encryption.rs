@@ -34,7 +34,7 @@ pub(super) struct Relay {
 /// Does the handshake with a client.
 ///
 /// # Errors
-/// It does not use TLS, or is late: the client's fault. The system has no more descriptors.
+/// The client's fault: it does not use TLS, or is late. The host's: no descriptors are left.
 pub(super) async fn encrypt(
     tcp: TcpStream,
     certificate: &Certificate,

@@ -15,7 +15,7 @@ use crate::cli::table::{Layout, columns, text};
 use crate::client::ServiceError;
 use crate::config::reload::{Change, Effect};
 
-/// Queries, prints and judges.
+/// Queries the service, and prints the changes.
 ///
 /// # Errors
 /// No service answers, the files have mistakes, or a change requires a restart.
@@ -34,7 +34,7 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
     verdict(&changes)
 }
 
-/// The mistakes are the configuration's.
+/// A refused plan is an error of the configuration.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let hint = "correct it: a reload would be refused";
     (said.name == "bad_request").then(|| CliError::new(Exit::Config, said.reason_text(), hint))
@@ -89,6 +89,6 @@ fn verdict(changes: &[Change]) -> Result<(), CliError> {
     Err(CliError::new(
         Exit::Failed,
         message,
-        "restart the service, or put back what is in force",
+        "restart the service, or undo the change",
     ))
 }

@@ -3,7 +3,7 @@
 //! SUMMARY   Rows with equal keys, or with equal first elements of their keys, form a group, shown with the key of
 //!           its first row. A group is reduced in pieces, whose results are rereduced.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
-//! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a fixed size. A function whose result
+//! DIFFERS   CouchDB reduces along the nodes of its tree; here pieces have a fixed size. A function whose result
 //!           depends on how rows are divided is wrong in CouchDB as well.
 
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ pub struct ReducePlan<'a> {
 }
 
 /// Reduces ordered rows. `write` gets each result in printed form, a JSON object and a line feed, in the order of the
-/// keys; it returns false once the reader has closed.
+/// keys; it returns false once the reader is gone.
 ///
 /// Without rows there are no groups and no results, as in CouchDB.
 ///
@@ -67,7 +67,7 @@ pub async fn reduce(
     };
     let is_much = rows.bytes() > SPREAD_PIECES * PIECE_BYTES;
     let width = if is_much { plan.width } else { 1 };
-    // Others are borrowed while the first one works. Without others, it works alone.
+    // Further processes are borrowed while the first one works; if none is available, it works alone.
     let borrow = async {
         for _ in 1..width {
             let Ok(process) = processes.open(language, None).await else {

@@ -5,7 +5,7 @@ import { facts, h, link, mood, section, table, to } from "./dom.js";
 import { number, plural, span, took } from "./words.js";
 
 const SHOWN_MAX = 50;
-// Functions of a period that are looked at for a text, or for one of them.
+// Maximum functions of a period that are searched.
 const SCANNED_MAX = 2000;
 
 const costs = remembering(2_000, (path) => ask(path));
@@ -22,7 +22,7 @@ export function costTable(id, rows) {
   })), "");
 }
 
-// `sortBy` makes headings that sort; without it they are only names.
+// With `sortBy`, a click on a heading sorts by it; without, headings are plain text.
 export function functionsTable({ seconds, functions }, sort, sortBy) {
   const heading = ([name, text]) => [sortBy ? h("button", { type: "button", "data-sort": name, onclick: () => sortBy(name) }, text) : text, "number", name === sort];
   const columns = [["Function", "first text"], ["Database", "first text"], ["Design document", "text"], ...SORTS.map(heading)];

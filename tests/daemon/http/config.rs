@@ -1,4 +1,4 @@
-//! The configuration over HTTP: what may be read, set and taken back.
+//! The configuration over HTTP: which values can be read, set and unset.
 
 use crate::support::http_client::{Response, Web};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn get(web: &Web, section: &str, key: &str) -> Value {
 }
 
 #[test]
-fn are_texts_as_in_couchdb() {
+fn values_are_texts_as_in_couchdb() {
     let web = Web::start(
         "[couchdb]\nos_process_timeout = \"5s\"\n[query_server_config]\nos_process_idle_limit = \"2min\"\n",
     );
@@ -43,7 +43,7 @@ fn are_texts_as_in_couchdb() {
 }
 
 #[test]
-fn can_be_set_and_taken_back_and_outlive_a_reload() {
+fn values_can_be_set_and_unset_and_survive_a_reload() {
     let web = Web::start("[couchdb]\nos_process_timeout = 6000\n");
     let timeout = || get(&web, "couchdb", "os_process_timeout");
     let set = |value: &str| put(&web, "couchdb", "os_process_timeout", &json!(value)).ok();
@@ -61,7 +61,7 @@ fn can_be_set_and_taken_back_and_outlive_a_reload() {
     web.service.wait_for_log("[log] level: info -> debug");
     web.service
         .wait_for_log("[couchdb] os_process_timeout: another value was set over HTTP");
-    assert_eq!(timeout(), "8000", "it stands on top of the files");
+    assert_eq!(timeout(), "8000", "HTTP overrides the files");
     let taken_back = web.send("DELETE", &path("couchdb", "os_process_timeout"), "");
     assert_eq!(taken_back.ok(), "8000");
     assert_eq!(timeout(), "6500");
@@ -72,7 +72,7 @@ fn can_be_set_and_taken_back_and_outlive_a_reload() {
 }
 
 #[test]
-fn are_held_to_the_rules_of_files_all_together() {
+fn values_are_checked_as_in_files_and_against_each_other() {
     let web = Web::start("");
     for (section, key, value, part) in [
         (
@@ -125,7 +125,7 @@ fn are_held_to_the_rules_of_files_all_together() {
 }
 
 #[test]
-fn that_run_programs_open_sockets_read_files_or_let_somebody_in_cannot_be_set() {
+fn keys_that_run_programs_open_sockets_read_files_or_grant_access_cannot_be_set() {
     let directory = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", directory.path().join("s.sock").display());
     let web = Web::start(&format!(
@@ -165,7 +165,7 @@ fn that_run_programs_open_sockets_read_files_or_let_somebody_in_cannot_be_set() 
     }
     assert_eq!(get(&web, "query_servers", "x"), "true");
     assert_eq!(get(&web, "services.door", "listen"), socket);
-    // What moves nothing and lets nobody in can be set.
+    // A key of a service that grants no access can be set.
     put(&web, "services.door", "prompt_timeout", &json!("9")).ok();
     web.service.stop();
 }

@@ -1,4 +1,4 @@
-//! What is kept of function calls: what functions cost, slow calls, the access log.
+//! Records of function calls: costs, slow calls, the access log.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::support::daemon::{Service, configure, directory, wait_until};
 use crate::support::http_client::{Web, command};
 use crate::support::program::run;
 
-/// Calls a function of a design document, which says what it is to do.
+/// Calls a function of a design document; its name says what it does.
 fn call(web: &Web, function: &str) {
     let body = json!({
         "db": "shop",
@@ -42,7 +42,7 @@ fn cost_of(web: &Web, db: &str) -> Value {
 }
 
 #[test]
-fn costs_of_a_database_are_counted_over_restarts_and_shown_as_differences() {
+fn costs_of_a_database_are_counted_across_restarts_and_shown_as_differences() {
     let directory = directory();
     let folder = directory.path().to_owned();
     let costs = folder.join("costs");
@@ -95,7 +95,7 @@ fn costs_of_a_database_are_counted_over_restarts_and_shown_as_differences() {
 }
 
 #[test]
-fn costs_that_cannot_be_read_are_left_alone() {
+fn an_unreadable_cost_file_is_left_unchanged() {
     let directory = directory();
     let costs = directory.path().join("costs");
     fs::write(&costs, "nonsense").unwrap();
@@ -228,7 +228,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// `log` are further settings of the log.
+    /// Starts a service with these further settings in `[log]`.
     fn start(log: &str) -> Self {
         let directory = directory();
         let file = directory.path().join("access.log");
@@ -238,7 +238,7 @@ impl Logged {
         Self { web, file }
     }
 
-    /// Waits until the access log has so many lines, and returns them.
+    /// Waits until the access log has `count` lines, and returns all.
     fn lines(&self, count: usize) -> Vec<Value> {
         let text = || fs::read_to_string(&self.file).unwrap();
         wait_until("the lines", || text().lines().count() >= count);
@@ -249,7 +249,7 @@ impl Logged {
 }
 
 #[test]
-fn the_time_that_the_client_of_a_stream_takes_is_not_its_run() {
+fn the_run_time_of_a_stream_excludes_waits_for_its_client() {
     let logged = Logged::start("");
     let web = &logged.web;
     call(web, "quick");
@@ -312,14 +312,14 @@ fn looping() -> Value {
     json!({"lang": "javascript", "funs": [LOOPS], "docs": [{"_id": "a"}]})
 }
 
-/// A way to leave in the middle of a call.
+/// A way to disconnect during a call.
 type Leave = fn(&Web);
 
 #[test]
 fn a_call_whose_client_disconnects_is_recorded_however_it_is_dropped() {
     let logged = Logged::start("slow_log_timeout = \"1ms\"\n");
     let ways: [(&str, Leave); 5] = [
-        ("a request of HTTP", |web| {
+        ("an HTTP request", |web| {
             let mut connection = web.connect();
             let json = [("Content-Type", "application/json")];
             connection.send("POST", "/_query/map", &json, &looping().to_string());
@@ -412,7 +412,7 @@ fn a_stream_that_fails_is_recorded_with_its_error() {
 }
 
 #[test]
-fn a_call_that_the_end_of_the_service_cuts_off_is_recorded() {
+fn a_call_cut_off_by_shutdown_is_recorded() {
     let logged = Logged::start("[server]\nshutdown_grace = \"100ms\"\n");
     let mut connection = logged.web.connect();
     let json = [("Content-Type", "application/json")];
@@ -432,7 +432,7 @@ fn a_call_that_the_end_of_the_service_cuts_off_is_recorded() {
     let lines: Vec<Value> = lines.collect::<Result<_, _>>().unwrap();
     assert_eq!(lines.len(), 2, "{text}");
     for line in &lines {
-        // Whether its connection or the pool ends first is open.
+        // Its connection or the pool may end first.
         assert!(
             ["disconnected", "shutting_down"].contains(&line["error"].as_str().unwrap()),
             "{line}"

@@ -1,4 +1,4 @@
-//! The table of errors: each row is provoked, and has the code, the fault and the retry that it says.
+//! The table in docs/errors.md: each error is provoked, and has the documented code, fault and retry.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,7 +34,7 @@ fn documented() -> Vec<Row> {
     .collect()
 }
 
-/// Returns the row of an error that was told, under the name of its member `name`.
+/// Returns the row of a received error, whose name is in the member `name`.
 fn told(name: &str, code: u16, error: &Value) -> Row {
     let text = |member: &str| {
         let text = error[member].as_str();
@@ -44,7 +44,7 @@ fn told(name: &str, code: u16, error: &Value) -> Row {
     (text(name), code, text("fault"), retry)
 }
 
-/// The programs of query servers that do something wrong.
+/// Configures misbehaving query servers and small pools.
 fn config(work: &Work) -> String {
     let script = |name: &str, cases: &str| {
         let text =
@@ -71,7 +71,7 @@ fn config(work: &Work) -> String {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn each_error_of_the_table_is_what_it_says() {
+fn each_documented_error_has_its_code_fault_and_retry() {
     let work = Work::new();
     let web = Web::start(&config(&work));
     let mut provoked = Vec::new();
@@ -143,7 +143,7 @@ fn each_error_of_the_table_is_what_it_says() {
     provoke("map", patient(map("missing", "f")));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // One that is killed while it is reset is not the last that the call gets.
+        // The call gets another process if one is killed during its reset: kills until the call ends.
         let killed = || {
             let page = web.get("/_procs").ok();
             let rows = page["procs"].as_array().unwrap();

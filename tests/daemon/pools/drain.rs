@@ -52,7 +52,7 @@ fn a_drained_daemon_refuses_new_calls_and_finishes_accepted_ones() {
     let said = complains(&web.service, 75, &["drain", "--wait", "0"]);
     assert!(said.contains("after 0 s something is left"), "{said}");
 
-    // Who has a process works on, and who waited for it gets it.
+    // The holder keeps working, and the waiter gets the process after it.
     assert_eq!(holder.prompt(&lent.proc, json!(["reset"])), true);
     assert!(holder.ret_proc(&lent.proc));
     let proc = waiter.reply()["ok"]["proc"].clone();

@@ -13,12 +13,12 @@ fn config(settings: &str) -> String {
     config_of("python", settings)
 }
 
-/// The same with a process that is quick with long lines.
+/// As [`config`], with a process that echoes long lines quickly.
 fn quick(settings: &str) -> String {
     config_of("echo", settings)
 }
 
-/// One process, so that its holder keeps all others away.
+/// One process, so that its holder blocks all other clients.
 fn config_of(language: &str, settings: &str) -> String {
     format!(
         "[query_servers]\npython = \"SCRIPTED\"\n[native_query_servers]\necho = true\n\
@@ -27,7 +27,7 @@ fn config_of(language: &str, settings: &str) -> String {
     )
 }
 
-/// Asserts that the next client is served, and for which reason the one before had to go.
+/// Asserts that the next client is served, and why the previous one was disconnected.
 async fn assert_next_is_served(daemon: &Daemon, reason: &str) {
     let mut next = daemon.connect("py.sock").await;
     assert_eq!(
@@ -39,7 +39,7 @@ async fn assert_next_is_served(daemon: &Daemon, reason: &str) {
     assert_eq!(daemon.number("settee_service_ends_total", &labels), 1);
 }
 
-/// A line whose answer is as long.
+/// A line whose answer has the same length.
 fn long_line() -> String {
     format!("[\"{}\"]\n", "x".repeat(100_000))
 }
@@ -156,12 +156,12 @@ async fn a_session_ends_at_its_limit_even_if_its_client_is_busy() {
 }
 
 #[actix_rt::test]
-async fn a_session_that_is_over_waits_for_one_answer_at_most() {
+async fn an_expired_session_waits_for_one_answer_at_most() {
     let settings = "session_timeout = \"300ms\"\nprompt_timeout = \"30s\"";
     let daemon = Daemon::start(&config(settings)).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
-    // Each in time, and all of them far beyond it.
+    // Each answers within prompt_timeout; all together far exceed session_timeout.
     for _ in 0..100 {
         client.send("[\"sleep\",0.6]").await;
     }
@@ -192,7 +192,7 @@ async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_is_disconnected_t
 }
 
 #[actix_rt::test]
-async fn an_attached_client_that_ends_in_order_gives_its_process_back() {
+async fn an_attached_client_that_disconnects_cleanly_returns_its_process() {
     let text = config("").replace("\"return\"", "\"replace\"");
     let daemon = Daemon::start(&text).await;
     let mut attached = SocketClient::connect(&daemon).await;
@@ -213,7 +213,7 @@ async fn each_end_of_a_connection_has_one_reason_and_counts_once() {
         let label = format!("reason=\"{reason}\"");
         daemon.number("settee_service_ends_total", &["service=\"py\"", &label])
     };
-    // It ends in order, it is idle, its process ends, it goes away over a prompt.
+    // A clean disconnect, an idle client, a process that exits, a disconnect during a prompt.
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     drop(client);
@@ -230,7 +230,7 @@ async fn each_end_of_a_connection_has_one_reason_and_counts_once() {
     client.send("[\"never\"]").await;
     drop(client);
     eventually("the end of the fourth", async || reasons("gone") == 1).await;
-    // One that goes away before it has a process.
+    // A client that disconnects before it gets a process.
     let mut first = daemon.connect("py.sock").await;
     first.pid().await;
     drop(daemon.connect("py.sock").await);

@@ -1,10 +1,10 @@
-//! Configurations of services that are wrong: each mistake is told with what to do.
+//! Invalid service configurations: each mistake is reported with its remedy.
 
 use settee::config::{Sources, load};
 
 use crate::services::harness::Daemon;
 
-/// Returns the mistakes that are found in a file.
+/// Returns the error of a configuration file with this text.
 fn mistakes(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.toml");
@@ -101,7 +101,7 @@ fn every_mistake_in_a_service_is_reported_with_a_remedy() {
 }
 
 #[test]
-fn a_service_as_shown_can_be_read_back() {
+fn the_shown_settings_of_a_service_can_be_read_back() {
     let keys = "listen = \"localhost:0\"\nlanguage = \"javascript\"\nstress = true\n\
                 client_timeout_stress = \"2min\"\nprompt_timeout = 5\n\
                 throttle_delay = 30\nlocal_only = true\n";
@@ -160,7 +160,7 @@ fn a_service_for_other_machines_must_set_open() {
 }
 
 #[actix_rt::test]
-async fn the_folder_of_a_services_socket_is_not_made() {
+async fn the_folder_of_a_services_socket_is_not_created() {
     let pool = "[query_servers]\npython = \"SCRIPTED\"\n";
     let daemon = Daemon::start(pool).await;
     let service = "[services.a]\nlanguage = \"python\"\nlisten = \"unix:DIR/mistyped/a.sock\"\n";
@@ -177,7 +177,7 @@ async fn the_folder_of_a_services_socket_is_not_made() {
         assert!(told.contains(word), "{word} in {told}");
     }
     assert!(!daemon.path("mistyped").exists());
-    // The folder of [server] socket is there before services are.
+    // The folder of [server] socket is created before services start.
     let service = service.replace("mistyped", "run");
     daemon.reload(&format!("{pool}{service}")).await.unwrap();
     daemon.connect("run/a.sock").await.pid().await;

@@ -65,11 +65,11 @@ async fn a_process_is_borrowed_prompted_and_given_back() {
 }
 
 #[tokio::test]
-async fn errors_have_a_name_a_fault_and_whether_to_retry() {
+async fn errors_have_a_name_a_fault_and_a_retry_flag() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     let Err(ClientError::Service(error)) = client.get_proc("klingon", None).await else {
-        panic!("the language is not there");
+        panic!("the language is unknown");
     };
     assert_eq!(
         (error.name.as_str(), error.fault.as_str(), error.retry),
@@ -105,7 +105,7 @@ async fn a_function_of_a_design_document_is_called_in_one_call() {
     assert_eq!(answer.get(), r#"["resp",{"body":"42"}]"#);
 }
 
-// The test waits without giving way; the connection needs a thread to close on.
+// The test blocks its thread while it waits; the connection needs another one to close on.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_client_gives_back_what_it_held() {
     let service = Service::start("");
@@ -147,7 +147,7 @@ async fn attaching_gives_the_plain_streams_of_a_process() {
 }
 
 #[tokio::test]
-async fn a_long_design_document_travels_once_a_connection_and_again_after_a_restart() {
+async fn a_long_design_document_is_sent_once_per_connection_and_again_after_a_restart() {
     let mut service = Service::start("");
     let shows = r#"{"s":"function(doc, req) { return 'shown' }"}"#;
     let text = format!(
@@ -174,7 +174,7 @@ async fn a_long_design_document_travels_once_a_connection_and_again_after_a_rest
     service.stop();
 }
 
-/// Passes on what a client and a service say, and returns how many bytes the client has sent.
+/// Relays between a client and a service; returns how many bytes the client has sent.
 async fn count(client: UnixStream, service: PathBuf) -> u64 {
     let mut service = UnixStream::connect(service).await.unwrap();
     let mut client = client;

@@ -1,5 +1,5 @@
-//! The client socket as a contract: what each call does, in what order replies come, and what
-//! becomes of what a client held.
+//! The contract of the client socket: what each call does, in what order replies arrive, and what happens to the
+//! processes of a client that disconnects.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -72,7 +72,7 @@ fn a_cancelled_call_frees_its_process_and_affects_no_other() {
     client.send(&map(json!(3), "function(doc) { emit(doc._id, 1) }"));
     other.wait_for_pool("javascript", &[("waiting", 2)]);
     let cancel = |request: Value| json!({"id": "c", "call": "cancel", "request": request});
-    // What waits is cancelled too, and what is not there is no error.
+    // A waiting call is cancelled too; an unknown id is no error.
     for request in [json!(3), json!({"n": 1}), json!(4)] {
         client.send(&cancel(request));
     }
@@ -94,7 +94,7 @@ fn a_cancelled_call_frees_its_process_and_affects_no_other() {
 }
 
 #[test]
-fn of_two_calls_with_one_id_the_later_one_can_be_cancelled_also_when_the_first_has_ended() {
+fn the_later_of_two_calls_with_one_id_can_be_cancelled_after_the_first_has_ended() {
     let service = Service::start("[pools.javascript]\nmax = 1\n");
     let (mut client, mut holder) = (service.connect(), service.connect());
     let proc = holder.get_proc("javascript");
@@ -114,7 +114,7 @@ fn of_two_calls_with_one_id_the_later_one_can_be_cancelled_also_when_the_first_h
 }
 
 #[test]
-fn all_calls_with_one_id_are_cancelled_together_also_when_the_last_of_them_has_ended() {
+fn all_calls_with_one_id_are_cancelled_together_even_after_one_of_them_has_ended() {
     let service = Service::start("[pools.javascript]\nmax = 2\n");
     let (mut client, mut other) = (service.connect(), service.connect());
     let map = |fun: &str| json!({"id": 1, "call": "map_docs", "lang": "javascript", "db": "shop", "funs": [fun], "docs": [{"_id": "a"}]});
@@ -224,7 +224,7 @@ fn prompts_to_one_process_are_answered_in_order_and_its_return_comes_last() {
     }
     assert_eq!(client.reply(), json!({"id": "back", "ok": true}));
     writing.join().unwrap().unwrap();
-    assert_eq!(client.pool("python")["free"], 1, "nothing was broken off");
+    assert_eq!(client.pool("python")["free"], 1, "no prompt was cut off");
     service.stop();
 }
 
@@ -249,7 +249,7 @@ fn a_process_that_is_returned_as_failed_is_stopped_at_once() {
 }
 
 #[test]
-fn a_process_that_died_meanwhile_is_returned_with_true() {
+fn the_return_of_a_process_that_died_is_answered_with_true() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -313,7 +313,7 @@ fn an_error_line_is_passed_on_with_its_name_and_reason() {
 }
 
 #[test]
-fn a_prompt_out_of_time_ends_its_process_and_says_so() {
+fn a_prompt_that_times_out_ends_its_process_and_says_so() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -421,7 +421,7 @@ fn counts_and_reload_follow_the_processes() {
 }
 
 #[test]
-fn a_half_closed_connection_gets_its_replies_and_then_the_end() {
+fn a_half_closed_connection_gets_its_replies_and_is_then_closed() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -452,14 +452,13 @@ fn loans_of_a_client_return_when_it_closes() {
 }
 
 #[test]
-fn a_client_that_has_said_nothing_does_not_hold_up_the_end_of_the_service() {
+fn a_silent_client_does_not_delay_shutdown() {
     let service = Service::start("[server]\nshutdown_grace = \"1h\"\n");
     let _silent = UnixStream::connect(service.socket()).unwrap();
     service.stop();
 }
 
-/// Starts a client in a process of its own that sends `requests`, and says `sent` and then each
-/// reply on its standard output.
+/// Starts a client process that sends each of `requests` and prints its reply before the next.
 fn client_process(service: &Service, requests: &[Value]) -> std::process::Child {
     let script =
         "for line do printf '%s\\n' \"$line\" >&0; read -r line; printf '%s\\n' \"$line\"; done";
@@ -474,7 +473,7 @@ fn client_process(service: &Service, requests: &[Value]) -> std::process::Child 
 }
 
 #[test]
-fn a_client_that_is_killed_while_it_holds_waits_or_prompts_leaves_nothing() {
+fn a_client_killed_while_it_holds_waits_or_prompts_leaves_nothing_behind() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1");
     let mut observer = service.connect();
     let get = json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
@@ -486,7 +485,7 @@ fn a_client_that_is_killed_while_it_holds_waits_or_prompts_leaves_nothing() {
     let mut stdout = BufReader::new(holder.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     assert!(line.contains("\"proc\":\"1.1.1\""), "{line}");
-    // In the middle of its prompt, and another one waits.
+    // The holder is in the middle of a prompt, and another client waits.
     wait_until("the prompt", || service.path("gate.here").exists());
     let mut waiter = client_process(&service, &[get]);
     observer.wait_for_pool("python", &[("used", 1), ("waiting", 1)]);
@@ -501,9 +500,9 @@ fn a_client_that_is_killed_while_it_holds_waits_or_prompts_leaves_nothing() {
     observer.wait_for_pool("python", &[("used", 0), ("stopping", 0), ("waiting", 0)]);
     assert!(
         !crate::support::daemon::pid_exists(busy),
-        "it was in the middle of something"
+        "a process in the middle of a prompt is killed"
     );
-    // A client that holds an idle one and is killed.
+    // A client that is killed while it holds an idle process.
     let hang = json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
     let mut holder = client_process(&service, &[hang.clone(), hang]);
     observer.wait_for_pool("python", &[("used", 1), ("waiting", 1)]);
@@ -571,7 +570,7 @@ fn a_client_that_does_not_read_delays_only_itself() {
                          "timeout_ms": 60_000});
     let line = format!("{request}\n");
     client.stream.set_nonblocking(true).unwrap();
-    // Until the service does not take any more, for as long as another client is served.
+    // Writes until the service stops reading; another client is served throughout.
     let mut other = service.connect();
     let mut sent = 0_usize;
     let mut refused = 0;
@@ -584,7 +583,7 @@ fn a_client_that_does_not_read_delays_only_itself() {
                 refused += 1;
             }
         }
-        assert!(sent < 200 << 20, "the service takes everything");
+        assert!(sent < 200 << 20, "the service reads without bound");
     }
     client.stream.set_nonblocking(false).unwrap();
     let rest = line.as_bytes()[sent % line.len()..].to_vec();
@@ -618,7 +617,7 @@ fn an_attached_connection_is_the_process() {
     client.stream.shutdown(Shutdown::Write).unwrap();
     let mut rest = String::new();
     client.stream.read_to_string(&mut rest).unwrap();
-    // What is no command is the process's to judge.
+    // A line that is not a command reaches the process too.
     assert_eq!(
         rest,
         "[\"error\",\"no_list\",7]
@@ -648,7 +647,7 @@ fn an_attached_connection_ends_with_its_process() {
     client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
     client.send_raw(b"[\"exit\",3]\n");
     client.assert_closed();
-    // Also when nobody asked anything.
+    // Even without a pending prompt.
     let mut client = service.connect();
     let attached = client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
     let pid = attached["os_pid"].as_u64().unwrap();
@@ -658,7 +657,7 @@ fn an_attached_connection_ends_with_its_process() {
 }
 
 #[test]
-fn a_process_that_was_taught_through_a_tunnel_is_replaced() {
+fn a_process_taught_over_an_attached_connection_is_replaced() {
     let service = Service::start("");
     let mut client = service.connect();
     client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
@@ -671,13 +670,13 @@ fn a_process_that_was_taught_through_a_tunnel_is_replaced() {
 }
 
 #[test]
-fn long_lines_are_answered_before_what_comes_after_them_and_also_when_the_client_sends_no_more() {
+fn long_lines_are_answered_before_later_ones_and_after_a_half_close() {
     let service = Service::start("");
     let mut client = service.connect();
     let long = "x".repeat(2 << 20);
     let proc = client.get_proc("python");
     assert_eq!(client.prompt(&proc, json!(["echo", long])), long.as_str());
-    // No document: refused once it is read.
+    // The second document is not an object: refused once it is parsed.
     client.send(&json!({"id": 1, "call": "map_docs", "lang": "javascript",
         "funs": ["function(doc) { emit(doc._id, 1); }"], "docs": [{"_id": "a", "text": long}, 1]}));
     client.send_raw(format!("{{\"id\": 2, \"call\": [\"{long}\"]}}\n").as_bytes());
@@ -688,7 +687,7 @@ fn long_lines_are_answered_before_what_comes_after_them_and_also_when_the_client
         .map(|_| client.reply())
         .map(|reply| (reply["id"].clone(), reply["error"]["name"].clone()))
         .collect();
-    // A function runs beside what comes after it.
+    // Functions run concurrently with later requests.
     named.sort_by_key(|(id, _)| id.as_u64());
     let bad = json!("bad_request");
     let expected = [(1, &bad), (2, &bad), (3, &Value::Null), (4, &bad)];

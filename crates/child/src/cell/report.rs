@@ -22,9 +22,9 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The first refusal of this system call to the command.
+    /// The command was refused this system call for the first time.
     Refused(String),
-    /// Layers that do not hold, and why.
+    /// Layers that are not in effect, and why.
     Missing(BTreeMap<Layer, String>),
     /// Why the command was not started.
     Error(String),

@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 /// The idle processes of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdleIndex {
-    /// Untagged processes, and those with isolates; idle while they have room for another one.
+    /// Untagged processes, and those with isolates; the latter are idle here while they have room for another tenant.
     untagged: Shelf,
     /// tag -> its processes; unordered: looked up by tag.
     tagged: FxHashMap<Tenant, Shelf>,

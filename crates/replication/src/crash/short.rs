@@ -1,8 +1,8 @@
 //! Crashes in a few words, for lists of jobs.
 //!
 //! PROMISES  One line without paths and credentials. Equal causes have equal texts at any step of a run, except for
-//!           the id of a document, which is last ([`reason_group`]): [`of_status`] and [`of_cause`] name everything
-//!           that any step may meet. A server's own words are not included.
+//!           the id of a document, which is last ([`reason_group`]): [`of_status`] and [`of_cause`] name the causes
+//!           that can occur at any step. A server's own words are not included.
 
 use std::io::ErrorKind;
 
@@ -55,7 +55,7 @@ impl Crash {
         }
     }
 
-    /// Returns the request without an answer, if that ended the run.
+    /// Returns the failed request, if one ended the run.
     pub(super) fn failed_request(&self) -> Option<&RequestFailed> {
         match self {
             Self::HttpRequestFailed(failed) => Some(failed),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_host_lacks_for_a_connection_is_the_reason_and_no_server_is_blamed() {
+    fn a_resource_that_this_host_lacks_is_the_reason_and_no_server_is_blamed() {
         for (said, short) in [
             ("Too many open files (os error 24)", "too many open files"),
             (

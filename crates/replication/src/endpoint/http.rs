@@ -1,4 +1,4 @@
-//! Shared by all replications: connections, rate limits, certificates, counters.
+//! What all replications share: connections, rate limits, certificates, counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::endpoint::listening::Listening;
 use crate::spec::{EndpointSpec, ProxySpec};
 use blocking;
 
-/// The user agent of requests. Logs of CouchDB and of proxies are searched for the first word.
+/// The user agent of requests. Operators search logs of CouchDB and proxies for the first word.
 const AGENT: &str = concat!(
     "CouchDB-Replicator/",
     env!("CARGO_PKG_VERSION"),
@@ -71,7 +71,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Http {
-    /// Makes one; it opens no connection. It reads certificate files, which blocks.
+    /// Creates a handle without opening connections. Reads certificate files, which blocks.
     ///
     /// # Errors
     /// A certificate file cannot be read or used, or two settings contradict each other.
@@ -79,7 +79,7 @@ impl Http {
         Self::beside(Listening::default(), config, logger)
     }
 
-    /// Makes one for a program that also listens: replications do not connect to the addresses in `listening`.
+    /// As [`Http::new`], for a program that also listens: replications do not connect to the addresses in `listening`.
     ///
     /// # Errors
     /// See [`Http::new`].
@@ -117,7 +117,7 @@ impl Http {
         }
     }
 
-    /// Sets the configuration of endpoints made from now on. It reads files, see [`Http::new`].
+    /// Sets the configuration of endpoints made from now on. Reads files, see [`Http::new`].
     ///
     /// # Errors
     /// See [`Http::new`]; nothing is changed then.
@@ -165,7 +165,7 @@ impl Http {
         &self.shared.counters
     }
 
-    /// Returns the servers with followed `_db_updates`.
+    /// Returns the servers whose `_db_updates` are followed.
     pub(crate) fn servers(&self) -> &Servers {
         &self.shared.servers
     }
@@ -174,7 +174,7 @@ impl Http {
         &self.shared.logger
     }
 
-    /// Uses the rate limits, with the time on their clock.
+    /// Runs `act` with the rate limits and the time on their clock, in milliseconds.
     pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
         let now = self.shared.started.elapsed().as_millis();
         act(
@@ -244,7 +244,7 @@ impl Http {
         Ok(Connection { client, url, host })
     }
 
-    /// Returns the settings of new connections, and has files reread when it is time: once each time.
+    /// Returns the settings of new connections. When files are due, has them reread, once per interval.
     fn current_clients(&self) -> Arc<Clients> {
         let mut current = lock(&self.shared.clients);
         let clients = Arc::clone(&current.clients);
@@ -265,7 +265,7 @@ impl Http {
         let reading = blocking::run("certificates", move || {
             Clients::new(config, listening, connections)
         });
-        // Ends with the reading of files.
+        // Ends once the files are read.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
             match read.and_then(|read| read.map_err(|error| error.to_string())) {
@@ -299,11 +299,11 @@ fn read_clients(
 ) -> Result<Clients, HttpConfigError> {
     let clients = Clients::new(config, listening, Arc::clone(connections))?;
     if clients.has_no_authorities {
-        slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
+        slog::warn!(logger, "this machine trusts no certificate authority: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
     }
     for entry in &clients.connect_to.malformed {
-        slog::warn!(logger, "an entry of connect_to is left out";
+        slog::warn!(logger, "an invalid entry of connect_to is ignored";
             "line" => entry,
             "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
     }
@@ -317,8 +317,8 @@ pub(super) fn own_headers() -> HeaderMap {
     HeaderMap::from_iter([accept, agent])
 }
 
-/// Headers about a message's end and its connection. Connections are shared: with one of these, a document could take
-/// other requests' data for its own.
+/// Headers about message framing and the connection. Connections are shared: with one of these, a replication document
+/// could smuggle requests, or receive the answers to others.
 const OF_CONNECTIONS: [&str; 9] = [
     "connection",
     "content-length",

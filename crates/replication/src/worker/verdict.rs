@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::endpoint::{ErrorBody, Reply, StatusCode, is_of_full_disk, text_of};
 
-/// Errors of a document that a retry does not remove.
+/// Errors of a document that a retry does not fix.
 const OF_DOCUMENT: [&str; 10] = [
     "forbidden",
     "unauthorized",
@@ -54,7 +54,7 @@ pub(super) enum Verdict {
     RefusedIfLetIn,
     /// The target refuses it, if it repeats that for the document alone and accepts others.
     RefusedIfRepeated,
-    /// The target lacks an attachment that it was said to have.
+    /// The target lacks the attachment that a stub refers to.
     MissingStub,
     /// Nothing is known about the document: to be retried.
     Unclear,
@@ -93,7 +93,7 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
     match (reply.status.as_u16(), &*error) {
         (200..=202, _) if says_written(&reply.body) => Verdict::Written,
-        // A proxy's answer concerns the size of this body, too.
+        // A proxy's 413 is about the size of this body, too.
         (413, _) => Verdict::Refused,
         (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
         (412, "missing_stub") => Verdict::MissingStub,
@@ -101,7 +101,7 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
         (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,
         (200..=399 | 401 | 403 | 404 | 409 | 412, _) | (_, "") => Verdict::Unclear,
         (415, _) => Verdict::Refused,
-        // Also used for requests.
+        // Also sent for malformed requests.
         (400, "bad_request") => Verdict::Wrong,
         (400..=499, _) => Verdict::RefusedIfRepeated,
         _ => Verdict::Wrong,

@@ -1,7 +1,7 @@
-//! What holds for every store: the tests that each of them passes.
+//! The tests that every store must pass.
 //!
-//! SUMMARY   The test kit makes a test of each case for one kind of place. A case takes handles of a [`TestPlace`]:
-//!           of one store that several daemons share, if stores of its kind are shared.
+//! SUMMARY   The test kit makes a test of each case for one kind of place. A case opens handles on one [`TestPlace`];
+//!           if stores of its kind are shared, each handle is like another daemon's.
 //! CALLED    By the unit tests of the store, and by tests/external, where a PostgreSQL is.
 //! LIMITS    A failure is a panic.
 
@@ -36,14 +36,14 @@ use crate::place::StorePlace;
 use crate::revision::Revision;
 use crate::{Store, StoreError};
 
-/// How long a test waits for what has to come.
+/// How long a test waits for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A place for stores of one test.
 #[derive(Debug)]
 pub struct TestPlace {
     place: StorePlace,
-    /// The handle of a store that only one process can have.
+    /// The handle of a store that only one process can open.
     only: Mutex<Option<Store>>,
 }
 
@@ -74,13 +74,13 @@ impl TestPlace {
         }
     }
 
-    /// Returns a handle: of a store that is shared, one that knows nothing of the others.
+    /// Returns a handle; handles of a shared store are independent of each other.
     pub fn handle(&self) -> Store {
         self.watched(Arc::new(()))
     }
 
-    /// Returns a handle whose documents are told to `watcher`. A store that only one process can have hears this
-    /// only the first time.
+    /// Returns a handle that reports documents to `watcher`. For a store that only one process can open, later calls
+    /// return the first handle and ignore `watcher`.
     pub fn watched(&self, watcher: Arc<dyn Watcher>) -> Store {
         let mut only = self.only.lock().unwrap();
         if let Some(store) = &*only {

@@ -46,7 +46,7 @@ fn a_refused_definition_is_logged_before_the_answer_if_the_reset_requests_it() {
 }
 
 #[test]
-fn documents_are_mapped_a_column_an_index() {
+fn documents_are_mapped_to_one_column_per_index() {
     let doc = |value: Value| json!(["map_doc", {"_id": "x", "a": value}]);
     talks(
         &mut server(),
@@ -132,7 +132,7 @@ fn reduce_and_rereduce_give_nulls_with_and_without_a_context() {
 }
 
 #[test]
-fn text_indexes_have_entries_and_one_empty_answer_without_any() {
+fn text_indexes_get_entries_and_without_an_index_one_empty_list() {
     let doc = json!({"_id": "x", "a": true});
     talks(
         &mut server(),
@@ -170,7 +170,7 @@ fn validate(new: Value, old: Value) -> Value {
 }
 
 #[test]
-fn a_selector_validates_the_new_document_beside_the_old_one() {
+fn a_selector_validates_the_new_and_the_old_document() {
     let forbidden = json!({"forbidden": "document is not valid"});
     let ddoc = json!({"_id": "_design/v", "language": "query", "validate_doc_update": {
         "newDoc.type": {"$in": ["post", "comment"]},
@@ -202,7 +202,7 @@ fn a_selector_validates_the_new_document_beside_the_old_one() {
 }
 
 #[test]
-fn of_two_validators_in_a_design_document_the_last_counts() {
+fn the_last_of_two_validators_in_a_design_document_counts() {
     let mut server = server();
     let taught = server.prompt(
         r#"["ddoc","new","_design/v",{"validate_doc_update":{"newDoc.a":1},"validate_doc_update":{"newDoc.a":2}}]"#,
@@ -213,7 +213,7 @@ fn of_two_validators_in_a_design_document_the_last_counts() {
 }
 
 #[test]
-fn a_wrong_validator_is_an_error_and_the_server_lives() {
+fn an_invalid_validator_is_an_error_and_the_server_survives() {
     let mut server = server();
     for (validator, name) in [
         (json!("function(n, o) {}"), "invalid_selector_json"),
@@ -235,7 +235,7 @@ fn a_wrong_validator_is_an_error_and_the_server_lives() {
 }
 
 #[test]
-fn anything_else_is_an_invalid_call_and_the_server_lives() {
+fn anything_else_is_an_invalid_call_and_the_server_survives() {
     let mut server = server();
     for prompt in [
         json!([]),
@@ -323,7 +323,7 @@ fn memory_and_answers_of_a_server_are_bounded() {
     server.prompt(r#"["reset"]"#);
     assert_eq!(server.prompt(&long), "true");
 
-    // Many validators, of which each may replace an earlier one.
+    // Many validators; one that replaces an earlier one takes no further memory.
     let teach = |id: usize| {
         let selector = json!({"newDoc.a": {"$in": ["z".repeat(500_000)]}});
         json!(["ddoc", "new", format!("d{id}"), {"validate_doc_update": selector}]).to_string()

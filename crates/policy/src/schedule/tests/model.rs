@@ -1,7 +1,7 @@
-//! A model of the scheduler that is simple, and scans everything each time.
+//! A naive model of the scheduler: it scans everything each time.
 //!
 //! SUMMARY   What [`Scheduler`] must do, without indexes, counters or lazy sums.
-//! LIMITS    Slow. Uses the same functions of histories and coefficients, which have tests of tables.
+//! LIMITS    Slow. Shares the functions of histories and coefficients, which have table-driven tests.
 
 use std::cmp::Reverse;
 
@@ -103,7 +103,7 @@ impl Model {
                 }
                 self.remove(&id, StopReason::Lost);
             }
-            Event::RemoveAll => unreachable!("in an order that means nothing"),
+            Event::RemoveAll => unreachable!("the order of its actions is arbitrary"),
             Event::Restart { id } => self.restart(&id),
             Event::Pause { id, by } => self.pause(&id, by),
             Event::Resume { id } => self.resume(&id),
@@ -414,8 +414,7 @@ impl Model {
         order
     }
 
-    /// Stops a continuous job for each job that waits without a slot, while its priority is not above that of the
-    /// job.
+    /// Stops a continuous job for each job that waits without a slot and has at least the same priority.
     fn rotate(&mut self, churn: usize) {
         let free = self.settings.max_jobs - self.running();
         let order = self.to_stop().into_iter().filter(|job| job.continuous);

@@ -10,7 +10,7 @@ fn order(of: StatusOf, body: &str) -> Order {
     }
 }
 
-/// An order reaches the daemon that has the job, and nobody takes it twice.
+/// An order reaches the daemon that has the job, and is taken once.
 pub async fn an_order_reaches_the_daemon_that_has_the_job(
     place: &TestPlace,
     end_lease: impl Fn(u64),
@@ -51,7 +51,7 @@ pub async fn an_order_reaches_the_daemon_that_has_the_job(
     let found = fleet.leave_orders(orders).await.unwrap();
     assert_eq!(found, [true, false, true, false, false, true]);
     let heard = tokio::time::timeout(PATIENCE, told.changed()).await;
-    heard.expect("that there are orders").unwrap();
+    heard.expect("a notification").unwrap();
     let taken = fleet.take_orders(first).await.unwrap();
     assert_eq!(
         taken,
