@@ -141,7 +141,7 @@ impl QueryServers {
     }
 }
 
-/// Returns the report of an error without a process's own report.
+/// Returns a report of an error that no process reported.
 fn reported(error: &ErrorReply) -> ReportedError {
     let place = error.place.as_deref().cloned().unwrap_or_default();
     let index = place.index.map(FunctionName::Index);
