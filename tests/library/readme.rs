@@ -23,7 +23,7 @@ fn prose() -> String {
     pattern("(?s)```.*?```").replace_all(&text, "").into_owned()
 }
 
-/// Returns the part of a page below the heading of this name, up to the next heading; all of it without a name.
+/// Returns the part of a page between the heading of this name and the next; the whole page if the name is empty.
 fn section(page: &str, name: &str) -> String {
     let text = read(page);
     if name.is_empty() {
@@ -78,7 +78,7 @@ fn every_bench_that_the_readme_names_exists_and_is_on_the_page_of_its_figures() 
 }
 
 #[test]
-fn the_limits_and_the_sandbox_that_the_readme_calls_defaults_are_those_of_the_configuration() {
+fn the_defaults_that_the_readme_states_are_those_of_the_configuration() {
     let text = prose();
     let defaults = read("config/default.toml");
     for (told, key) in [

@@ -169,7 +169,7 @@ class HttpTransport {
     return this.#client.request(new URL(path, this.#url), options);
   }
 
-  // Turns errors of Node into `Unavailable`; errors of the client, and its RangeError for a number, pass through.
+  // Turns errors of Node into `Unavailable`; the client's own errors, among them RangeError, pass through.
   #lost(error, { socket }) {
     if (error instanceof SetteeError || error instanceof RangeError) return error;
     this.#bodyMax = LINE_BYTES_SURE;

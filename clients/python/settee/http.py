@@ -130,7 +130,7 @@ class HttpTransport:
         if url.scheme == "unix":
             self._connect = functools.partial(_LocalConnection, url.path, seconds)
         self._address = url.netloc.rpartition("@")[2] or url.path
-        # Two threads may not use one TLS connection at a time, as streams do.
+        # A stream sends and reads in two threads, which a TLS connection does not allow.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}
         if login:

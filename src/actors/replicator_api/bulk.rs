@@ -3,7 +3,7 @@
 //! SUMMARY   [`ReplicatorApi::order_jobs`] selects jobs and applies the order in batches; the failure of one job is
 //!           reported and stops no others. Finished batches stay applied if the caller disconnects.
 //! PROMISES  A pause or a priority of a document's job is on disk before the scheduler gets it. An order for another
-//!           daemon's job is stored for that daemon. To restart a document without a job, its outcome is removed. An
+//!           daemon's job is stored for that daemon. A document without a job is restarted by removing its outcome. An
 //!           order waits until all jobs are known, and reports how many documents are still being loaded.
 //! LIMITS    Waits at most [`LOADING_MAX`]. One turn of the scheduler, with one or two transactions of the store,
 //!           orders at most [`ORDERS_MAX`] jobs; at most [`RESULTS_MAX`] results are returned.
@@ -47,7 +47,7 @@ struct ToOrder {
 /// An ordered job.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedJob {
-    /// Its state as shown after the order; another daemon's job as shown before it.
+    /// Its state as shown after the order, or before it if another daemon has the job.
     pub job: Value,
     /// Its state as shown before the order.
     pub before: Value,
@@ -368,7 +368,7 @@ impl ReplicatorApi {
         Ok(results.collect())
     }
 
-    /// Stores an order for the other daemons of these jobs, if any.
+    /// Stores an order for the jobs of other daemons, if there are any.
     async fn order_those_there(
         &self,
         order: OtherOrder,
@@ -455,7 +455,7 @@ impl ReplicatorApi {
     /// Ends a transient job on any daemon.
     ///
     /// # Errors
-    /// The job belongs to a document, its daemon has no lease, or the service ends.
+    /// The job belongs to a document, its daemon's lease has expired, or the service ends.
     pub(super) async fn cancel_job(
         &self,
         job: Job,

@@ -1,4 +1,4 @@
-// Jobs of replications: the list, one job, and the orders to them.
+// Replication jobs: the list, one job, and orders to them.
 //
 // The first part builds the requests for jobs.
 

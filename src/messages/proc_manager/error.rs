@@ -36,7 +36,7 @@ pub enum GetProcError {
         waited: Duration,
         /// The limit that prevents more processes, in the operator's terms.
         raise: Arc<str>,
-        /// How long its database is lent no process, if it has used up its share of processor time.
+        /// How long until its database is lent a process again, if it has used up its share of processor time.
         retry_in: Option<Duration>,
     },
     /// A process could not be started.

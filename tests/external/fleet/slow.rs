@@ -8,8 +8,8 @@ use super::site::{Site, wait};
 use crate::support::couch::Couch;
 use crate::support::http_server::Received;
 
-/// Delays of a checkpoint's commit and of its write. In all they exceed the 20 s that a lease of 30 s lasts at most
-/// after a renewal.
+/// Delays of a checkpoint's commit and of its write. Together they exceed 20 s, the longest that a lease of 30 s may be
+/// used after a renewal.
 const SLOW: [(&str, [Duration; 2]); 3] = [
     ("each-request", [Duration::from_secs(11); 2]),
     ("commit", [Duration::from_secs(22), Duration::ZERO]),

@@ -86,7 +86,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// Has a program that refuses to run as root run as `nobody` if the tests run as root.
+/// For a program that refuses to run as root: changes to `nobody` if the tests run as root.
 fn as_nobody(mut command: Command) -> Command {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);

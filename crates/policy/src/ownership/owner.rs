@@ -82,7 +82,7 @@ enum Drain {
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Ownership {
-    /// The daemon's name; it determines what it gives back first.
+    /// The daemon's name, which determines the documents it gives back first.
     daemon: Arc<str>,
     pub(super) lease: Option<Lease>,
     /// An abandoned epoch that may still be in the database.

@@ -71,6 +71,6 @@ pub async fn a_renewal_times_out_and_does_not_delay_the_next_one(
     resume();
     let text = error.to_string();
     assert!(text.contains("nothing came back within 5 s"), "{text}");
-    let (docs, _) = renewed.unwrap().expect("its lease is not over");
+    let (docs, _) = renewed.unwrap().expect("its lease has not expired");
     assert_eq!(docs.len(), 1);
 }
