@@ -158,7 +158,7 @@ class HttpTransport:
         )
 
     async def _takes_digests(self) -> bool:
-        """Asks again when no connection is open: the service may have been upgraded."""
+        """Asks again before a connection is made: the service may have been upgraded."""
         if self._digests is None or not self._idle:
             self._take_limits(await self._request("GET", "/_query/limits"))
         return bool(self._digests)
