@@ -1,8 +1,7 @@
-//! The processor time of a view under CouchDB: one line at a time through `settee attach`, the service
-//! and its process, beside `settee couchjs` and beside `cat`, whose line is one wake-up.
+//! The processor time that a document of a view costs under CouchDB, one line at a time: `settee attach` with the
+//! service and its process, compared with `settee couchjs`, and with `cat`, which costs one wake-up per line.
 //!
-//! On processors that other work wants, a wake-up costs many times as much: run it with `taskset -c 0`
-//! for figures that can be compared.
+//! On busy processors a wake-up costs many times as much: run it with `taskset -c 0` for comparable figures.
 
 mod common;
 
@@ -53,7 +52,7 @@ impl Lines {
         self.output.read_line(&mut self.answer).expect("it answers");
     }
 
-    /// Asks about many documents, and returns the microseconds that the processes took for each.
+    /// Sends many documents, and returns the processor time of the processes per document, in microseconds.
     fn microseconds(&mut self, processes: &[u32]) -> f64 {
         let document = format!(
             "[\"map_doc\",{{\"_id\":\"order-000017\",\"_rev\":\"3-9f\",\"customer\":\"acme\",\"total\":31.5,\"note\":\"{}\"}}]\n",
@@ -68,7 +67,7 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // It ends with its input.
+        // The child exits at the end of its input.
         drop(self.input.take());
         self.child.wait().expect("it ends");
     }

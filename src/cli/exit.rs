@@ -50,7 +50,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The first requirement of a subcommand.
+/// The message if a subcommand's event loop cannot be started.
 pub(super) const EVENT_LOOP: &str = "cannot start the event loop";
 
 /// Why a subcommand failed.

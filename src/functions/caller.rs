@@ -103,8 +103,8 @@ impl Caller {
         }
     }
 
-    /// Returns a constructor of the same client, with its call, for another thread. This one owns the processes that
-    /// it takes.
+    /// Returns a constructor, for another thread, of a caller with the same client and call. The processes that it
+    /// takes are returned when this client ends.
     pub(crate) fn elsewhere(&self) -> impl FnOnce() -> Self + Send + use<> {
         let shared = &self.shared;
         let (limits, who) = (shared.limits.borrow().clone(), self.who());
@@ -319,7 +319,7 @@ impl Lease {
     /// Sends `reset` with the configuration that came with the process, and requires `true`.
     ///
     /// # Errors
-    /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
+    /// See [`PromptError`]; any answer other than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
         let reset = self.reset_line();
         let done = self.prompt_framed((Some(reset), None, None), None).await?;
@@ -369,7 +369,7 @@ impl Lease {
             .await
     }
 
-    /// Sends the fence of a call whose commands are sent, and waits for its answer. It proves that no unsolicited
+    /// Sends the fence after the last command of a call, and waits for its answer: this proves that no unsolicited
     /// line arrived, and leaves the process as the next call needs it. Nothing may be sent after the fence.
     ///
     /// # Errors

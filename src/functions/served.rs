@@ -1,7 +1,7 @@
 //! A function call from start to end.
 //!
 //! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and the client whose processes serve it;
-//!           [`BegunCall::end`] ends it. [`QueryServers::serve`] does both for a call as data.
+//!           [`BegunCall::end`] ends it. [`QueryServers::serve`] does both for a [`FunctionRequest`].
 //! PROMISES  Every call of the socket and of HTTP is recorded once, at its end. A call dropped before, because its
 //!           connection closed or its client cancelled it, ends as `disconnected`.
 
@@ -141,7 +141,7 @@ impl QueryServers {
     }
 }
 
-/// Returns the report of an error without a process's own report.
+/// Returns a report of an error that no process reported.
 fn reported(error: &ErrorReply) -> ReportedError {
     let place = error.place.as_deref().cloned().unwrap_or_default();
     let index = place.index.map(FunctionName::Index);

@@ -1,4 +1,4 @@
-//! The service about itself: welcome, `_up`, `_system`, its numbers.
+//! What the service reports about itself: welcome, `_up`, health, `_system`, metrics.
 //!
 //! SOURCE    chttpd_misc: handle_welcome_req/2, handle_up_req/1; chttpd_node: get_stats/0.
 
@@ -22,12 +22,12 @@ use crate::health::findings::Kind;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 
-/// How many requests for all pools or numbers are answered at a time; the others wait. Each has a thread.
+/// How many requests for pools or metrics are answered at a time, each on its own thread; the others wait.
 const READINGS_MAX: usize = 2;
 
 static READINGS: Turns = Turns::new(READINGS_MAX);
 
-/// Describes one pool, or all, on a thread for what blocks.
+/// Describes one pool, or all, on a blocking thread.
 pub(super) async fn pools<T: Send + 'static>(
     shared: &HttpContext,
     pool: Option<String>,
@@ -39,7 +39,7 @@ pub(super) async fn pools<T: Send + 'static>(
     described.map_err(no_thread)
 }
 
-/// `GET /`. The uuid is that of the store, so that it stays over restarts.
+/// `GET /`. The uuid is the store's, so that it survives restarts.
 pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
     let store = shared.replications.database().store();
     Ok(answer::ok(&json!({
@@ -51,8 +51,8 @@ pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
     })))
 }
 
-/// `GET /_up`: 404 while the service stops or is drained, as CouchDB says it of maintenance; 503 where it cannot do what it is for,
-/// or with `?ready` cannot take calls of functions, so that a balancer sends nobody here.
+/// `GET /_up`: 404 while the service stops or is drained, as CouchDB answers in maintenance mode; 503 while a problem
+/// disables it, or with `?ready` prevents function calls, so that a load balancer routes around it.
 pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
     if *shared.stopping().borrow() || shared.drain.is_on() {
         let body = json!({"status": "maintenance_mode"});
@@ -70,7 +70,7 @@ pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
     Ok(answer::with_status(code, &body))
 }
 
-/// `GET /_health`, with `?fleet=true` of all daemons.
+/// `GET /_health`; with `?fleet=true`, the health of all daemons.
 pub(super) async fn health(params: Params, shared: Data<HttpContext>) -> Answer {
     let own = shared.metrics.health().told();
     Ok(if params.boolean("fleet", false)? {
@@ -80,7 +80,7 @@ pub(super) async fn health(params: Params, shared: Data<HttpContext>) -> Answer 
     })
 }
 
-/// `DELETE /_health/KIND`, with `?subject` of one alone.
+/// `DELETE /_health/KIND`; with `?subject`, only the problem of that subject.
 pub(super) async fn acknowledge(
     kind: Path<String>,
     params: Params,
@@ -150,7 +150,7 @@ pub(super) async fn system(shared: Data<HttpContext>) -> Answer {
     })))
 }
 
-/// `GET /_node/_local/_stats`, and below it a part of it.
+/// `GET /_node/_local/_stats`, or the part of it that a longer path names.
 pub(super) async fn stats(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     let stats = read(&shared, stats_json).await?;
     let path = segments(request.path())?;
@@ -165,8 +165,7 @@ pub(super) async fn prometheus(shared: Data<HttpContext>) -> Answer {
         .body(text))
 }
 
-/// Reads all numbers and makes a form of them, on a thread for what blocks. While there is no manager there
-/// are no pools.
+/// Takes a snapshot of all metrics and formats it, on a blocking thread. Without a manager, it has no pools.
 async fn read<T: Send + 'static>(
     shared: &HttpContext,
     form: fn(&Snapshot) -> T,

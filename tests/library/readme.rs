@@ -1,5 +1,5 @@
-//! The README says what holds: its figures are those of the pages that it links to, the guarantees have their tests, and
-//! the program is described in one sentence everywhere.
+//! The README is true: its figures are those of the pages that it links to, each guarantee names its tests, and the
+//! program is described by the same sentence everywhere.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,13 +17,13 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// Returns the README without its blocks of code.
+/// Returns the README without its code blocks.
 fn prose() -> String {
     let text = read("README.md");
     pattern("(?s)```.*?```").replace_all(&text, "").into_owned()
 }
 
-/// Returns the part of a page below the heading of this name, up to the next heading; all of it without a name.
+/// Returns the part of a page between the heading of this name and the next; the whole page if the name is empty.
 fn section(page: &str, name: &str) -> String {
     let text = read(page);
     if name.is_empty() {
@@ -57,7 +57,7 @@ fn every_figure_of_the_readme_is_on_the_page_that_it_links_to() {
     assert_eq!(
         measured.find(&rest).map(|found| found.as_str()),
         None,
-        "a figure without the page that has it"
+        "a figure without a link to its page"
     );
 }
 
@@ -78,7 +78,7 @@ fn every_bench_that_the_readme_names_exists_and_is_on_the_page_of_its_figures() 
 }
 
 #[test]
-fn the_limits_and_the_sandbox_that_the_readme_calls_defaults_are_those_of_the_configuration() {
+fn the_defaults_that_the_readme_states_are_those_of_the_configuration() {
     let text = prose();
     let defaults = read("config/default.toml");
     for (told, key) in [
@@ -116,7 +116,7 @@ fn add_functions(folder: &Path, names: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_guarantee_names_the_tests_that_hold_it() {
+fn every_guarantee_names_the_tests_that_check_it() {
     let mut known = BTreeSet::new();
     for folder in ["tests", "src", "crates"] {
         add_functions(
@@ -130,7 +130,7 @@ fn every_guarantee_names_the_tests_that_hold_it() {
     assert!(guarantees.len() > 10, "{}", guarantees.len());
     for guarantee in guarantees {
         let tests: Vec<_> = named.captures_iter(guarantee).collect();
-        assert!(!tests.is_empty(), "no test holds it: {guarantee}");
+        assert!(!tests.is_empty(), "no test checks it: {guarantee}");
         for test in tests {
             assert!(known.contains(&test[1]), "there is no {}", &test[1]);
         }
@@ -138,7 +138,7 @@ fn every_guarantee_names_the_tests_that_hold_it() {
 }
 
 #[test]
-fn the_program_is_described_in_one_sentence_everywhere() {
+fn the_program_is_described_by_the_same_sentence_everywhere() {
     let (_, sentence) = env!("CARGO_PKG_DESCRIPTION").split_at("Runs ".len());
     for (page, before) in [
         ("README.md", "**Settee runs "),

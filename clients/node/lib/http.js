@@ -31,10 +31,10 @@ const PATHS = new Map(Object.entries({
   try_compile: "compile",
 }));
 
-// What an error of a connection that was never made has as its code.
+// Error codes of a connection that was never established.
 const NOT_SENT = ["ECONNREFUSED", "ENOENT", "ENOTFOUND"];
 
-// Makes the `error` object of an answer. Errors that the pool did not make have no fault and no retry.
+// Makes the `error` object of an answer. Errors from outside the pool carry no fault and no retry: they get defaults.
 function errorOf(status, text) {
   const defaults = { fault: status < 500 ? "client" : "settee", retry: [408, 429, 503].includes(status) };
   try {
@@ -65,9 +65,9 @@ class HttpTransport {
   #client;
   #agent;
   #silenceMs;
-  // The longest body that the service is known to take.
+  // The longest body that the service is known to accept.
   #bodyMax = LINE_BYTES_SURE;
-  // Whether it takes digests of design documents; null while that is not known.
+  // Whether the service accepts digests of design documents; null while unknown.
   #digests = null;
   #ddocs = new SentDdocs();
 
@@ -93,7 +93,7 @@ class HttpTransport {
     });
   }
 
-  // Asks the service anew when there is no connection: it may be another version by now.
+  // Asks again when no connection is open: the service may have been upgraded.
   async #takesDigests(signal) {
     if (this.#digests === null || this.#agent.totalSocketCount === 0) await this.#askLimits(signal);
     return this.#digests;
@@ -105,7 +105,7 @@ class HttpTransport {
     this.#digests = ok?.ddoc_sha256 === true;
   }
 
-  // Asks the service anew before a body is refused: it may take longer ones by now.
+  // Asks again before a body is refused: the service's limit may have been raised.
   async #checkBody(bytes, signal) {
     if (bytes > this.#bodyMax) await this.#askLimits(signal);
     checkLength(bytes, this.#bodyMax, "body_max");
@@ -131,14 +131,14 @@ class HttpTransport {
     }
   }
 
-  // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
+  // Renders rows: yields the response first, then each piece of the body as it arrives, while rows are still sent.
   async *list(args, rows, signal) {
     const head = `${encode(args)}\n`;
     const request = this.#request("POST", "/_query/list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
     const sent = pipeline(Readable.from(linesOf(head, rows, (error) => (failure ??= error))), request);
-    // A function that reads no more rows ends the answer; a broken connection is seen where the answer is read.
+    // A function that stops reading rows ends the answer; a broken connection surfaces where the answer is read.
     sent.catch(() => {});
     try {
       const answer = await answerTo(request);
@@ -169,7 +169,7 @@ class HttpTransport {
     return this.#client.request(new URL(path, this.#url), options);
   }
 
-  // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
+  // Turns errors of Node into `Unavailable`; the client's own errors, among them RangeError, pass through.
   #lost(error, { socket }) {
     if (error instanceof SetteeError || error instanceof RangeError) return error;
     this.#bodyMax = LINE_BYTES_SURE;

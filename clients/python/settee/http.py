@@ -1,4 +1,4 @@
-"""Functions and orders over HTTP, also on a Unix socket. Each has a connection and, while it lasts, a thread."""
+"""Functions and orders over HTTP, also on a Unix socket. Each call has a connection and, while it lasts, a thread."""
 
 import asyncio
 import base64
@@ -56,7 +56,7 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 def _error(status: int, text: bytes) -> SetteeError:
-    """Makes the error of an answer. Errors that the pool did not make have no fault and no retry."""
+    """Makes the error of an answer. Errors from outside the pool carry no fault and no retry: they get defaults."""
     try:
         answer = decode(text)
     except ProtocolError:
@@ -75,8 +75,8 @@ def _text(answer: http.client.HTTPResponse) -> bytes:
 
 
 class _Exchange:
-    """A request and its answer. Who gives up ends the connection under the thread that works on it, which the service
-    takes for the end of the call."""
+    """A request and its answer. ``abort`` shuts the connection down while a thread still uses it; the service then
+    cancels the call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class _Exchange:
                 raise ConnectionAbortedError("the caller gave up")
 
     def end(self) -> None:
-        """Leaves the connection to others."""
+        """Releases the connection for other requests."""
         with self._lock:
             self._socket = None
             if self._aborted:
@@ -101,7 +101,7 @@ class _Exchange:
             self._aborted = True
             if self._socket:
                 with contextlib.suppress(OSError):
-                    # That of a TLS connection would also forget the keys, under the thread that reads.
+                    # SSLSocket.shutdown would also drop the TLS state while another thread reads.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
@@ -130,7 +130,7 @@ class HttpTransport:
         if url.scheme == "unix":
             self._connect = functools.partial(_LocalConnection, url.path, seconds)
         self._address = url.netloc.rpartition("@")[2] or url.path
-        # Two threads may not use one TLS connection at a time, as streams do.
+        # A stream sends and reads in two threads, which a TLS connection does not allow.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}
         if login:
@@ -140,9 +140,9 @@ class HttpTransport:
         self._idle: List[http.client.HTTPConnection] = []
         self._exchanges: Set[_Exchange] = set()
         self._closed = False
-        #: The longest body that the service is known to take.
+        #: The longest body that the service is known to accept.
         self._body_max = LINE_BYTES_SURE
-        #: Whether it takes digests of design documents; None while that is not known.
+        #: Whether the service accepts digests of design documents; None while unknown.
         self._digests: Optional[bool] = None
         self._ddocs = SentDdocs()
 
@@ -158,7 +158,7 @@ class HttpTransport:
         )
 
     async def _takes_digests(self) -> bool:
-        """Asks the service anew before a connection is made: it may be another version by now."""
+        """Asks again before a connection is made: the service may have been upgraded."""
         if self._digests is None or not self._idle:
             self._take_limits(await self._request("GET", "/_query/limits"))
         return bool(self._digests)
@@ -193,7 +193,7 @@ class HttpTransport:
         body = None if arguments is None else encode(arguments)
         self._check_body(exchange, len(body or b""))
         try:
-            # An order that must not be given twice takes none that the service may have closed.
+            # An order that must not be sent twice uses no connection that the service may have closed.
             connection = self._connect() if method == "DELETE" else self._idle.pop()
         except IndexError:
             connection = self._connect()
@@ -221,7 +221,7 @@ class HttpTransport:
         return {**error.details, "error": error.details}
 
     def _check_body(self, exchange: "_Exchange", length: int) -> None:
-        """Asks the service anew before a body is refused: it may take longer ones by now."""
+        """Asks again before a body is refused: the service's limit may have been raised."""
         if length > self._body_max:
             self._take_limits(self._ask(exchange, "GET", "/_query/limits"))
         check_length(length, self._body_max, "body_max")
@@ -294,7 +294,7 @@ class RowStream:
                 send(b"%x\r\n%b\r\n" % (len(line), line))
             send(b"0\r\n\r\n")
         except OSError:
-            pass  # A function that reads no more rows ends the answer; a broken connection is seen by the reader.
+            pass  # A function that stops reading rows ends the answer; the reader notices a broken connection.
         except BaseException as error:
             self._failure = error
             self.close()
@@ -324,7 +324,7 @@ class RowStream:
         return line.get("chunk", "") if line is not None else None
 
     def close(self) -> None:
-        """Ends the connection, also under a thread that reads from it."""
+        """Closes the connection, even while a thread reads from it."""
         if self._socket:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -75,10 +75,10 @@ pub struct Config {
     /// The files that it was read from, with absolute paths.
     #[serde(skip)]
     pub(super) files: Vec<PathBuf>,
-    /// Languages of the program's own.
+    /// Languages that the program itself registers.
     #[serde(skip)]
     pub(super) program_languages: Vec<String>,
-    /// Value of a key `user` -> the numbers of that user and its group.
+    /// Value of a key `user` -> its user id and group id.
     #[serde(skip)]
     pub(super) user_ids: BTreeMap<String, (u32, u32)>,
 }
@@ -87,8 +87,8 @@ section! {
     /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct CouchDb {
-        /// How long a client waits for a process, and a process may take to answer a prompt. A request may ask for
-        /// more.
+        /// How long a client waits for a process, and how long a process may take to answer a prompt. A request may ask
+        /// for more.
         os_process_timeout: Duration = 5000, ms(1, YEAR);
     }
 }
@@ -100,8 +100,8 @@ section! {
         /// Maximum processes of a language; further requests wait. 0 allows none. A limit below the number in use takes
         /// effect as processes are returned.
         os_process_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
-        /// From this many processes of a language on, those idle for `os_process_idle_limit` are stopped; those that
-        /// know design documents always are. At most `os_process_limit`; if not set, it follows a lower one.
+        /// At this many processes of a language or more, those idle for `os_process_idle_limit` are stopped; those that
+        /// know design documents are stopped at any number. At most `os_process_limit`; if not set, lowered with it.
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
@@ -129,7 +129,7 @@ section! {
         /// [Lowers the limit of pools](pools.md#limits-that-follow-the-machine), down to `os_process_soft_limit`, while
         /// the machine is overloaded.
         limit_follows_pressure: bool = false, Kind::Boolean, of_machine();
-        /// How often the load is sampled for that.
+        /// How often `limit_follows_pressure` samples the load.
         pressure_interval: Duration = 5, seconds(100, HOUR), of_machine();
         /// Skips work that a function does not need: freezing documents that it only reads, keys that a reduce function
         /// does not use, members that it does not read (`settee map`). Rows stay the same.
@@ -174,7 +174,7 @@ impl LanguageCommand {
 }
 
 section! {
-    /// `[server]`: where clients come in, and their limits.
+    /// `[server]`: where clients connect, and their limits.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Server {
         /// The Unix socket for clients, at most 93 bytes, in a directory that only its owner may enter;
@@ -205,8 +205,8 @@ section! {
         /// Maximum line of a client; a longer one closes its connection, or ends its stream over HTTP. Applies to new
         /// connections.
         line_max: usize = 67108864, bytes(1024, 1 << 31);
-        /// Maximum client connections, on the Unix socket and TCP together; more wait to be accepted. HTTP has as many
-        /// of its own, and takes a new value at a restart.
+        /// Maximum client connections, on the Unix socket and TCP together; more wait to be accepted. HTTP allows as
+        /// many again, and applies a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
         /// Maximum connections in the system's queue of each address and socket; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
@@ -293,7 +293,7 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Log {
         /// Minimum severity: `trace` (development builds only), `debug`, `info`, `warning`, `error`, `critical`, `off`.
-        /// CouchDB's names mean the nearest of these.
+        /// CouchDB's names map to the nearest of these.
         level: LogLevel = "info", LEVEL;
         /// Format of records: `terminal` for people, `json` one object a line; `auto` decides by whether standard error
         /// is a terminal.
@@ -360,11 +360,11 @@ section! {
     /// `[sandbox]`: limits of processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Sandbox {
-        /// Maximum memory of the functions of a built-in JavaScript process, with all lines, answers, design documents
-        /// and tables held for them; more is the error `out_of_memory`. The process takes at most 32 MiB more, with
-        /// [isolates](pools.md#isolates) twice this and 32 MiB. A document takes about three times its length while it
-        /// is mapped; rows may take half (1,000,000 rows of `emit(i, null)` take a quarter of the default). Applies to
-        /// new processes.
+        /// Maximum memory of the functions of a built-in JavaScript process, including all lines, answers, design
+        /// documents and tables held for them; beyond it they fail with `out_of_memory`. The process takes at most 32
+        /// MiB more; with [isolates](pools.md#isolates), twice the limit plus 32 MiB. A document takes about three
+        /// times its length while it is mapped; rows may take half the limit (1,000,000 rows of `emit(i, null)` take a
+        /// quarter of the default). Applies to new processes.
         javascript_memory_max: u64 = 67108864, bytes(MIB, 1 << 40);
     }
 }

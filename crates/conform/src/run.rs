@@ -1,7 +1,7 @@
 //! Runs many cases, several at a time.
 //!
-//! PROMISES  Verdicts keep the order of the cases. A process serves one case. If the command does not answer for an
-//!           ability, that costs a bounded number of deadlines.
+//! PROMISES  Verdicts keep the order of the cases. A process serves one case. An ability that the command never
+//!           answers costs a bounded number of deadlines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use child::Spawner;
 /// How many cases run at a time.
 const WIDTH: usize = 4;
 
-/// After this many cases of an ability without an answer, the others are not run.
+/// After this many unanswered cases of an ability, its other cases are not run.
 const SILENCES_MAX: usize = 3;
 
 /// What is tested, and the time limit.
@@ -31,7 +31,7 @@ pub struct Subject<T> {
     pub target: T,
     /// The time limit of a case.
     pub time: Duration,
-    /// Starts children: of the command, and for the probes of abilities.
+    /// Starts the command's processes, and the probes of abilities.
     pub spawner: Spawner,
 }
 
@@ -42,7 +42,7 @@ pub enum Verdict {
     Pass,
     /// Something was not as expected.
     Fail(Failure),
-    /// It was not run: the command did not answer in several others of its ability.
+    /// Not run: the command left several other cases of the ability unanswered.
     NotRun,
 }
 
@@ -58,8 +58,8 @@ const OPTIONAL: &[&str] = &[
     "rereduce",
 ];
 
-/// Returns whether the command clearly refused the ability of the case: by an error, its end, or a single result for
-/// several functions. No answer is a fault.
+/// Returns whether the command clearly refused the ability of the case: by an error, by exiting, or by a single result
+/// for several functions. A missing answer is a fault.
 pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
@@ -68,7 +68,7 @@ pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
 }
 
 impl<T: Target> Subject<T> {
-    /// Checks that it answers a `reset` with any line of JSON.
+    /// Checks that the subject answers a `reset` with any line of JSON.
     ///
     /// # Errors
     /// Why there is nothing to test: it cannot be started, ends, does not answer, or prints an interpreter's error

@@ -17,9 +17,9 @@ pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
 
 /// Returns the beginning of a JSON string, at most this many characters.
 pub(super) fn beginning(json: &str, characters: usize) -> String {
-    /// Two escapes are a pair.
+    /// A surrogate pair takes two escapes of 6 bytes.
     const CHARACTER_BYTES_MAX: usize = 12;
-    // The rest of an escape that was cut follows the last of these characters.
+    // An escape cut off here lies beyond the last of these characters.
     let most = (1 + characters * CHARACTER_BYTES_MAX).min(json.len().saturating_sub(1));
     let quoted = format!("{}\"", &json[..json.floor_char_boundary(most)]);
     unescape(&quoted).chars().take(characters).collect()

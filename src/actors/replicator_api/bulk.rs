@@ -1,10 +1,10 @@
 //! Orders for one job, or all jobs of a selection.
 //!
-//! SUMMARY   [`ReplicatorApi::order_jobs`] selects jobs, and then works in batches; a failure of one job is reported
-//!           and stops no others. Finished work remains if the caller disconnects.
-//! PROMISES  A pause or a priority of a document's job is on disk before the scheduler gets it. An order to another
-//!           daemon's job is left for that daemon. A document without a job is rewritten, for its owner. An order
-//!           waits until all jobs are known, and reports how many documents it could not wait for.
+//! SUMMARY   [`ReplicatorApi::order_jobs`] selects jobs and applies the order in batches; the failure of one job is
+//!           reported and stops no others. Finished batches stay applied if the caller disconnects.
+//! PROMISES  A pause or a priority of a document's job is on disk before the scheduler gets it. An order for another
+//!           daemon's job is stored for that daemon. A document without a job is restarted by removing its outcome. An
+//!           order waits until all jobs are known, and reports how many documents are still being loaded.
 //! LIMITS    Waits at most [`LOADING_MAX`]. One turn of the scheduler, with one or two transactions of the store,
 //!           orders at most [`ORDERS_MAX`] jobs; at most [`RESULTS_MAX`] results are returned.
 
@@ -34,7 +34,7 @@ use store::Edit;
 /// Maximum returned results.
 const RESULTS_MAX: usize = 10_000;
 
-/// How long an order waits for documents that are still being loaded since the start.
+/// How long an order waits for documents that are still being loaded after startup.
 const LOADING_MAX: Duration = Duration::from_secs(10);
 
 /// A job to be ordered.
@@ -47,9 +47,9 @@ struct ToOrder {
 /// An ordered job.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedJob {
-    /// Its state as shown now; for another daemon's job, before the order.
+    /// Its state as shown after the order, or before it if another daemon has the job.
     pub job: Value,
-    /// Its state as shown before.
+    /// Its state as shown before the order.
     pub before: Value,
 }
 
@@ -220,8 +220,8 @@ impl ReplicatorApi {
     /// Gives an order to all jobs of a selection.
     ///
     /// # Errors
-    /// The order is invalid, more jobs are selected than expected, or the service ends: then nothing was done, or
-    /// only a part.
+    /// The order is invalid or selects more jobs than expected, and nothing was done; or the service ends, and only
+    /// some jobs were ordered.
     pub async fn order_jobs(
         &self,
         order: &BulkOrder,
@@ -333,7 +333,7 @@ impl ReplicatorApi {
             .order_those_there(OtherOrder::Job(order), others, &by)
             .await
             .into_iter();
-        // First, because an acknowledged order survives the service. Concurrent writes share one transaction.
+        // Saved first: an acknowledged order survives a restart. Concurrent writes share one transaction.
         let keeping = jobs.iter().map(|job| async {
             match (&job.at, &job.doc) {
                 (Place::Here(kept), Some(doc)) => self.keep(order, doc, Some(kept), &by).await,
@@ -349,7 +349,7 @@ impl ReplicatorApi {
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
         let mut done = kept.into_iter().zip(known).map(|((job, _), is_known)| {
-            // Another daemon owns the document, or will.
+            // Another daemon owns the document, or will own it.
             let is_kept = job.doc.is_some() && self.fleet().is_some();
             match is_known {
                 true => Ok(Ordered::Done),
@@ -368,7 +368,7 @@ impl ReplicatorApi {
         Ok(results.collect())
     }
 
-    /// Leaves an order for the jobs of other daemons, if any.
+    /// Stores an order for the jobs of other daemons, if there are any.
     async fn order_those_there(
         &self,
         order: OtherOrder,
@@ -455,7 +455,7 @@ impl ReplicatorApi {
     /// Ends a transient job on any daemon.
     ///
     /// # Errors
-    /// It belongs to a document, its daemon cannot be reached, or the service ends.
+    /// The job belongs to a document, its daemon's lease has expired, or the service ends.
     pub(super) async fn cancel_job(
         &self,
         job: Job,

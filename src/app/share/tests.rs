@@ -170,7 +170,7 @@ async fn invalid_settings_are_not_written_and_local_ones_not_shared() {
     one.set("server", "body_max", Some("2048")).await.unwrap();
     assert_eq!(one.config.borrow().server.body_max, 2048);
     assert_eq!(fleet.overrides().await.unwrap(), []);
-    // It stays when settings of other daemons are taken over.
+    // The local setting stays when settings of other daemons are applied.
     one.set("replicator", "max_jobs", Some("7")).await.unwrap();
     one.listener.send(Reload).await.unwrap().unwrap();
     assert_eq!(one.config.borrow().server.body_max, 2048);
@@ -207,7 +207,7 @@ async fn a_setting_that_the_database_refuses_is_not_applied() {
     let refused = one.set("replicator", "max_jobs", Some("7")).await;
     assert!(matches!(refused, Err(ReloadError::Store(_))), "{refused:?}");
     assert_eq!(max_jobs(&one.config.borrow()), before);
-    // A daemon's own settings do not need it.
+    // A daemon's own settings do not need the database.
     one.set("server", "body_max", Some("2048")).await.unwrap();
     one.listener.send(Reload).await.unwrap().unwrap();
     fleet.set_gone(false);

@@ -22,7 +22,7 @@ struct Row<'a> {
 /// Writes lines of CSV.
 #[derive(Clone, Copy)]
 pub(super) struct Csv {
-    /// Whether rows have document ids: they are not reduced.
+    /// Whether rows have document ids; reduced rows have none.
     pub has_ids: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::functions::view::{MapSink, Mapped};
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The capacity of a piece: a row beyond it is rare.
+/// Initial capacity of a piece: the row that completes it rarely needs more.
 const PIECE_CAPACITY: usize = PIECE_BYTES + 4096;
 
 /// Maximum pieces waiting to be written.
@@ -75,7 +75,7 @@ impl Printer {
         if self.text.borrow().is_empty() {
             return !self.pieces.is_closed();
         }
-        // Room first: a cancelled flush has taken nothing.
+        // Room is reserved first, so that a cancelled flush loses no text.
         match self.pieces.reserve().await {
             Ok(room) => {
                 room.send(self.text.replace(Vec::with_capacity(PIECE_CAPACITY)));
@@ -100,7 +100,7 @@ impl Printer {
         let joined = tokio::task::spawn_blocking(|| self.thread.join()).await;
         joined.ok().and_then(Result::ok).unwrap_or_else(|| {
             let hint = "report it with what the program printed";
-            let message = "printing ended unforeseen";
+            let message = "printing ended unexpectedly";
             Err(CliError::new(Exit::Internal, message, hint))
         })
     }

@@ -1,4 +1,4 @@
-// Jobs of replications: the list, one job, and the orders to them.
+// Replication jobs: the list, one job, and orders to them.
 //
 // The first part builds the requests for jobs.
 
@@ -22,7 +22,7 @@ const DOC_STATES = ["error", "completed", "failed"];
 
 const FILTER = ["state", "match", "source", "target", "reason", "daemon"];
 
-// A text is looked for anywhere, unless it says with * and ? where.
+// A text matches anywhere, unless it has wildcards (* and ?).
 const pattern = (text) => (!text || /[*?]/.test(text) ? text : `*${text}*`);
 
 // The parameters of a filter, and its selection for an order.
@@ -46,7 +46,7 @@ export async function groups(filter = {}) {
 }
 
 const isJob = (job) => STATES.includes(job.state);
-// Documents without a job that an order can have run again.
+// Documents without a job that a restart runs again.
 const canRunAgain = (state) => state === "error" || state === "failed";
 const jobPath = (id) => `/_scheduler/jobs/${encodeURIComponent(id)}`;
 
@@ -90,7 +90,7 @@ function orderOne(order, job, done) {
   });
 }
 
-// `left` is done when there is no such job any more.
+// `left` is called instead of `again` when the order ends the job.
 function buttonsOf(state, job, again, left = again) {
   if (!mayOrder(state) || !(isJob(job) || canRunAgain(job.state))) return null;
   const orders = job.paused ? ["resume"] : isJob(job) ? ["pause", "restart"] : ["restart"];
@@ -99,8 +99,8 @@ function buttonsOf(state, job, again, left = again) {
     button(ORDERS[order][0], () => orderOne(order, job, ENDS.includes(order) ? left : again), { "aria-label": `${ORDERS[order][0]} ${nameOf(job)}` })));
 }
 
-// An order to all that the filter shows, on every page of it. The question says how many and in what trouble they
-// are; if they have become more when it is answered, nothing is done.
+// An order to all jobs that match the filter, on every page. The confirmation shows how many they are and why they
+// fail; if more match by the time it is answered, nothing is done.
 function orderAll(order, filter, done) {
   const [verb, , text] = ORDERS[order];
   const select = selection(filter);
@@ -133,7 +133,7 @@ export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.run
   (jobs.failed > 0 ? `; ${plural(jobs.failed, "document")} failed for good` : "") +
   (jobs.loading ? "; incomplete: documents are still being loaded" : "");
 
-// The daemon that has a job; the report of another one is some seconds old.
+// The daemon that runs a job; another daemon's report is some seconds old.
 const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `as of ${job.age_s} s ago` }, job.daemon);
 
 // A document without a job has no page.

@@ -10,7 +10,7 @@ use policy::pool::Phase;
 /// Why a compound call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// There was no process for it.
+    /// No process was lent for the call.
     #[error(transparent)]
     GetProc(#[from] GetProcError),
     /// None of its processes could be reset.
@@ -36,7 +36,7 @@ pub enum GetProcError {
         waited: Duration,
         /// The limit that prevents more processes, in the operator's terms.
         raise: Arc<str>,
-        /// How long its database gets no process because it has used up its share of processor time.
+        /// How long until its database is lent a process again, if it has used up its share of processor time.
         retry_in: Option<Duration>,
     },
     /// A process could not be started.
@@ -147,7 +147,7 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Du
     }
 }
 
-/// An error for programs.
+/// An error in machine-readable form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorClass {
     /// The name on the wire: CouchDB's, if it has one.
@@ -161,7 +161,7 @@ pub struct ErrorClass {
 }
 
 impl GetProcError {
-    /// Returns the pool that lends no process, if it is about a single pool.
+    /// Returns the pool that lends no process, if the error concerns a single pool.
     pub(crate) fn pool(&self) -> Option<&Arc<str>> {
         match self {
             Self::PoolBusy { pool } | Self::PoolRemoved { pool } | Self::Throttled { pool, .. } => {
@@ -171,7 +171,7 @@ impl GetProcError {
         }
     }
 
-    /// Returns it in the form for programs.
+    /// Returns the error in machine-readable form.
     pub fn class(&self) -> ErrorClass {
         use Fault::{Client, Host, QueryServer, Settee};
         let (name, phase, fault, retry) = match self {
@@ -194,7 +194,7 @@ impl GetProcError {
                     Some(PromptError::Timeout { .. }) => "timeout",
                     _ => "os_process_error",
                 };
-                // That one process died while being taught says nothing about the next process.
+                // One process that died while being taught does not predict the next.
                 let retry = error.is_some_and(PromptError::retryable);
                 let is_ordered = error.is_some_and(|error| error.fault() == Host);
                 let fault = if is_ordered { Host } else { QueryServer };

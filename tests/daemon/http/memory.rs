@@ -1,4 +1,4 @@
-//! What the service keeps of the memory that requests have taken.
+//! How much of the memory of requests the service retains.
 
 use std::fs::read_to_string;
 
@@ -7,16 +7,16 @@ use serde_json::json;
 use crate::support::daemon::{configure, directory, wait_until};
 use crate::support::http_client::{Web, command};
 
-/// The unit of systemd, with what the C library is told there about memory.
+/// The systemd unit, which tunes the C library's allocator.
 const UNIT: &str = include_str!("../../../packaging/systemd/settee.service");
 
-/// Far less than [`VALUES`] take that have a piece of memory each. KiB.
+/// In KiB: far less than [`VALUES`] values take if each is allocated separately.
 const KEPT_MAX: u64 = 32 << 10;
 
 /// How many values a call has.
 const VALUES: usize = 1_000_000;
 
-/// Returns what the service has in memory, in KiB.
+/// Returns the resident memory of the service, in KiB.
 fn resident(web: &Web) -> u64 {
     let status = read_to_string(format!("/proc/{}/status", web.service.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -25,7 +25,7 @@ fn resident(web: &Web) -> u64 {
 }
 
 #[test]
-fn the_memory_of_calls_with_very_many_small_values_goes_back_to_the_system() {
+fn the_memory_of_calls_with_very_many_small_values_is_returned_to_the_system() {
     let tunables = UNIT
         .lines()
         .find_map(|line| line.strip_prefix("Environment=GLIBC_TUNABLES="));
@@ -41,6 +41,6 @@ fn the_memory_of_calls_with_very_many_small_values_goes_back_to_the_system() {
         let counted = web.send("POST", "/_query/rereduce", &body).ok();
         assert_eq!(counted["ok"], json!([VALUES]));
     }
-    wait_until("the memory back", || resident(&web) < before + KEPT_MAX);
+    wait_until("memory returned", || resident(&web) < before + KEPT_MAX);
     web.service.stop();
 }

@@ -57,7 +57,7 @@ pub fn take_group(client: &mut Client, group: &str) -> Lent {
     Lent::of(&client.ok(&json!({"id": "take", "call": "get_proc", "group": group})))
 }
 
-/// Reads the reply to a request for a process that was sent before.
+/// Reads the reply to an earlier request for a process.
 pub fn taken(client: &mut Client) -> Lent {
     let reply = client.reply();
     Lent::of(reply.get("ok").unwrap_or_else(|| panic!("{reply}")))
@@ -68,14 +68,14 @@ pub fn give_back(client: &mut Client, lent: &Lent, status: &str) -> bool {
     client.ok(&request).as_bool().unwrap()
 }
 
-/// Waits until a pool is not there any more.
+/// Waits until a pool is gone.
 pub fn wait_until_gone(client: &mut Client, pool: &str) {
     wait_until(&format!("end of the pool {pool}"), || {
         client.operator.pool(pool).is_none()
     });
 }
 
-/// Waits until the request that was sent before is in the queue of a pool.
+/// Waits until `count` requests are queued at a pool.
 pub fn wait_until_waiting(client: &mut Client, pool: &str, count: u64) {
     client.wait_for_pool(pool, &[("waiting", count)]);
 }
@@ -95,7 +95,7 @@ pub fn settee_reading(service: &Service, arguments: &[&str], input: &str) -> Out
     command.env("SETTEE__SERVER__SOCKET", service.socket());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // Who refuses the command line does not read.
+    // `settee` does not read its input if it refuses the command line.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }

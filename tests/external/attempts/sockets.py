@@ -47,7 +47,7 @@ def sends_by_udp(doc):
         return sender.sendto(b"x", ("127.0.0.1", doc["listener"]))
 
 
-def cannot_make_a_tcp_socket_of_ipv6(doc):
+def cannot_make_an_ipv6_tcp_socket(doc):
     return made(socket.AF_INET6, socket.SOCK_STREAM)
 
 
@@ -92,14 +92,14 @@ def cannot_ask_the_service_by_multipath_tcp(doc):
 
 
 # A name that is taken is lost to others, also if nobody listens there.
-def cannot_give_an_abstract_name_to_one_of_a_pair(doc):
+def cannot_bind_one_of_a_socket_pair_to_an_abstract_name(doc):
     one, other = socket.socketpair()
     with one, other:
         one.bind(f"\0{doc['abstract_socket']}.of_a_pair")
         return one.getsockname().decode()
 
 
-def cannot_take_a_port(doc):
+def cannot_bind_a_port(doc):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker:
         taker.bind(("127.0.0.1", 0))
         return taker.getsockname()[1]
@@ -126,11 +126,11 @@ def cannot_listen_for_multipath_tcp(doc):
         return server.getsockname()[1]
 
 
-def cannot_meet_a_unix_socket_by_its_path(doc):
+def cannot_connect_to_a_unix_socket_by_path(doc):
     return meets(socket.socket(socket.AF_UNIX), doc["path_socket"])
 
 
-def cannot_meet_an_abstract_unix_socket(doc):
+def cannot_connect_to_an_abstract_unix_socket(doc):
     return meets(socket.socket(socket.AF_UNIX), "\0" + doc["abstract_socket"])
 
 
@@ -162,7 +162,7 @@ def cannot_make_a_raw_socket(doc):
     return made(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 
 
-def cannot_make_a_socket_of_the_kernels_ciphers(doc):
+def cannot_make_a_kernel_crypto_socket(doc):
     return made(AF_ALG, socket.SOCK_SEQPACKET)
 
 

@@ -1,4 +1,4 @@
-//! Query servers of others work in a cell as they are, with nothing configured for it.
+//! Third-party query servers work in a cell unmodified, without configuration for it.
 
 use std::path::Path;
 use std::process::Command;
@@ -42,7 +42,7 @@ fn example(name: &str) -> String {
         .to_string()
 }
 
-/// Plays the cases, in a cell that lacks nothing and without one: what comes of each is the same.
+/// Plays the cases in a strict cell and without a cell: the result of each is the same.
 fn conforms(options: &[&str], command: &str) {
     let play = |mode: &str| {
         let mut conform = program(&["conform", "--json", "--timeout", "60", "--sandbox", mode]);
@@ -59,7 +59,7 @@ fn conforms(options: &[&str], command: &str) {
     let strict = play("strict");
     let problem = strict["problem"].as_str().unwrap_or_default();
     if problem.contains("layers are missing") {
-        return println!("not tried in a strict cell, which this machine has not got: {problem}");
+        return println!("not tried in a strict cell, which this machine lacks: {problem}");
     }
     let strict = results(&strict);
     assert!(
@@ -115,7 +115,7 @@ fn lua_works_in_a_cell() {
 #[test]
 fn php_works_in_a_cell() {
     if Command::new("php").arg("--version").output().is_err() {
-        return println!("not tried, for there is no php here");
+        return println!("not tried: PHP is not installed");
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/external/php");
     let path = |name: &str| folder.join(name).display().to_string();

@@ -1,4 +1,4 @@
-//! An outage of hundreds of jobs that several daemons share is mended at one of them.
+//! Hundreds of failed jobs of several daemons are restarted at one of them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const JOBS: usize = 500;
 const DAEMONS: usize = 3;
 const REASON: &str = "database missing";
 
-/// No job is retried by itself while this lasts.
+/// Back-offs longer than the test, so that no job is retried without an order.
 const SETTINGS: &str =
     "max_jobs = 500\nstartup_jitter = 0\nbackoff_base = \"5h\"\nbackoff_max = \"10h\"\n";
 

@@ -1,6 +1,6 @@
-//! A PostgreSQL of the tests: Debian's programs, in a temporary folder, on a Unix socket.
+//! A PostgreSQL server for tests: Debian's programs, in a temporary folder, on a Unix socket.
 //!
-//! PROMISES  It ends with the last test that has it, and leaves nothing. It is not reached over a network.
+//! PROMISES  It stops with the last test that uses it, and leaves nothing. By default it listens on no network.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// How long the server may take to start.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// The user and the group that run the server where the tests are run by root: `nobody`.
+/// The user and group of the server if root runs the tests: `nobody`.
 pub const NOBODY: u32 = 65_534;
 
 /// The server that tests share.
@@ -34,14 +34,14 @@ pub struct Server {
     child: Mutex<Option<Child>>,
 }
 
-/// A connection, which ends with this.
+/// A connection, closed on drop.
 pub struct Session {
     child: Child,
     answers: BufReader<ChildStdout>,
 }
 
 impl Session {
-    /// Runs statements that answer nothing.
+    /// Runs statements that return no rows.
     pub fn run(&mut self, sql: &str) {
         let asked = self.child.stdin.as_mut().unwrap();
         writeln!(asked, "{sql};\n\\echo done").unwrap();
@@ -58,7 +58,7 @@ impl Drop for Session {
     }
 }
 
-/// A database of its own for one test, and the server that has to live as long.
+/// One test's own database, and its server, which must live as long.
 pub struct TestDatabase {
     server: Arc<Server>,
     name: String,
@@ -68,7 +68,7 @@ pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Where the programs are: those of the newest version.
+/// Returns the folder of the newest version's programs.
 fn programs() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql");
     let versions = versions.expect("PostgreSQL: apt-get install postgresql");
@@ -86,7 +86,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// Of a program that refuses to be run by root.
+/// For a program that refuses to run as root: changes to `nobody` if the tests run as root.
 fn as_nobody(mut command: Command) -> Command {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -110,7 +110,7 @@ impl Server {
         })
     }
 
-    /// Starts a server with settings of its own, after something was put into its folder.
+    /// Starts a server with these settings, after `prepare` has put files into its folder.
     pub fn new(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         if is_root() {
@@ -139,7 +139,7 @@ impl Server {
         server
     }
 
-    /// The folder of its socket and all else.
+    /// The folder of its socket and data.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -152,7 +152,7 @@ impl Server {
         ports.next().map_or(5432, |port| port.parse().unwrap())
     }
 
-    /// Starts it, again.
+    /// Starts the server, or restarts it after [`stop`](Self::stop).
     pub fn start(&self) {
         let mut command = program("postgres");
         command.arg("-D").arg(self.folder().join("data"));
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Ends it as a crash would.
+    /// Stops the server as a crash would.
     pub fn stop(&self) {
         let child = self
             .child
@@ -212,20 +212,20 @@ impl Server {
         self.folder().join("standby")
     }
 
-    /// Ends it as a crash would; the copy takes over, as a standby that had nothing of what came after.
+    /// Stops the server as a crash would; the copy takes over, as a standby that received nothing after the backup.
     pub fn fail_over(&self) {
         self.stop();
         let data = self.folder().join("data");
         fs::remove_dir_all(&data).unwrap();
         fs::rename(self.standby(), &data).unwrap();
-        // It has no more to restore, and begins a timeline of its own.
+        // The copy has nothing more to restore, and starts a new timeline.
         fs::write(data.join("recovery.signal"), "").unwrap();
         let settings = data.join("postgresql.auto.conf");
         fs::write(&settings, "restore_command = 'false'\n").unwrap();
         self.start();
     }
 
-    /// Has a statement run; returns what it answers.
+    /// Runs a statement and returns its output.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let mut psql = self.psql(database);
         psql.args(["-c", sql]);
@@ -277,7 +277,7 @@ impl TestDatabase {
         format!("postgres://settee:secret@/{}?host={folder}", self.name)
     }
 
-    /// Its URL where the server is reached at another address.
+    /// Returns its URL if the server is reached at another address.
     pub fn url_at(&self, address: SocketAddr) -> String {
         format!(
             "postgres://settee:secret@{address}/{}?sslmode=disable",
@@ -304,7 +304,7 @@ impl TestDatabase {
         Session { child, answers }
     }
 
-    /// Stops the processes behind all connections to it; returns them for [`resume`].
+    /// Suspends the backends of all connections to it; returns them for [`resume`].
     pub fn pause(&self) -> Vec<Pid> {
         let others = "SELECT pid FROM pg_stat_activity \
                       WHERE datname = current_database() AND pid <> pg_backend_pid()";
@@ -320,7 +320,7 @@ impl TestDatabase {
         pids
     }
 
-    /// Cuts all connections to it; returns how many.
+    /// Terminates all connections to it; returns how many.
     pub fn cut(&self) -> usize {
         let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
@@ -328,7 +328,7 @@ impl TestDatabase {
     }
 }
 
-/// Has processes go on that were stopped.
+/// Resumes suspended processes.
 pub fn resume(pids: &[Pid]) {
     for pid in pids {
         kill_process(*pid, Signal::CONT).unwrap();

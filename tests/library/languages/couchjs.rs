@@ -15,10 +15,10 @@ pub struct Played {
 }
 
 impl Played {
-    /// The answers; lines of the log are left out.
+    /// The answers, without log lines.
     pub fn answers(&self) -> Vec<Value> {
         let values = self.lines.iter().map(|line| {
-            // No text has halves of surrogate pairs.
+            // A Rust string cannot hold a lone surrogate.
             let whole = line
                 .replace("\\ud800", "\\ufffd")
                 .replace("\\udc00", "\\ufffd");
@@ -33,7 +33,7 @@ impl Played {
     }
 }
 
-/// Gives the server these lines, and then the end of its input.
+/// Sends the server these lines, then end of file.
 pub fn play(options: &[&str], lines: &[String]) -> Played {
     let mut child = Command::new(SETTEE)
         .arg("couchjs")
@@ -44,7 +44,7 @@ pub fn play(options: &[&str], lines: &[String]) -> Played {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = lines.join("\n") + "\n";
-    // A server that ends over a line does not read the others.
+    // A server that exits on one line does not read the rest.
     let writer = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = BufReader::new(child.stdout.take().unwrap());
     let lines = output.lines().map(|line| line.unwrap()).collect();
@@ -53,13 +53,13 @@ pub fn play(options: &[&str], lines: &[String]) -> Played {
     Played { lines, status }
 }
 
-/// The same with commands as JSON.
+/// As [`play`], with commands as JSON.
 pub fn commands(options: &[&str], commands: &[Value]) -> Played {
     let lines: Vec<String> = commands.iter().map(Value::to_string).collect();
     play(options, &lines)
 }
 
-/// Maps a document with one function; the answer to the document.
+/// Maps a document with one function; the document's answer is the last.
 pub fn map(options: &[&str], body: &str) -> Played {
     let source = format!("function(doc) {{ {body} }}");
     let map = [json!(["add_fun", source]), json!(["map_doc", {"_id": "a"}])];

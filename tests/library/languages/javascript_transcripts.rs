@@ -1,4 +1,4 @@
-//! Plays the built-in conformance cases against `settee couchjs`, a test for each file of them.
+//! Plays the built-in conformance cases against `settee couchjs`, with one test per file.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn play_file(name: &str) {
             program: SETTEE.into(),
             arguments: vec![OsString::from("couchjs")],
             environment: Vec::new(),
-            // The cell is nothing that a function notices.
+            // Functions must behave the same in a cell.
             cell: Cell::Own(strictest()),
         }),
         time: DEADLINE,

@@ -1,4 +1,4 @@
-//! The reasons for which a job ends, and that it ends in time.
+//! Why jobs end, and that they end in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,10 +189,10 @@ async fn a_stopped_job_ends_in_time_whatever_the_servers_do() {
     job.stopped().await;
     assert!(
         began.elapsed() >= Duration::from_secs(4),
-        "it tried to leave a checkpoint"
+        "it tried to write a checkpoint"
     );
     assert!(began.elapsed() < Duration::from_secs(30));
-    // And one that has not even begun.
+    // So does a job that is still opening its source.
     let hangs = Answer::stream(200, "application/json", vec![Piece::Until(Arc::default())]);
     source.fails("GET db", usize::MAX, hangs);
     let job = Job::start(&body(&source.url(), &target.url()));
@@ -206,7 +206,7 @@ async fn a_stopped_job_ends_in_time_whatever_the_servers_do() {
 }
 
 #[actix_rt::test]
-async fn a_job_whose_arbiter_ends_says_so() {
+async fn a_job_whose_arbiter_ends_reports_that_it_died() {
     let (source, target) = two().await;
     let arbiter = Arbiter::new();
     let options = json!({"continuous": true});
@@ -226,9 +226,9 @@ async fn a_job_whose_arbiter_ends_says_so() {
 #[derive(Debug)]
 enum Lease {
     Over,
-    /// It is not renewed.
+    /// Ends at this time: it is not renewed.
     Until(Instant),
-    /// So much is left of it whenever it is asked, because it is renewed. Counts who asks.
+    /// Always has this much time left, because it is renewed. Counts how often it is queried.
     Renewed(Duration, watch::Sender<usize>),
 }
 
@@ -258,7 +258,7 @@ fn under(lease: Lease, body: &serde_json::Value) -> Job {
     job
 }
 
-/// An answer that is begun, and goes on when the test says so.
+/// An answer that hangs after its head until the test notifies it.
 fn hanging() -> (Answer, Arc<Notify>) {
     let go_on = Arc::new(Notify::new());
     let committed = json!({"ok": true, "instance_start_time": "0"}).to_string();
@@ -270,7 +270,7 @@ fn hanging() -> (Answer, Arc<Notify>) {
 }
 
 #[actix_rt::test]
-async fn outside_its_lease_a_job_begins_no_checkpoint() {
+async fn a_job_without_a_lease_begins_no_checkpoint() {
     let (source, target) = two().await;
     let job = under(Lease::Over, &body(&source.url(), &target.url()));
     assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
@@ -282,7 +282,7 @@ async fn outside_its_lease_a_job_begins_no_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_of_an_older_version_is_written_under_its_new_id_within_a_lease_only() {
+async fn an_older_checkpoint_is_written_under_its_new_id_only_under_a_lease() {
     let held = || Lease::Renewed(Duration::from_secs(60), watch::channel(0).0);
     for (lease, is_held) in [(Lease::Over, false), (held(), true)] {
         let (source, target) = two().await;
@@ -319,7 +319,7 @@ async fn a_checkpoint_of_an_older_version_is_written_under_its_new_id_within_a_l
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_ends_with_a_lease_that_is_not_renewed_whatever_the_servers_do() {
+async fn a_checkpoint_ends_when_its_lease_expires_whatever_the_servers_do() {
     let (source, target) = two().await;
     let (hangs, _) = hanging();
     target.fails("POST _ensure_full_commit", usize::MAX, hangs);
@@ -330,18 +330,18 @@ async fn a_checkpoint_ends_with_a_lease_that_is_not_renewed_whatever_the_servers
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_that_takes_longer_than_a_lease_is_made_while_the_lease_is_renewed() {
+async fn a_checkpoint_may_take_longer_than_a_lease_that_is_renewed() {
     let (source, target) = two().await;
     let (hangs, go_on) = hanging();
     target.fails("POST _ensure_full_commit", 1, hangs);
     let (told, mut asked) = watch::channel(0);
     let lease = Lease::Renewed(Duration::from_millis(20), told);
     let job = under(lease, &body(&source.url(), &target.url()));
-    eventually("the target is to commit", || async {
+    eventually("the commit is requested", || async {
         target.server.count("POST _ensure_full_commit") == 1
     })
     .await;
-    // Only the end of what was left of the lease has the job ask again, as long as the target says nothing.
+    // While the target is silent, the job queries the lease again only when the time that was left has passed.
     let before = *asked.borrow();
     let several = timeout(
         Duration::from_secs(60),
@@ -354,7 +354,7 @@ async fn a_checkpoint_that_takes_longer_than_a_lease_is_made_while_the_lease_is_
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_under_a_lease_that_is_renewed_is_bounded_by_the_time_of_its_requests() {
+async fn under_a_renewed_lease_a_checkpoint_is_bounded_by_its_request_timeouts() {
     let (source, target) = two().await;
     let (hangs, _) = hanging();
     target.fails("POST _ensure_full_commit", usize::MAX, hangs);
@@ -370,7 +370,7 @@ async fn a_checkpoint_under_a_lease_that_is_renewed_is_bounded_by_the_time_of_it
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_names_the_epoch_of_the_owner_and_none_where_there_is_none() {
+async fn a_checkpoint_names_the_epoch_of_its_owner_if_there_is_one() {
     let (source, target) = two().await;
     run(&body(&source.url(), &target.url())).await;
     let text = |couch: &crate::support::couch::Couch| format!("{:?}", couch.locals());

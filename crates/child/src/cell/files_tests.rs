@@ -36,7 +36,7 @@ fn found(program: &Path, arguments: &[&str], spec: &CellSpec) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_folder_of_the_program_and_of_each_file_of_the_command_can_be_read() {
+fn the_folders_of_the_program_and_of_the_files_of_its_command_are_readable() {
     let (_kept, root) = folder(&[("a/server", ""), ("b/script.py", ""), ("c/other", "")]);
     let script = root.join("b/script.py").display().to_string();
     let command = format!("exec env X={script} y");
@@ -52,7 +52,7 @@ fn the_folder_of_the_program_and_of_each_file_of_the_command_can_be_read() {
 }
 
 #[test]
-fn a_program_in_a_bin_folder_has_its_libraries_and_a_link_what_it_leads_to() {
+fn a_program_in_bin_can_read_its_libraries_and_the_target_of_its_link() {
     let files = [
         ("real/bin/python", ""),
         ("real/lib/x", ""),
@@ -89,7 +89,7 @@ fn the_interpreter_of_a_script_is_readable_with_its_folder() {
 }
 
 #[test]
-fn hidden_folders_are_not_readable_but_for_the_files_of_the_command() {
+fn in_hidden_folders_only_the_files_of_the_command_are_readable() {
     let files = [
         ("data/store", ""),
         ("data/run.sh", ""),
@@ -104,7 +104,7 @@ fn hidden_folders_are_not_readable_but_for_the_files_of_the_command() {
         paths.contains(&data.join("run.sh")) && !paths.contains(&data),
         "{paths:?}"
     );
-    // A folder that contains a hidden one is readable except for that.
+    // A folder that contains a hidden one is readable except for the hidden one.
     spec.read_paths = vec![root.join("app")];
     let paths = found(Path::new("/bin/sh"), &[], &spec);
     assert!(paths.contains(&root.join("app/x")), "{paths:?}");
@@ -115,7 +115,7 @@ fn hidden_folders_are_not_readable_but_for_the_files_of_the_command() {
 }
 
 #[test]
-fn a_folder_that_is_shared_with_others_is_not_readable_only_the_file_is() {
+fn a_file_in_a_shared_folder_is_readable_but_not_the_folder() {
     let found = Found {
         hidden: &[],
         paths: Vec::new(),

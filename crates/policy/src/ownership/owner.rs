@@ -22,11 +22,11 @@ use super::{
     STOP_BEFORE_END,
 };
 
-/// An epoch and its duration.
+/// An epoch, and when its lease was last requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) epoch: Epoch,
-    /// When the request that began or renewed it was sent.
+    /// When the request that took or renewed it was sent.
     pub(super) sent: Duration,
 }
 
@@ -74,15 +74,15 @@ enum Phase {
 enum Drain {
     Off,
     On,
-    /// It claims its share again once it has given everything back, with another epoch: one that was reported as
-    /// leaving stays so, whatever arrives late.
+    /// Once it has given everything back, it claims its share again, under a new epoch: late messages cannot revive an
+    /// epoch that was reported as leaving.
     Ending,
 }
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Ownership {
-    /// The daemon's name; it determines what it gives back first.
+    /// The daemon's name, which determines the documents it gives back first.
     daemon: Arc<str>,
     pub(super) lease: Option<Lease>,
     /// An abandoned epoch that may still be in the database.
@@ -239,7 +239,7 @@ impl Ownership {
         self.docs.owned_or_stopping()
     }
 
-    /// Whether the daemon was to end and has nothing left.
+    /// Whether the daemon was stopped and has given everything back.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }
@@ -409,7 +409,7 @@ impl Ownership {
         let has_more = extra.len() >= BATCH;
         let docs = docs.into_iter().map(|doc| (doc, false));
         for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
-            // It was free, so an older claim of it is over.
+            // The document was free, so an older claim to it is void.
             self.lose(&doc, out);
             let hold = if self.gives_away() {
                 Hold::Unused
@@ -467,7 +467,7 @@ impl Ownership {
         hasher.finish()
     }
 
-    /// Gives everything back, and soon reports that it does not count as alive.
+    /// Gives everything back, and reports at once that the daemon is leaving.
     fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         self.renew_at = now;
         let all: Vec<_> = own(self.docs.running()).collect();

@@ -1,4 +1,4 @@
-//! Texts of servers as errors show them: the beginning, without secrets.
+//! What errors show of a server's response: its beginning, with secrets masked.
 
 use json::shown::is_unprintable;
 use percent_encoding::percent_decode_str;
@@ -8,7 +8,7 @@ use super::super::spec::{EndpointSpec, ProxySpec};
 /// The most bytes of a body or a URL that an error shows.
 pub(super) const BODY_SHOWN: usize = 1024;
 
-/// Shorter texts are not masked: they occur everywhere.
+/// Shorter secrets are not masked: ordinary text would contain them by chance.
 const SECRET_MIN: usize = 4;
 
 /// The mask of a secret.
@@ -75,7 +75,7 @@ impl Secrets {
         let forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
         secrets.extend(forms);
         secrets.retain(|secret| secret.len() >= SECRET_MIN);
-        // Of two with a common beginning the longer is masked first, or its end would be left.
+        // Longest first: masking a shorter secret inside a longer one would leave the rest of it readable.
         secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         Self(secrets)
@@ -91,7 +91,7 @@ impl Secrets {
             text = text.replace(secret, MASK);
         }
         if cut.len() < body.len() {
-            // Longer than the shown part, so that the end shows that there is more.
+            // Padding beyond the shown part, so that `shown` cuts the text and marks the cut.
             text.push_str(&" .".repeat(BODY_SHOWN));
         }
         shown(text.as_bytes())
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_also_where_the_text_is_cut() {
+    fn secrets_are_masked_even_where_the_text_is_cut() {
         let spec = spec(
             &json!({"url": "http://ann:top secret@h/db?key=t%22ken!&bare1&q=2",
                 "headers": {"x-token": "12345678", "x": "a", "y": "Bearer abcdefgh=="}}),

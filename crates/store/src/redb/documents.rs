@@ -130,7 +130,7 @@ impl DocumentTables for Records<'_> {
 }
 
 impl Records<'_> {
-    /// Counts the size of a body, in bytes.
+    /// Updates the total size of all bodies after one changed from `before` to `now` bytes.
     pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
         let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
         let count = count.saturating_add(now as u64);

@@ -1,6 +1,6 @@
 //! Exports from a store's file, and imports into a new one.
 //!
-//! PROMISES  A file is replaced atomically, by one that is on disk, while no service uses it.
+//! PROMISES  A file is replaced atomically, by one that is synced, and only while no service uses it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -144,7 +144,7 @@ pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
 /// Writes these rows to a new file, replacing an existing one. Root gives it to the owner of its folder. Blocks.
 ///
 /// # Errors
-/// An error of the rows; a service uses the file; the system refuses. Then nothing has changed.
+/// A row is an error, a service uses the file, or the system refuses. The existing file stays unchanged.
 pub(crate) fn replace<E: From<OpenProblem>>(
     path: &Path,
     (uuid, seq): (&str, u64),

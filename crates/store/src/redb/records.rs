@@ -15,7 +15,7 @@ use crate::error::OpenProblem;
 use crate::tables::next_local;
 use policy::counted::Class;
 
-/// The format of the file, which another program may not know. Earlier formats were never released.
+/// The file's format, which other versions of the program may not know. Earlier formats were never released.
 pub(super) const FORMAT: &str = "3";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
@@ -44,7 +44,7 @@ pub(crate) struct Prepared {
 /// Creates missing tables, and `new_uuid` as the uuid if there is none. Reports all documents to `watcher`.
 ///
 /// # Errors
-/// The file belongs to another program, and stays unchanged.
+/// The file has another format, and stays unchanged.
 pub(crate) fn prepare(
     database: &Database,
     new_uuid: &str,
@@ -170,8 +170,8 @@ impl<'t> Records<'t> {
         })
     }
 
-    /// Returns the documents that are not deleted, with their classes. Computes what an earlier program did not
-    /// count: sizes, and deletions, which are dated now.
+    /// Returns the documents that are not deleted, with their classes. Computes what an earlier version did not
+    /// record: sizes, and deletions, which are dated now.
     fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
         let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in self.documents.iter()? {

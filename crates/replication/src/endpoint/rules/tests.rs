@@ -65,7 +65,7 @@ fn link_local_networks_and_own_listeners_are_denied_in_every_form() {
 }
 
 #[test]
-fn an_entry_of_its_own_allows_a_host_that_is_otherwise_denied() {
+fn an_explicit_entry_allows_a_host_that_is_otherwise_denied() {
     for (allowed, address) in [
         ("*, 127.0.0.1:5995", "127.0.0.1:5995"),
         ("127.0.0.0/8:5995", "127.0.0.1:5995"),
@@ -88,7 +88,7 @@ fn an_entry_of_its_own_allows_a_host_that_is_otherwise_denied() {
 }
 
 #[test]
-fn only_what_is_allowed_and_not_denied_is_connected_to() {
+fn only_allowed_hosts_that_are_not_denied_are_connected_to() {
     let rules = (
         "10.0.0.0/8, *.example.org, db.internal:5984",
         "10.6.0.0/16,bad.example.org",
@@ -109,7 +109,7 @@ fn only_what_is_allowed_and_not_denied_is_connected_to() {
 }
 
 #[test]
-fn a_name_that_a_proxy_resolves_is_judged_by_itself() {
+fn a_name_that_a_proxy_resolves_is_checked_without_an_address() {
     let rules = EndpointRules::parse("*.example.org,10.0.0.0/8", "bad.example.org").unwrap();
     let judged = |name, later| rules.check_name(name, 80, later).is_ok();
     assert!(judged("a.example.org", false) && judged("a.example.org", true));

@@ -1,4 +1,4 @@
-//! Leases when the database is slow, silent, or has requests at the same moment.
+//! Leases when the database is slow, silent, or handles concurrent requests.
 
 use std::time::Instant;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::StoreError;
 use policy::ownership::ListedDoc;
 
-/// What a renewal that is under way keeps is not claimed by others. `begin` begins one that was in time, as a
-/// transaction, `commit` commits it once the claim waits for it.
+/// `begin` runs a renewal that is in time and leaves its transaction open; `commit` commits it once the claim waits for
+/// it.
 pub async fn documents_kept_by_a_renewal_in_flight_are_not_claimed(
     place: &TestPlace,
     end_lease: impl Fn(u64),
@@ -23,7 +23,7 @@ pub async fn documents_kept_by_a_renewal_in_flight_are_not_claimed(
     begin(first.0);
     let claiming = fleet.claim(second, Request(1), 9);
     let (claimed, ()) = futures_util::future::join(claiming, async { commit() }).await;
-    // It may have waited for too long.
+    // The claim may have timed out.
     if let Ok(claimed) = claimed {
         assert_eq!(claimed.docs, []);
     }
@@ -49,8 +49,8 @@ async fn until_renewed(fleet: &dyn FleetStore, epoch: Epoch) -> Renewed {
     }
 }
 
-/// A renewal fails after its time where the database says nothing, and the next one needs no answer to it. `pause`
-/// stops what has connections to it, `resume` has that go on.
+/// The next renewal does not wait for an answer to the one that timed out. `pause` suspends the existing connections of
+/// the database, `resume` resumes them.
 pub async fn a_renewal_times_out_and_does_not_delay_the_next_one(
     place: &TestPlace,
     pause: impl FnOnce(),
@@ -71,6 +71,6 @@ pub async fn a_renewal_times_out_and_does_not_delay_the_next_one(
     resume();
     let text = error.to_string();
     assert!(text.contains("nothing came back within 5 s"), "{text}");
-    let (docs, _) = renewed.unwrap().expect("its lease is not over");
+    let (docs, _) = renewed.unwrap().expect("its lease has not expired");
     assert_eq!(docs.len(), 1);
 }
