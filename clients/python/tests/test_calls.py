@@ -476,7 +476,7 @@ class Mistakes(unittest.TestCase):
                     self.assertTrue(client.rewrite("shop", ddoc, {}))
             self.assertEqual("".join(seen), expected)
 
-    def test_calls_keep_their_order_while_the_bound_is_requested_and_an_old_service_has_the_default(self):
+    def test_calls_keep_their_order_while_the_bound_is_requested_and_an_old_service_has_a_default(self):
         for line_max, expected in ((3000, [2000, 1]), (None, [2000, 1, 5000])):
             sizes = []
 

@@ -8,7 +8,7 @@ pub(super) struct ModelPool {
     pub(super) can_forget: bool,
     pub(super) isolates_max: u32,
     pub(super) lends_taught: bool,
-    /// Processes below this number were decided before `reuse` or `can_forget` changed.
+    /// Processes below this number were requested before the latest change of a setting that makes processes stale.
     pub(super) renewed: u64,
     pub(super) procs: Vec<ModelProc>,
     pub(super) opening: Vec<ModelOpening>,
@@ -20,7 +20,7 @@ pub(super) struct ModelPool {
     pub(super) offenders: BTreeMap<Tenant, (u32, bool)>,
 }
 
-/// A request, wherever it is.
+/// An unanswered request.
 #[derive(Clone)]
 pub(super) struct Ask {
     pub(super) id: RequestId,
@@ -116,7 +116,7 @@ impl ModelPool {
         best.or(oldest.map(|(at, _)| at))
     }
 
-    /// Like [`Self::pick_own`]; else, if taught processes are lent, the one with the largest tag: the newest.
+    /// Like [`Self::pick_own`]; else, if taught processes are lent, the newest of those with the largest tag.
     pub(super) fn pick(&self, ask: &Ask) -> Option<usize> {
         let lends = self.lends_taught && !self.apart() && ask.ddoc().is_none();
         let idle = self
