@@ -237,15 +237,15 @@ impl Cat {
         self.input
             .write_all(line.as_bytes())
             .await
-            .expect("it reads");
+            .expect("cat reads");
         line.clear();
-        self.output.read_line(line).await.expect("it answers");
+        self.output.read_line(line).await.expect("cat answers");
     }
 }
 
 /// The relay, with a `cat` for each connection, or the echo.
 async fn echo_lines(socket: &Path, by_cat: bool) {
-    std::fs::create_dir(socket.parent().expect("a folder")).expect("it is new");
+    std::fs::create_dir(socket.parent().expect("a folder")).expect("a new folder");
     let listener = UnixListener::bind(socket).expect("a socket");
     println!("ready");
     loop {
@@ -258,7 +258,8 @@ async fn echo_lines(socket: &Path, by_cat: bool) {
                 if let Some(cat) = &mut cat {
                     cat.copy(&mut line).await;
                 }
-                stream.write_all(line.as_bytes()).await.expect("it reads");
+                let sent = stream.write_all(line.as_bytes()).await;
+                sent.expect("the client reads");
                 line.clear();
             }
         });
@@ -280,9 +281,11 @@ impl Served {
         let mut child = command(&socket)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("the program starts");
         let mut ready = LineReader::new(child.stdout.take().expect("a pipe"));
-        ready.read_line(&mut String::new()).expect("it listens");
+        ready
+            .read_line(&mut String::new())
+            .expect("the program listens");
         Self {
             child,
             socket,

@@ -129,7 +129,7 @@ fn start_innocent(address: SocketAddr) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it starts")
+        .expect("the innocent starts")
 }
 
 /// Stops the innocent; returns the median, 99th percentile and maximum of its calls, in milliseconds, and their number.

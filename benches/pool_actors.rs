@@ -114,7 +114,7 @@ fn finish<'a>(
     Box::pin(async move {
         all.await
             .into_iter()
-            .for_each(|task| task.expect("it ends"));
+            .for_each(|task| task.expect("the client ends"));
         cycles as u64
     })
 }

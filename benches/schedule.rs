@@ -216,7 +216,7 @@ fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
         let end = End::Crashed(reason.clone());
         bench.now = bench.now + Duration::from_secs(1);
         bench.on(Event::Exited {
-            run: run.expect("it runs"),
+            run: run.expect("a running job"),
             end,
         });
         run = Some(bench.started());

@@ -56,7 +56,7 @@ pub fn nanoseconds(pid: u32) -> f64 {
 
 /// The children of a process.
 pub fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     let texts = threads
         .flatten()
         .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());

@@ -48,7 +48,7 @@ fn interpret(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
 }
 
 #[test]
-fn a_call_is_in_one_table_only() {
+fn a_system_call_is_in_one_table_only() {
     let in_part = in_part().unwrap();
     let in_part: Vec<Sysno> = in_part.into_iter().map(|(call, _)| call).collect();
     let tables = [ALLOWED, ALLOWED_HERE, OF_NETWORK, MISSING, &in_part];
@@ -59,7 +59,7 @@ fn a_call_is_in_one_table_only() {
 }
 
 #[test]
-fn the_filter_decides_every_number_by_the_tables() {
+fn the_filter_decides_each_call_number_by_the_tables() {
     let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
     let in_part = in_part().unwrap();
     for number in 0..=Sysno::last().id() as u32 + 100 {
@@ -84,7 +84,7 @@ fn the_filter_decides_every_number_by_the_tables() {
 /// A call with allowed arguments, and with refused ones.
 type Decision<'a> = (Sysno, &'a [u32], &'a [u32]);
 
-fn assert_assert_decides(filter: &BpfProgram, cases: &[Decision<'_>]) {
+fn assert_decides(filter: &BpfProgram, cases: &[Decision<'_>]) {
     for (call, allowed, refused) in cases {
         let of = |arguments: &[u32]| interpret(filter, call.id() as u32, arguments);
         assert_eq!(of(allowed), libc::SECCOMP_RET_ALLOW, "{call} {allowed:?}");

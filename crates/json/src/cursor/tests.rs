@@ -8,7 +8,7 @@ fn parser_accepts(text: &str) -> bool {
 }
 
 #[test]
-fn values_of_every_kind_are_skipped() {
+fn values_of_every_type_are_skipped() {
     for text in [
         "null",
         "true",

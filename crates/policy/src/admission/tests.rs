@@ -101,7 +101,7 @@ fn a_throttled_service_listens_for_its_available_processes() {
 }
 
 #[test]
-fn an_accepted_client_without_a_process_counts() {
+fn an_accepted_client_without_a_process_counts_against_the_limit() {
     let accepted = |claims, opening, total| {
         listening(&Snapshot {
             claims,

@@ -40,7 +40,7 @@ fn oldest_waiter_waits_for_its_own_database_before_it_reaps() {
 }
 
 #[test]
-fn oldest_waiter_reaps_when_its_wait_is_over() {
+fn oldest_waiter_reaps_when_its_affinity_wait_is_over() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     let request = world.ask(3, tagged("db1", "_design/1"));
     assert_eq!(world.advance(WAIT - Duration::from_nanos(1)), []);

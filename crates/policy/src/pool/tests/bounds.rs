@@ -117,7 +117,7 @@ fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_fir
     let lease = world.take(1, plain(db("a")));
     let in_other = ask(&mut world, 2, Target::Pool(other), "a");
     let in_first = ask(&mut world, 3, POOLS[0], "a");
-    assert_eq!(world.counts(other).0, 0, "it waits");
+    assert_eq!(world.counts(other).0, 0, "the request waits");
     world.give_back(lease);
     world.run();
     let lease = world.lease(in_other, 2).expect("it is the oldest");

@@ -167,7 +167,7 @@ fn db_tagged_process_is_second_choice() {
 }
 
 #[test]
-fn other_databases_process_is_never_chosen() {
+fn process_of_another_database_is_never_chosen() {
     let mut world = World::new(3, 2);
     let first = world.take(1, tagged("db1", "_design/1"));
     let second = world.take(2, tagged("db2", "_design/1"));
@@ -181,7 +181,7 @@ fn other_databases_process_is_never_chosen() {
 }
 
 #[test]
-fn without_db_tag_the_knowing_process_is_chosen_and_stays_untagged() {
+fn without_db_tag_the_process_that_knows_the_document_is_chosen_and_stays_untagged() {
     let mut world = World::new(3, 2);
     let first = world.take(1, affinity(None, "_design/1", "1-a"));
     let second = world.take(2, affinity(None, "_design/2", "1-a"));

@@ -109,7 +109,7 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
 
 /// D6.
 #[test]
-fn replenishing_open_that_ends_serves_a_waiter() {
+fn process_opened_to_replenish_serves_a_waiter() {
     let mut world = World::new(2, 2);
     let untagged = world.take(1, None);
     world.give_back(untagged);

@@ -132,7 +132,7 @@ fn newest_of_equal_processes_is_chosen() {
 }
 
 #[test]
-fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_database_only() {
+fn taught_process_serves_requests_without_a_document_only_for_its_own_database() {
     let mut world = World::new(2, 2);
     let a = world.take(1, tagged("a", "_design/1"));
     let z = world.take(2, tagged("z", "_design/1"));
@@ -273,7 +273,7 @@ fn assigned_process_ignores_its_idle_timer() {
 }
 
 #[test]
-fn untagged_process_stays_below_the_soft_limit() {
+fn idle_untagged_process_is_kept_below_the_soft_limit() {
     let mut world = World::new(3, 2);
     let lease = world.take(1, None);
     world.give_back(lease);

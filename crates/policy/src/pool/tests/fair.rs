@@ -580,7 +580,7 @@ fn a_request_that_loses_its_process_is_next_again() {
     let lease = world.lease(first, 2).expect("it was first before");
     world.give_back(lease);
     world.run();
-    assert!(world.lease(of_c, 4).is_some(), "it is the turn of c");
+    assert!(world.lease(of_c, 4).is_some(), "c is next");
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Model {
         }
     }
 
-    /// Serves tenants that are out of debt, the one whose bucket will be full last first.
+    /// Serves tenants that are out of debt: first the one whose bucket will be full last.
     pub(super) fn free(&mut self) {
         let left = |db: &DbKey| self.left.get(db).copied().unwrap_or(0);
         let free = self.held_back.iter().filter(|db| left(db) >= 0).cloned();
