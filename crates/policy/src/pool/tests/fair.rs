@@ -1,7 +1,7 @@
 //! In simulated time: databases share processes by time held, and interactive requests are served before bulk ones.
 //!
-//! SUMMARY   A closed loop: each client holds a process for a time, returns it, rests, and requests the next. Counts how
-//!           often each database was served, how long it held processes, and the longest wait of each lane.
+//! SUMMARY   A closed loop: each client holds a process for a time, returns it, rests, and requests the next. Counts
+//!           how often each database was served, how long it held processes, and the longest wait of each lane.
 
 use std::collections::BTreeMap;
 
@@ -296,7 +296,7 @@ fn newcomer_is_next_and_gets_no_credit_for_the_time_before() {
     let asked: Vec<RequestId> = (2..5).map(|n| world.ask(n, plain(db("old")))).collect();
     world.advance(Duration::from_secs(4));
     world.give_back(lease);
-    lease = world.lease(asked[0], 2).expect("no other request waits");
+    lease = world.lease(asked[0], 2).expect("no other tenant waits");
     let of_new = [10, 11].map(|client| world.ask(client, plain(db("new"))));
     world.advance(Duration::from_millis(10));
     world.give_back(lease);
@@ -488,7 +488,7 @@ fn databases_are_served_in_turn_even_if_one_process_serves_them_all() {
             served_in_turn(settings, &asks, &turns);
         }
     }
-    // With `db_tag = none` the design documents of all databases share a tenant; a client without a database is its own.
+    // Without `db_tag` the design documents of all databases share a tenant; a client without a database is its own.
     let all = || affinity(None, "_design/1", "1-a");
     let asks = [all(), all(), None, None];
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 2, 3, 1]);

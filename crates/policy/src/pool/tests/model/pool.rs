@@ -79,9 +79,9 @@ impl ModelPool {
         self.procs.iter().position(|proc| proc.id == id)
     }
 
-    /// Returns the best idle process: one with the client's own tag, preferably one that knows the document. If processes
-    /// are shared, a client without a document prefers one without a tag. Among equals, the newest. If none fits, the
-    /// least recently used one that can forget its tenant without losing a document.
+    /// Returns the best idle process: one with the client's own tag, preferably one that knows the document. If
+    /// processes are shared, a client without a document prefers one without a tag. Among equals, the newest. If none
+    /// fits, the least recently used one that can forget its tenant without losing a document.
     ///
     /// With isolates: one that knows tenant and document, else one that knows the tenant, else one with room for it.
     pub(super) fn pick_own(&self, ask: &Ask) -> Option<usize> {
