@@ -1,6 +1,6 @@
-//! What a call over the socket costs: the processor time of the service and of its processes for each function
-//! call and each loan, with 100 and with 1,000 clients, beside a relay that copies each line to a `cat` and
-//! back, beside an echo, and, with 4 clients, beside php-fpm (skipped where it is not installed).
+//! CPU time of a call over the socket, in the service and in its processes: function calls and loans, with 100 and
+//! 1,000 clients, beside a relay that passes each line through a `cat`, beside an echo, and, with 4 clients, beside
+//! php-fpm (skipped if not installed).
 
 mod common;
 
@@ -22,13 +22,13 @@ const CLIENTS: [usize; 2] = [100, 1_000];
 const DATABASES: usize = 20;
 const DDOCS: usize = 5;
 
-/// With ten times the clients the cost of a call may grow this many times as much as that of an echo.
+/// Maximum growth of a call's cost with ten times the clients, relative to an echo's.
 const WANTED_MORE_CLIENTS: f64 = 1.3;
 
-/// A function call may cost the service and its processes this many times what the relay and its `cat`s take.
+/// Maximum CPU time of a function call, relative to the relay with its `cat`s.
 const WANTED_CALL: f64 = 3.0;
 
-/// php-fpm has a process for each connection that is kept.
+/// php-fpm needs a process for each keep-alive connection.
 const PHP_CLIENTS: usize = 4;
 
 /// The same function in PHP.
@@ -36,10 +36,10 @@ const PHP_SHOW: &str = "<?php $call = json_decode(file_get_contents('php://input
     header('Content-Type: application/json'); \
     echo json_encode(['resp', ['body' => 'hello ' . $call['args'][0]['name']]]);";
 
-/// A function call may cost this many times what php-fpm takes.
+/// Maximum CPU time of a function call, relative to php-fpm.
 const WANTED_PHP: f64 = 1.3;
 
-/// What one call took, in microseconds of processor time.
+/// CPU time of one call, in microseconds, and calls per second.
 #[derive(Clone, Copy)]
 struct Cost {
     service: f64,
@@ -69,7 +69,7 @@ impl Cost {
     }
 }
 
-/// What a client sends next, given a number by chance and the last answer.
+/// Makes a client's next request from a random number and the last answer.
 type Next = fn(u64, &str) -> String;
 
 /// A connection.
@@ -90,20 +90,20 @@ impl Client {
         }
     }
 
-    /// Sends one line after the other until the time is over, and returns how many.
+    /// Sends one request at a time until `end`, and returns their number.
     async fn call(&mut self, next: Next, end: Instant) -> u64 {
         let mut calls = 0;
-        // The holder returns its process: others wait for it.
+        // A holder returns its process before it ends: others wait for it.
         while Instant::now() < end || self.line.contains("\"proc\"") {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
             let request = next(self.random, &self.line);
             let sent = self.stream.write_all(request.as_bytes()).await;
-            sent.expect("it reads");
+            sent.expect("the service reads");
             self.line.clear();
             let answer = self.stream.read_line(&mut self.line).await;
-            answer.expect("it answers");
+            answer.expect("the service answers");
             assert!(!self.line.contains("\"error\""), "{}", self.line);
             calls += 1;
         }
@@ -139,7 +139,7 @@ async fn fast_cgi_answer(stream: &mut BufReader<UnixStream>, line: &mut String) 
     assert!(line.contains("hello ida"), "{line}");
 }
 
-/// Has clients of php-fpm call, and returns what a call cost.
+/// Runs clients against php-fpm, and returns the cost of a call.
 async fn php_cost(php: &Php) -> Cost {
     let call = ddoc_prompt(1, "");
     let request = fast_cgi(&php.script, call.trim_end());
@@ -154,7 +154,7 @@ async fn php_cost(php: &Php) -> Cost {
         let calls = clients.iter_mut().map(async |stream| {
             let (mut calls, mut line) = (0.0, String::new());
             while Instant::now() < end {
-                stream.write_all(&request).await.expect("it reads");
+                stream.write_all(&request).await.expect("php-fpm reads");
                 line.clear();
                 fast_cgi_answer(stream, &mut line).await;
                 calls += 1.0;
@@ -175,7 +175,7 @@ async fn php_cost(php: &Php) -> Cost {
     }
 }
 
-/// Takes a process and gives it back, in turns.
+/// Borrows and returns a process, alternately.
 fn loan(random: u64, last: &str) -> String {
     let token = last
         .split_once("\"proc\":\"")
@@ -189,7 +189,7 @@ fn loan(random: u64, last: &str) -> String {
     }
 }
 
-/// Has some number of clients call, and returns what a call cost.
+/// Runs this many clients, and returns the cost of a call.
 async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
     let connected = (0..clients as u64).map(|number| Client::connect(socket, number));
     let mut clients = join_all(connected).await;
@@ -198,7 +198,7 @@ async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
         let calls = clients.iter_mut().map(|client| client.call(next, end));
         join_all(calls).await.into_iter().sum::<u64>() as f64
     };
-    // Warm: the processes are there and know the functions.
+    // Warm-up: starts the processes and loads the functions.
     run(TIME / 2).await;
     let processes = children(service);
     let used = || -> f64 { processes.iter().map(|pid| nanoseconds(*pid)).sum() };
@@ -211,7 +211,7 @@ async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
     }
 }
 
-/// A child that sends each line back.
+/// A child that echoes each line.
 struct Cat {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -237,16 +237,15 @@ impl Cat {
         self.input
             .write_all(line.as_bytes())
             .await
-            .expect("it reads");
+            .expect("cat reads");
         line.clear();
-        self.output.read_line(line).await.expect("it answers");
+        self.output.read_line(line).await.expect("cat answers");
     }
 }
 
-/// A program of its own that sends each line back: the relay by way of a `cat` for each connection, the echo by
-/// itself.
-async fn send_back(socket: &Path, by_cat: bool) {
-    std::fs::create_dir(socket.parent().expect("a folder")).expect("it is new");
+/// The relay, with a `cat` for each connection, or the echo.
+async fn echo_lines(socket: &Path, by_cat: bool) {
+    std::fs::create_dir(socket.parent().expect("a folder")).expect("a new folder");
     let listener = UnixListener::bind(socket).expect("a socket");
     println!("ready");
     loop {
@@ -259,14 +258,15 @@ async fn send_back(socket: &Path, by_cat: bool) {
                 if let Some(cat) = &mut cat {
                     cat.copy(&mut line).await;
                 }
-                stream.write_all(line.as_bytes()).await.expect("it reads");
+                let sent = stream.write_all(line.as_bytes()).await;
+                sent.expect("the client reads");
                 line.clear();
             }
         });
     }
 }
 
-/// A program that listens on a socket. It ends with the bench.
+/// A program that listens on a socket. Killed when dropped.
 struct Served {
     child: Child,
     socket: PathBuf,
@@ -274,16 +274,18 @@ struct Served {
 }
 
 impl Served {
-    /// Starts a program, which prints a line when it listens.
+    /// Starts a program and waits for the line that it prints when it listens.
     fn start(mut command: impl FnMut(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("run").join("s.sock");
         let mut child = command(&socket)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("the program starts");
         let mut ready = LineReader::new(child.stdout.take().expect("a pipe"));
-        ready.read_line(&mut String::new()).expect("it listens");
+        ready
+            .read_line(&mut String::new())
+            .expect("the program listens");
         Self {
             child,
             socket,
@@ -328,7 +330,7 @@ fn as_role(role: &str) -> Served {
     })
 }
 
-async fn beside_php(php: &Php) {
+async fn compare_with_php(php: &Php) {
     let service = service();
     let (mut calls, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -351,12 +353,12 @@ async fn beside_php(php: &Php) {
 async fn main() {
     let arguments: Vec<_> = std::env::args().collect();
     match &*arguments.iter().map(String::as_str).collect::<Vec<_>>() {
-        [_, "relay", socket] => return send_back(Path::new(socket), true).await,
-        [_, "echo", socket] => return send_back(Path::new(socket), false).await,
+        [_, "relay", socket] => return echo_lines(Path::new(socket), true).await,
+        [_, "echo", socket] => return echo_lines(Path::new(socket), false).await,
         _ => {}
     }
     if let Some(php) = Php::start(PHP_SHOW, PHP_CLIENTS) {
-        beside_php(&php).await;
+        compare_with_php(&php).await;
     }
     let programs = [as_role("relay"), as_role("echo"), service(), service()];
     let [relay, echo, calls, loans] = &programs;
@@ -388,7 +390,7 @@ async fn main() {
         "us",
         WANTED_CALL,
     );
-    // Ten times the connections cost an echo more, too: what each takes of the caches.
+    // More connections slow down an echo, too: they compete for the caches.
     let more = many_echoes.service / echo.service;
     report("an echo, 1000 beside 100 clients", more, 1.0, "", more);
     for (what, many, few) in [

@@ -1,7 +1,7 @@
-//! `/_query/ddoc` with a validate function at 1, 10 and 50 keep-alive connections: calls a second and
-//! the slowest hundredth, beside the same number of requests for `/_up`, which never reach the pool; the same calls
-//! with a report beside those without, and, at 10 connections, beside nginx with php-fpm (skipped where they are not
-//! installed), in processor time of all their processes.
+//! `/_query/ddoc` with a validate function at 1, 10 and 50 keep-alive connections: calls per second and the 99th
+//! percentile, beside as many requests for `/_up`, which never reach the pool. In CPU time of all processes: calls
+//! with a report beside those without, and, at 10 connections, calls beside nginx with php-fpm (skipped if not
+//! installed).
 
 mod common;
 
@@ -20,11 +20,10 @@ const CONNECTIONS: [usize; 3] = [1, 10, 50];
 const CALLS: usize = 6_000;
 const ROUNDS: usize = 3;
 
-/// A call may cost this many times what `/_up` costs: it crosses to the pool and back, and a child
-/// runs a function.
+/// Maximum cost of a call, relative to `/_up`: it crosses to the pool and back, and a child runs a function.
 const WANTED: f64 = 6.0;
 
-/// A call with a report may take this many times the processor time that it takes without one.
+/// Maximum CPU time of a call with a report, relative to one without.
 const WANTED_REPORT: f64 = 1.05;
 
 /// The same function in PHP.
@@ -37,22 +36,22 @@ const PHP_VALIDATE: &str = "<?php $call = json_decode(file_get_contents('php://i
 
 const PHP_CONNECTIONS: usize = 10;
 
-/// A call may cost this many times what nginx and php-fpm take.
+/// Maximum CPU time of a call, relative to nginx with php-fpm.
 const WANTED_PHP: f64 = 1.5;
 
-/// How often both are measured in turns.
+/// How often calls with and without a report are measured, in turn.
 const PAIRS: usize = 15;
 
 const BODY: &str = r#"{"db":"shop","ddoc":{"_id":"_design/d","_rev":"1-a","validate_doc_update":"function(newDoc, oldDoc, userCtx) { if (!newDoc.type) { throw({forbidden: 'no type'}); } if (newDoc.total < 0) { throw({forbidden: 'negative'}); } }"},"path":["validate_doc_update"],"args":[{"_id":"order-000017","_rev":"3-9f","type":"order","customer":"acme","total":31.5,"lines":[{"sku":"A1","qty":2},{"sku":"B9","qty":1}]},null,{"name":"ann","roles":[]},{}]}"#;
 
-/// A service of the bench's own.
+/// A service. Killed when dropped.
 struct Service {
     child: Child,
     address: SocketAddr,
     _directory: tempfile::TempDir,
 }
 
-/// What is measured: an address, and the programs that answer there.
+/// An address to measure, and the programs that answer there.
 struct Measured {
     address: SocketAddr,
     programs: Vec<u32>,
@@ -71,7 +70,7 @@ impl Service {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the service starts");
-        let stdout = child.stdout.take().expect("it has an output");
+        let stdout = child.stdout.take().expect("a pipe");
         let lines = LineReader::new(stdout).lines().map_while(Result::ok);
         let address = lines
             .filter_map(|line| {
@@ -81,7 +80,7 @@ impl Service {
             .next();
         Self {
             child,
-            address: address.expect("it prints its address"),
+            address: address.expect("the service prints its address"),
             _directory: directory,
         }
     }
@@ -103,7 +102,7 @@ impl Drop for Service {
     }
 }
 
-/// Sends requests one after the other, and returns how long each took.
+/// Sends a request `count` times over one connection, and returns how long each took.
 async fn client(address: SocketAddr, request: &[u8], count: usize) -> Vec<Duration> {
     let stream = TcpStream::connect(address).await.expect("a connection");
     stream.set_nodelay(true).expect("a socket");
@@ -112,7 +111,10 @@ async fn client(address: SocketAddr, request: &[u8], count: usize) -> Vec<Durati
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let since = Instant::now();
-        stream.write_all(request).await.expect("it is sent");
+        stream
+            .write_all(request)
+            .await
+            .expect("the request is sent");
         let (mut length, mut is_first) = (0, true);
         loop {
             line.clear();
@@ -140,16 +142,16 @@ async fn client(address: SocketAddr, request: &[u8], count: usize) -> Vec<Durati
 /// One run at some number of connections.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Microseconds a call.
+    /// Microseconds per call.
     each: f64,
-    /// The slowest hundredth.
+    /// The 99th percentile.
     slow: Duration,
-    /// Microseconds of processor time of the service for a call, and of its processes.
+    /// Microseconds of CPU time per call: of the programs, and of their children.
     used: [f64; 2],
 }
 
 impl Measured {
-    /// The processor time of the programs so far, and of their children.
+    /// The CPU time of the programs so far, and of their children.
     fn used(&self) -> [f64; 2] {
         let own = self.programs.iter().copied();
         let processes = own.clone().flat_map(children).map(nanoseconds);
@@ -171,7 +173,7 @@ impl Measured {
         }
     }
 
-    /// The best of a few runs.
+    /// The best figures of a few runs.
     async fn best(&self, request: &[u8], connections: usize) -> Run {
         let mut best = self.run(request, connections).await;
         for _ in 1..ROUNDS {
@@ -186,8 +188,8 @@ impl Measured {
     }
 }
 
-/// Measures the call beside nginx, which passes it to php-fpm.
-async fn beside_php(request: &[u8]) {
+/// Measures the call beside the same function behind nginx and php-fpm.
+async fn compare_with_php(request: &[u8]) {
     let Some(php) = Php::start(PHP_VALIDATE, PHP_CONNECTIONS) else {
         return;
     };
@@ -204,7 +206,7 @@ async fn beside_php(request: &[u8]) {
     for round in 0..=ROUNDS {
         for (measured, all) in [(&floor, &mut floors), (&service, &mut calls)] {
             let run = measured.run(request, PHP_CONNECTIONS).await;
-            // The first warms.
+            // The first round is the warm-up.
             if round > 0 {
                 all.push(run.used.iter().sum());
             }
@@ -231,12 +233,12 @@ fn main() {
     let (validate, reported) = (call("/_query/ddoc"), call("/_query/ddoc?report=true"));
     let up = "GET /_up HTTP/1.1\r\nHost: localhost\r\n\r\n";
     actix_rt::System::new().block_on(async {
-        beside_php(validate.as_bytes()).await;
+        compare_with_php(validate.as_bytes()).await;
         for connections in CONNECTIONS {
-            // A service for each: processes of the one before would idle beside it.
+            // A new service each time: a shared one would keep idle processes.
             let started = Service::start();
             let service = started.measured();
-            // Warm: the processes are there and know the function.
+            // Warm-up: starts the processes and loads the function.
             service.run(validate.as_bytes(), connections).await;
             let floor = service.best(up.as_bytes(), connections).await;
             let calls = service.best(validate.as_bytes(), connections).await;

@@ -1,10 +1,10 @@
-//! How long an innocent client's small calls over HTTP take while others send bodies of 60 MB, or get answers of 33 MB,
-//! and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the median, the
-//! slowest hundredth and the longest, beside the same client's without others before. For an operator's call also the
-//! processor time that it takes of the pool's thread.
+//! Latency of an innocent client's small calls over HTTP while other clients send bodies of 60 MB or get answers of
+//! 33 MB, and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the
+//! median, the 99th percentile and the maximum, beside those measured without other load. For an operator's call
+//! also the CPU time of the pool's thread.
 //!
-//! The innocent is this program, started again: in one process with the others it would wait for them. It has a
-//! connection of its own and a database of its own. `SETTEE_BENCH_PROGRAM` is another build to measure.
+//! The innocent runs this program in a second process: in the same one it would wait for the others. It has its own
+//! connection and its own database. `SETTEE_BENCH_PROGRAM` names another build to measure.
 
 mod common;
 
@@ -18,31 +18,31 @@ use std::time::{Duration, Instant};
 use common::report;
 use common::service::Service;
 
-/// As the first argument it makes this program the innocent.
+/// The argument that makes this program the innocent.
 const INNOCENT: &str = "--innocent";
 
-/// How long the innocent calls without others, and beside an operator.
+/// How long the innocent calls without other load, and beside each of an operator's calls.
 const ALONE: Duration = Duration::from_secs(3);
 
-/// Between two of its calls.
+/// Pause between two of the innocent's calls.
 const REST: Duration = Duration::from_millis(2);
 
-/// Its calls may take this many times as long as without others: two cores are shared.
+/// Maximum latency of its calls, relative to that without other load: all share two cores.
 const WANTED: f64 = 200.0;
 
 const CLIENTS: usize = 6;
 
-/// On two cores the others' functions take long, and much memory.
+/// On two cores the others' functions need much time and memory.
 const TERMS: &str =
     "[couchdb]\nos_process_timeout = 120000\n[sandbox]\njavascript_memory_max = 1000000000";
 
-/// How long a refused call waits until it is retried.
+/// Delay before a refused call is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What the others do.
+/// A load that other clients cause.
 struct Load {
     what: &'static str,
-    /// How often each of them calls.
+    /// Calls of each client.
     calls: usize,
     body: fn() -> String,
 }
@@ -72,7 +72,7 @@ fn body(db: &str, show: &str, doc: &str) -> String {
     )
 }
 
-/// Calls a function; returns the status and how many bytes the answer has.
+/// Calls a function; returns the status and the size of the answer.
 fn call(stream: &mut BufReader<TcpStream>, body: &str) -> (String, usize) {
     let head = format!(
         "POST /_query/ddoc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -80,11 +80,15 @@ fn call(stream: &mut BufReader<TcpStream>, body: &str) -> (String, usize) {
         body.len()
     );
     let socket = stream.get_mut();
-    socket.write_all(head.as_bytes()).expect("it reads");
-    socket.write_all(body.as_bytes()).expect("it reads");
+    socket
+        .write_all(head.as_bytes())
+        .expect("the service reads");
+    socket
+        .write_all(body.as_bytes())
+        .expect("the service reads");
     let (mut status, mut length) = (String::new(), 0);
     for line in stream.by_ref().lines() {
-        let line = line.expect("it answers");
+        let line = line.expect("the service answers");
         if let Some(value) = line.strip_prefix("content-length: ") {
             length = value.parse().expect("a length");
         }
@@ -95,17 +99,17 @@ fn call(stream: &mut BufReader<TcpStream>, body: &str) -> (String, usize) {
         }
     }
     let read = std::io::copy(&mut stream.take(length), &mut std::io::sink());
-    assert_eq!(read.expect("it answers"), length);
+    assert_eq!(read.expect("the service answers"), length);
     (status, length.try_into().expect("it fits"))
 }
 
 fn connect(address: SocketAddr) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(address).expect("it listens");
+    let stream = TcpStream::connect(address).expect("the service listens");
     stream.set_nodelay(true).expect("a socket");
     BufReader::new(stream)
 }
 
-/// Calls until its input ends, and prints how long each call took, in microseconds.
+/// Calls until standard input ends, then prints how long each call took, in microseconds.
 fn innocent(address: SocketAddr) {
     let ends = thread::spawn(|| std::io::stdin().read(&mut [0]));
     let (mut stream, small) = (connect(address), body("innocent", "small", "null"));
@@ -120,17 +124,17 @@ fn innocent(address: SocketAddr) {
 }
 
 fn start_innocent(address: SocketAddr) -> Child {
-    Command::new(current_exe().expect("it has a file"))
+    Command::new(current_exe().expect("this program"))
         .args([INNOCENT, &address.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it starts")
+        .expect("the innocent starts")
 }
 
-/// Ends the innocent; returns its median, its slowest hundredth and its longest call, in milliseconds, and their number.
-fn ended(innocent: Child) -> ([f64; 3], usize) {
-    let output = innocent.wait_with_output().expect("it ends");
+/// Stops the innocent; returns the median, 99th percentile and maximum of its calls, in milliseconds, and their number.
+fn stop_innocent(innocent: Child) -> ([f64; 3], usize) {
+    let output = innocent.wait_with_output().expect("the innocent ends");
     let text = String::from_utf8(output.stdout).expect("numbers");
     let words = text
         .split_whitespace()
@@ -144,7 +148,7 @@ fn ended(innocent: Child) -> ([f64; 3], usize) {
     )
 }
 
-/// Calls as one of the others; returns how long the last answer was.
+/// Calls as one of the other clients; returns the size of the last answer.
 fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
     let mut stream = connect(address);
     let mut done = 0;
@@ -153,7 +157,7 @@ fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
         let (status, bytes) = call(&mut stream, body);
         match status.as_str() {
             "200" => (done, length) = (done + 1, bytes),
-            // There is no room in the memory in flight.
+            // The bound on memory in flight is reached.
             "503" => {
                 thread::sleep(RETRY);
                 stream = connect(address);
@@ -164,7 +168,7 @@ fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
     length
 }
 
-/// What an operator does, again and again.
+/// An operator's call, which is repeated.
 struct Operation {
     what: &'static str,
     call: fn(&Service, u32),
@@ -226,8 +230,8 @@ fn large_service() -> String {
     text
 }
 
-/// Measures the innocent beside each of an operator's calls.
-fn beside_operators() {
+/// Measures the innocent during each of an operator's calls.
+fn measure_operations() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = "processes_max = 6000\npools_max = 2000";
     let service = Service::with_server(folder.path(), server, &large_service());
@@ -242,7 +246,7 @@ fn beside_operators() {
             turns += 1;
         }
         let took = 1e3 * (service.loop_cpu() - before) / f64::from(turns);
-        let (waits, count) = ended(innocent);
+        let (waits, count) = stop_innocent(innocent);
         let floor = *floor.get_or_insert(waits);
         report(
             &format!("{what}, longest"),
@@ -263,16 +267,16 @@ fn main() {
     if let Some(at) = arguments.iter().position(|word| word == INNOCENT) {
         return innocent(arguments[at + 1].parse().expect("an address"));
     }
-    beside_operators();
+    measure_operations();
     for Load { what, calls, body } in LOADS {
         let folder = tempfile::tempdir().expect("a folder");
         let service = Service::start(folder.path(), TERMS);
         let address = service.address;
-        // Warm: it has its process.
+        // Warm-up: starts the innocent's process.
         load(address, &self::body("innocent", "small", "null"), 100);
         let alone = start_innocent(address);
         thread::sleep(ALONE);
-        let (floor, _) = ended(alone);
+        let (floor, _) = stop_innocent(alone);
         let (body, since) = (body(), Instant::now());
         let beside = start_innocent(address);
         let lengths: Vec<usize> = thread::scope(|scope| {
@@ -281,11 +285,11 @@ fn main() {
                 .collect();
             others
                 .into_iter()
-                .map(|other| other.join().expect("it calls"))
+                .map(|other| other.join().expect("all calls succeed"))
                 .collect()
         });
         let took = since.elapsed();
-        let (waits, count) = ended(beside);
+        let (waits, count) = stop_innocent(beside);
         for (at, name) in ["median", "slowest hundredth", "longest"]
             .into_iter()
             .enumerate()

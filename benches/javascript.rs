@@ -1,8 +1,8 @@
-//! What the built-in JavaScript server costs: CPU time a document and a reduction, `reset`, start.
+//! The built-in JavaScript server: CPU time per document and per reduction, latency of `reset`, start time, memory.
 //!
-//! `cargo bench --bench javascript`. Every figure is printed beside a floor that was measured in the
-//! same run: a child that reads the same lines, splits the JSON and writes the document back, or
-//! `cat`. CPU times are those of the child alone, from `/proc`.
+//! `cargo bench --bench javascript`. Every time is printed beside a floor measured in the same run: a child that reads
+//! the same lines, splits the JSON and writes the document back, or `cat`. CPU times are those of the child alone,
+//! from `/proc`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -138,7 +138,7 @@ impl Drop for Prompted {
     }
 }
 
-/// A document of about that many bytes: scalars, a text and a list of objects.
+/// A document of about this many bytes: scalars, a string and a list of objects.
 fn document(bytes: usize) -> String {
     let head = concat!(
         r#"{"_id":"order-2024-000123","_rev":"3-917fa2381192822767f010b95b45325b","#,
@@ -153,7 +153,7 @@ fn document(bytes: usize) -> String {
     format!("{head}{}]}}", vec![item; items].join(","))
 }
 
-/// CPU microseconds a document, with many lines in flight.
+/// CPU microseconds per document, with many lines in flight.
 fn documents(mut child: Prompted, document: &str, count: usize) -> f64 {
     child.add_map();
     let line = format!("[\"map_doc\",{document}]\n");
@@ -170,7 +170,7 @@ fn documents(mut child: Prompted, document: &str, count: usize) -> f64 {
     (child.cpu() - before).as_secs_f64() * 1e6 / count as f64
 }
 
-/// A command to reduce so many rows.
+/// A command that reduces this many rows.
 fn rows_line(reduce: &str, rows: usize) -> String {
     let row = |number: usize| {
         let (customer, total) = (number % 500, number % 500);
@@ -181,7 +181,7 @@ fn rows_line(reduce: &str, rows: usize) -> String {
     format!("[\"reduce\",[{source}],[{}]]", rows.join(","))
 }
 
-/// CPU microseconds a reduction, one after the other.
+/// CPU microseconds per reduction, with one in flight.
 fn reductions(mut child: Prompted, line: &str, count: usize) -> f64 {
     child.prompt(line);
     let before = child.cpu();
@@ -189,14 +189,14 @@ fn reductions(mut child: Prompted, line: &str, count: usize) -> f64 {
     (child.cpu() - before).as_secs_f64() * 1e6 / count as f64
 }
 
-/// The middle of `count` measurements, in microseconds.
+/// The median of `count` measurements, in microseconds.
 fn median(count: usize, mut measure: impl FnMut() -> Duration) -> f64 {
     let mut times: Vec<Duration> = (0..count).map(|_| measure()).collect();
     times.sort();
     times[count / 2].as_secs_f64() * 1e6
 }
 
-/// What the caller of `reset` waits, beside what it waits for an echo.
+/// The latency of `reset`, beside that of an echo.
 fn resets() {
     let timed = |child: &mut Prompted| {
         let begin = Instant::now();
@@ -254,8 +254,8 @@ fn memory_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The floor: splits each line as the protocol does and writes the document (or `true`) back; its
-/// output is coalesced like that of the server.
+/// The floor: splits each line as the protocol does, and writes the document (or `true`) back; like the server, it
+/// coalesces its output.
 fn echo() {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let (mut read, mut written) = (Vec::new(), Vec::new());

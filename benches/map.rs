@@ -1,10 +1,9 @@
-//! `settee map` from standard input to standard output, beside the query server that does its work:
-//! one `settee couchjs` with full pipes, pinned to one core together with what drives it; and beside the same
-//! view in ten lines of Node, and in SQL of DuckDB (Python's module; each is skipped where it is not installed).
+//! `settee map` from standard input to standard output, beside the query server that does its work: one
+//! `settee couchjs` with full pipes, pinned to one core together with its driver; and beside the same view in ten
+//! lines of Node, and in DuckDB's SQL (Python's module; each is skipped if not installed).
 //!
-//! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its
-//! children; they depend less on what else the machine does than the times of the clock.
-//! `SETTEE_BENCH_PROGRAM` names another program to measure.
+//! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its children; other load
+//! changes them less than wall-clock times. `SETTEE_BENCH_PROGRAM` names another build to measure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,21 +15,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DOCUMENTS: usize = 100_000;
-/// An odd number: the middle one of the rounds' ratios counts.
+/// An odd number: the median of the rounds' ratios counts.
 const ROUNDS: usize = 9;
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// The system's unit of CPU times in `/proc`, USER_HZ.
+/// USER_HZ, the unit of CPU times in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 const MAP: &str =
     "function(doc) { if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
 
-/// The same of which it cannot be told what it reads: its documents are sent whole, as the raw
-/// child's always are.
+/// The same map, but the fields that it reads cannot be determined: documents are sent whole, as they always are to
+/// the raw child.
 const MAP_WHOLE: &str = "function(d) { var doc = d; if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
 
-/// The same in Node: rows by key, then document.
+/// The same view in Node: rows ordered by key, then document.
 const NODE: &str = r#"
 const rows = [];
 const lines = require("readline").createInterface({ input: process.stdin });
@@ -46,7 +45,7 @@ lines.on("close", () => {
 });
 "#;
 
-/// The same in SQL.
+/// The same view in SQL.
 const DUCKDB: &str = r#"
 import duckdb
 duckdb.sql("""copy (
@@ -70,7 +69,7 @@ fn settee() -> String {
         .unwrap_or_else(|_| env!("CARGO_BIN_EXE_settee").to_owned())
 }
 
-/// Documents of about 300 bytes, one a line, each with something before and after it.
+/// Documents of about 300 bytes, one per line, each between `before` and `after`.
 fn documents((before, after): (&str, &str)) -> String {
     let mut text = String::with_capacity(DOCUMENTS * 330);
     let note = "x".repeat(96);
@@ -90,11 +89,11 @@ fn documents((before, after): (&str, &str)) -> String {
     text
 }
 
-/// What one run took.
+/// The times of one run.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     seconds: f64,
-    /// Of all processes of the run, in seconds.
+    /// CPU seconds of all processes of the run.
     cpu: f64,
 }
 
@@ -107,7 +106,7 @@ impl Figures {
         }
     }
 
-    /// Prints the best of some rounds, and the middle of what each was to the floor beside it.
+    /// Prints the best of some rounds, and the median of their ratios to the floor of the same round.
     fn print(what: &str, rounds: &[Self], floors: &[Self]) {
         let documents = DOCUMENTS as f64;
         let best = Self::best(rounds);
@@ -215,8 +214,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Figures {
     }
 }
 
-/// Writes everything to a child and reads everything from it, at the same time; returns how many
-/// lines came.
+/// Writes the input to a child and reads its output, at the same time; returns the number of lines read.
 fn pump(mut command: Command, input: &str) -> usize {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child: Child = piped.spawn().unwrap();
@@ -241,7 +239,7 @@ fn pump(mut command: Command, input: &str) -> usize {
     lines
 }
 
-/// Runs this program once more, pinned to one core, to drive the raw child from there.
+/// Runs this program in a second process, pinned to one core, to drive the raw child from there.
 fn raw_child() -> Figures {
     let this = std::env::current_exe().unwrap();
     let mut pinned = Command::new("taskset");
@@ -259,7 +257,7 @@ fn raw_child() -> Figures {
     }
 }
 
-/// Drives the raw child and prints what it took: seconds, and seconds of CPU with the driver's.
+/// Drives the raw child and prints the seconds that this took, and the CPU seconds of child and driver.
 fn drive() {
     let mut input = format!("[\"reset\",{{}}]\n[\"add_fun\",{MAP:?}]\n");
     input.push_str(&documents(("[\"map_doc\",", "]")));
@@ -273,7 +271,7 @@ fn drive() {
     println!("{seconds} {}", cpu.as_secs_f64());
 }
 
-/// CPU time of children that were waited for, and of theirs.
+/// CPU time of children that were waited for, and of their children.
 fn cpu_of_ended_children() -> Duration {
     cpu_fields(13)
 }
@@ -282,7 +280,7 @@ fn own_cpu() -> Duration {
     cpu_fields(11)
 }
 
-/// Two fields of this process's state, counted after its name.
+/// The sum of two neighbouring fields of `/proc/self/stat`, counted after the name.
 fn cpu_fields(first: usize) -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = text.rsplit_once(") ").unwrap();

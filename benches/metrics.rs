@@ -1,5 +1,5 @@
-//! What counting costs: for a prompt and for a loan, beside one relaxed addition; what reading it all
-//! costs, and the manager's check of its own tables.
+//! The cost of metrics: counting a prompt and a loan, beside one relaxed addition, and a snapshot of all metrics. Also
+//! the manager's check of its own tables.
 
 mod common;
 
@@ -15,7 +15,7 @@ use settee::policy::time::Timestamp;
 use settee::query_server::prompt::PromptClass;
 use settee::query_server::status::DaemonStatus;
 
-/// Returns nanoseconds for each of some calls.
+/// Returns nanoseconds per call.
 fn nanoseconds(times: u64, mut call: impl FnMut()) -> f64 {
     (0..times / 10).for_each(|_| call());
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn reading() {
     }
 }
 
-/// The largest tables that are checked on the timer.
+/// Checks tables of the largest size that the timer still checks.
 fn checking() {
     const ROWS: u64 = 4096;
     let mut core = Pools::new();

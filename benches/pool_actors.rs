@@ -1,14 +1,13 @@
-//! get + return through the actors, beside two calls of an actor that does nothing; through a named
-//! pool and a group, beside the language's own pool; and what a waiting client and an idle pool cost.
+//! get + return through the actors, beside two calls of an actor that does nothing; through a named pool and a group,
+//! beside the language's own pool; and the memory of a waiting client and of an idle pool.
 //!
-//! SUMMARY   Run with `cargo bench --bench pool_actors`. A word as argument (`cycles`, `named`,
-//!           `waiting`, `idle`) runs that part only, a number that many clients only.
-//! PROMISES  What is compared runs in turn in the same thread; each figure is processor time and the
-//!           best of many batches, so that other work on the machine touches them little.
-//! LIMITS    The floor's messages are empty and its answers are a word, with no row, no token, no
-//!           clock and no metric: what the pool's messages carry is part of what is measured. Both
-//!           answer at once and have mailboxes of the same size. The bytes are the growth of the
-//!           resident memory, which Linux alone tells.
+//! SUMMARY   Run with `cargo bench --bench pool_actors`. A word as argument (`cycles`, `named`, `waiting`, `idle`)
+//!           runs only that part; a number, only the cycles of that many clients.
+//! PROMISES  Compared operations run in turn in the same thread; each figure is CPU time and the best of many batches,
+//!           so that other load on the machine hardly affects it.
+//! LIMITS    The floor's messages are empty and its answers are a word, with no row, token, clock or metric: the
+//!           content of the pool's messages is part of the measurement. Both answer at once and have mailboxes of the
+//!           same size. Memory is the growth of the resident set; Linux only.
 
 mod common;
 
@@ -29,10 +28,10 @@ use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
 
-/// How many cycles a batch has in all, shared among its clients.
+/// Cycles of a batch, shared among its clients.
 const CYCLES: usize = 10_000;
 
-/// How many batches of each kind are run.
+/// Batches of each kind.
 const ROUNDS: u32 = 40;
 
 #[derive(Message)]
@@ -43,7 +42,7 @@ struct Get;
 #[rtype(result = "bool")]
 struct Ret;
 
-/// The floor: answers at once with nothing worth mentioning.
+/// The floor: answers every message at once with a constant.
 struct Bare;
 
 impl Actor for Bare {
@@ -72,8 +71,8 @@ impl Handler<Ret> for Bare {
 
 async fn bare_cycles(bare: Addr<Bare>, cycles: usize) {
     for _ in 0..cycles {
-        bare.send(Get).await.expect("it lives");
-        bare.send(Ret).await.expect("it lives");
+        bare.send(Get).await.expect("the actor is alive");
+        bare.send(Ret).await.expect("the actor is alive");
     }
 }
 
@@ -87,7 +86,7 @@ async fn pool_cycles(caller: Rc<Caller>, want: Want, cycles: usize) {
     }
 }
 
-/// A batch of bare calls by so many clients at a time.
+/// A batch of calls of the floor by this many concurrent clients.
 fn bare_batch<'a>(bare: &'a Addr<Bare>, clients: usize) -> Batch<'a> {
     let each = CYCLES / clients;
     Box::new(move || {
@@ -96,7 +95,7 @@ fn bare_batch<'a>(bare: &'a Addr<Bare>, clients: usize) -> Batch<'a> {
     })
 }
 
-/// A batch of takes and returns by these clients at a time.
+/// A batch of takes and returns by these concurrent clients.
 fn pool_batch<'a>(callers: &'a [Rc<Caller>], want: Want) -> Batch<'a> {
     let each = CYCLES / callers.len();
     Box::new(move || {
@@ -115,7 +114,7 @@ fn finish<'a>(
     Box::pin(async move {
         all.await
             .into_iter()
-            .for_each(|task| task.expect("it ends"));
+            .for_each(|task| task.expect("the client ends"));
         cycles as u64
     })
 }
@@ -186,7 +185,7 @@ async fn waiting_clients() {
         .address()
         .send(GetStatus::default())
         .await
-        .expect("it lives")
+        .expect("the actor is alive")
         .summary()
         .pools[0]
         .waiting
@@ -242,24 +241,32 @@ async fn named_pools() {
     report("take + return, a group of 8", group, own, "ns", 1.2);
 }
 
-/// What a pool costs that nobody uses: its share of the growth, beside a manager that has few.
+/// The memory of an unused pool: its share of the growth when a second manager with many is started.
 async fn idle_pools() {
     const POOLS: usize = 1000;
-    // So that what a manager costs once, its thread and its code, is there already.
-    let _few = answering(GROUP).await;
+    // Pays the fixed costs of a manager, its thread and its code, before the measurement.
+    let _few = started_manager(GROUP).await;
     let before = resident_bytes();
-    let _many = answering(POOLS).await;
+    let _many = started_manager(POOLS).await;
     let each = (resident_bytes() - before) / POOLS as f64;
     report("memory of an idle pool", each, 2048.0, "B ", 1.0);
 }
 
-/// A manager of so many pools that has started.
-async fn answering(pools: usize) -> RegisteredName<ProcManager> {
+/// Starts a manager with this many pools, and waits until it answers.
+async fn started_manager(pools: usize) -> RegisteredName<ProcManager> {
     let manager = manager_of_pools(pools, 1);
     let status = manager.address().send(GetStatus {
         pool: Some("pool-0".to_owned()),
     });
-    assert_eq!(status.await.expect("it lives").summary().pools.len(), 1);
+    assert_eq!(
+        status
+            .await
+            .expect("the actor is alive")
+            .summary()
+            .pools
+            .len(),
+        1
+    );
     manager
 }
 
@@ -269,7 +276,7 @@ async fn main() {
     let names = ["idle", "cycles", "waiting", "named"];
     let is_name = |word: &String| names.contains(&word.as_str());
     let runs = |name: &str| !words.iter().any(is_name) || words.iter().any(|word| word == name);
-    // First: what is freed later would be used again.
+    // First: other parts leave freed memory, which would be reused here.
     if runs("idle") {
         idle_pools().await;
     }

@@ -1,5 +1,5 @@
-//! Prompts through a lease beside the same lines over a raw pipe, one at a time and in flight; and
-//! calls of design-document functions by many clients over many databases.
+//! Prompts through a lease, one at a time and with 16 in flight, beside the same lines over a raw pipe; and calls of
+//! design-document functions by many clients over many databases.
 
 mod common;
 
@@ -88,7 +88,7 @@ impl RawChild {
 
     fn prompt(&mut self, line: &[u8]) {
         let stdin = self.stdin.as_mut().expect("its input is open");
-        stdin.write_all(line).expect("the child listens");
+        stdin.write_all(line).expect("the child reads");
         self.line.clear();
         self.stdout
             .read_line(&mut self.line)
@@ -98,9 +98,9 @@ impl RawChild {
 
 impl Drop for RawChild {
     fn drop(&mut self) {
-        // It ends with its input.
+        // The child exits at the end of its input.
         drop(self.stdin.take());
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the child exits");
     }
 }
 
@@ -121,7 +121,7 @@ async fn lease_microseconds(lease: &Lease, in_flight: usize) -> f64 {
             answers
                 .next()
                 .await
-                .expect("one is out")
+                .expect("an answer is pending")
                 .expect("an answer");
         }
     }
@@ -153,7 +153,7 @@ impl AwaitedChild {
 
     async fn prompt(&mut self, line: &[u8], answer: &mut Vec<u8>) {
         let stdin = self.stdin.as_mut().expect("its input is open");
-        stdin.write_all(line).await.expect("the child listens");
+        stdin.write_all(line).await.expect("the child reads");
         answer.clear();
         self.stdout
             .read_until(b'\n', answer)
@@ -175,7 +175,7 @@ impl AwaitedChild {
 impl Drop for AwaitedChild {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the child exits");
     }
 }
 
@@ -191,7 +191,7 @@ async fn prompts(manager: &RegisteredName<ProcManager>) {
     lease
         .prompt(Bytes::from_static(ADD_FUN.as_bytes()), None)
         .await
-        .expect("it compiles");
+        .expect("the function compiles");
     let mut raw = RawChild::start();
     let mut awaited = AwaitedChild::start(spawn_couchjs());
     let mut answer = Vec::new();
@@ -230,7 +230,7 @@ fn ddoc(number: usize) -> Arc<Ddoc> {
     Arc::new(Ddoc::parse(&text).expect("a design document"))
 }
 
-/// 100 clients, each calling a function of one of 20 databases x 5 design documents at a time.
+/// 100 clients, each calling the functions of 20 databases x 5 design documents at random, one at a time.
 async fn ddoc_calls(manager: &RegisteredName<ProcManager>) {
     const CLIENTS: usize = 100;
     const DATABASES: usize = 20;
@@ -273,7 +273,7 @@ async fn ddoc_calls(manager: &RegisteredName<ProcManager>) {
     let mut times: Vec<f64> = join_all(clients)
         .await
         .into_iter()
-        .flat_map(|r| r.expect("it ends"))
+        .flat_map(|r| r.expect("the client ends"))
         .collect();
     let seconds = start.elapsed().as_secs_f64();
     times.sort_by(f64::total_cmp);
@@ -298,7 +298,8 @@ async fn main() {
     let manager = RegisteredName::new(address.clone());
     prompts(&manager).await;
     ddoc_calls(&manager).await;
-    address.send(Stop { now: false }).await.expect("it ends");
+    let stopped = address.send(Stop { now: false }).await;
+    stopped.expect("the manager stops");
     while pid.is_alive() {
         actix_rt::task::yield_now().await;
     }

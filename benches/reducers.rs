@@ -1,8 +1,8 @@
-//! What the built-in reducers cost a row, beside a plain loop over the same values, parsed already.
+//! CPU time per row of the built-in reducers, beside a plain loop over the same values, already parsed.
 //!
-//! `cargo bench --bench reducers`. The loop does what the reducer has to do once a value is there: it
-//! adds, compares, hashes. The rest is reading JSON text, and being ready for any other value. Times
-//! are those of the processor, so that other work on the machine does not count.
+//! `cargo bench --bench reducers`. The loop does what a reducer does with a parsed value: it adds, compares, hashes.
+//! The difference is reading JSON, and handling values of any other type. CPU time does not include other load on the
+//! machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,13 +15,13 @@ use serde_json::value::RawValue;
 use settee::config::ReduceLimit;
 use settee::query_server::reduce::{Builtin, ReduceContext, ReduceRow, SumLimit};
 
-/// How many rows are reduced at a time.
+/// Rows of each reduction.
 const ROWS: usize = 100_000;
 
-/// For how long each figure is measured.
+/// How long each figure is measured.
 const TIME: Duration = Duration::from_millis(400);
 
-/// What is configured by default.
+/// The default configuration.
 const CONTEXT: ReduceContext<'_> = ReduceContext {
     call: None,
     limit: SumLimit {
@@ -103,7 +103,7 @@ fn main() {
     line("_last", "string keys", of_integers.each("_last"), smallest);
 }
 
-/// A number in no order, below a million.
+/// A pseudo-random number, at most 1,000,002.
 fn scattered(place: usize) -> i64 {
     i64::try_from(place * 7919 % 1_000_003).unwrap_or_default()
 }
@@ -136,7 +136,7 @@ fn top(values: &[i64], count: usize) -> BTreeSet<i64> {
     best
 }
 
-/// Nanoseconds a row.
+/// Nanoseconds per row.
 fn each<T>(mut run: impl FnMut() -> T) -> f64 {
     black_box(run());
     let (start, mut runs) = (processor_time(), 0_u32);
@@ -149,7 +149,7 @@ fn each<T>(mut run: impl FnMut() -> T) -> f64 {
     (processor_time() - start).as_secs_f64() * 1e9 / rows
 }
 
-/// What this thread has used.
+/// The CPU time of this thread so far.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
@@ -197,7 +197,7 @@ impl Rows {
     }
 }
 
-/// Earlier results.
+/// Earlier results, to rereduce.
 struct Results(Vec<Box<RawValue>>);
 
 impl Results {

@@ -1,18 +1,17 @@
-//! What ten thousand replications cost a service while nothing changes: memory and processor time of the
-//! service's process alone.
+//! Memory and CPU time that ten thousand idle replications cost the service's process.
 //!
-//! SUMMARY   Run with `cargo bench --bench replication_idle`. Starts `settee serve` with a configuration of
-//!           its own and servers in this process that behave as an idle CouchDB does: a continuous
-//!           feed is ended by time-out, without a change, and asked for again. Writes documents in
-//!           `_replicator`, waits until all of them run, and reads `/proc`.
-//!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` are how many, to how many
-//!           servers, and for how long (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers are
-//!           away for so long then, and jobs that crash meanwhile would back off for hours: told is when all run
-//!           again, and the most connections and requests of a second. `SETTEE_BENCH_FEED` is `[replicator] feed`
-//!           (continuous); with `db_updates` it settles for longer: idle connections are looked for every `connection_close_interval`, and
-//!           so are kept for up to twice as long.
+//! SUMMARY   Run with `cargo bench --bench replication_idle`. Starts `settee serve` with its own configuration, and
+//!           servers in this process that behave like an idle CouchDB: a continuous feed times out without a change
+//!           and is requested again. Writes documents in `_replicator`, waits until all of them run, and reads
+//!           `/proc`.
+//!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` set the number of replications
+//!           and of servers, and the duration (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers
+//!           then go down for this long, and jobs that crash meanwhile would back off for hours: prints when all run
+//!           again, and the maximum of connections and requests per second. `SETTEE_BENCH_FEED` is
+//!           `[replicator] feed` (continuous). With `db_updates` the service settles for longer: idle connections
+//!           are closed every `connection_close_interval`, so one may stay open for twice as long.
 //!           With `SETTEE_BENCH_STORE`, the URL of an empty PostgreSQL, `SETTEE_BENCH_DAEMONS` services (1) share the
-//!           replications; told is the memory and the time of all of them together.
+//!           replications; memory and CPU time are their sums.
 //! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
 
 mod common;
@@ -25,32 +24,32 @@ use common::service::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// What is wanted for ten thousand jobs.
+/// The targets for ten thousand jobs.
 const WANTED_BYTES: u64 = 600 << 20;
 const WANTED_CPU: f64 = 0.15;
-/// How long all jobs may take to run again after an outage.
+/// Maximum time until all jobs run again after an outage.
 const BACK_MAX: Duration = Duration::from_secs(120);
-/// How long the service is left alone before it is measured, and where idle connections are to be closed first.
+/// How long the service settles before it is measured, without and with waiting for idle connections to be closed.
 const SETTLE: Duration = Duration::from_secs(12);
 const SETTLE_UNTIL_CLOSED: Duration = Duration::from_secs(190);
 
-fn number(variable: &str, usual: u64) -> u64 {
+fn number(variable: &str, default: u64) -> u64 {
     let given = std::env::var(variable).ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(usual)
+    given.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Connections to all servers: how many there are now, and the most that there were.
+/// Connections to all servers: the current number and the maximum.
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
-static CONNECTIONS_MOST: AtomicUsize = AtomicUsize::new(0);
-/// Connections that were opened, requests, and feeds that are open now.
+static CONNECTIONS_MAX: AtomicUsize = AtomicUsize::new(0);
+/// Connections opened so far, requests so far, and feeds that are open now.
 static OPENED: AtomicUsize = AtomicUsize::new(0);
 static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 static FEEDS: AtomicUsize = AtomicUsize::new(0);
-/// Whether all servers are away.
-static AWAY: AtomicBool = AtomicBool::new(false);
+/// Whether all servers are down.
+static IS_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// Poll interval until the servers are gone.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often servers check whether they are down.
+const POLL: Duration = Duration::from_millis(20);
 
 #[expect(
     clippy::too_many_lines,
@@ -64,7 +63,7 @@ fn main() {
     let servers = number("SETTEE_BENCH_SERVERS", 10);
     let servers: Vec<SocketAddr> = (0..servers).map(|_| start_database()).collect();
     let folder = tempfile::tempdir().expect("a folder");
-    // The last one of a full table would wait for a cycle.
+    // One more slot than jobs: the last job of a full table would wait for a cycle.
     let feed = std::env::var("SETTEE_BENCH_FEED").unwrap_or_else(|_| "continuous".into());
     let replicator = format!(
         "max_jobs = {}\nbackoff_base = 14400\nfeed = \"{feed}\"",
@@ -129,7 +128,7 @@ fn main() {
         "{descriptors} descriptors, {threads} threads of the first service; {} connections to {} servers, {} at most",
         CONNECTIONS.load(Ordering::Relaxed),
         servers.len(),
-        CONNECTIONS_MOST.load(Ordering::Relaxed)
+        CONNECTIONS_MAX.load(Ordering::Relaxed)
     );
     if memory > WANTED_BYTES || share > WANTED_CPU {
         println!(
@@ -148,15 +147,15 @@ fn main() {
     }
 }
 
-/// Takes the servers away, brings them back, and looks each second until all feeds are open.
+/// Takes the servers down and up again, and checks every second until nearly all feeds are open.
 fn outage(service: &Service, jobs: usize, seconds: u64) {
-    AWAY.store(true, Ordering::Relaxed);
+    IS_DOWN.store(true, Ordering::Relaxed);
     std::thread::sleep(Duration::from_secs(seconds));
     let metrics = service.call("GET", "/metrics", "");
     let crashed = "couchdb_couch_replicator_jobs_crashed ";
     let crashed = metrics.lines().find_map(|line| line.strip_prefix(crashed));
     println!("{} jobs have crashed", crashed.unwrap_or("no"));
-    AWAY.store(false, Ordering::Relaxed);
+    IS_DOWN.store(false, Ordering::Relaxed);
     let count = || {
         (
             OPENED.load(Ordering::Relaxed),
@@ -164,7 +163,7 @@ fn outage(service: &Service, jobs: usize, seconds: u64) {
         )
     };
     let (start, mut before, mut most) = (Instant::now(), count(), (0, 0));
-    // A few are always between two requests.
+    // Some jobs are always between two requests.
     while FEEDS.load(Ordering::Relaxed) < jobs - jobs / 100 {
         assert!(start.elapsed() < BACK_MAX, "not all jobs run again");
         std::thread::sleep(Duration::from_secs(1));
@@ -193,11 +192,11 @@ fn start_database() -> SocketAddr {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
-            // Ends with all connections when the servers are away.
+            // Returns when the servers go down, and closes all connections.
             runtime.expect("a runtime").block_on(accept(listening));
             FEEDS.store(0, Ordering::Relaxed);
-            while AWAY.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK);
+            while IS_DOWN.load(Ordering::Relaxed) {
+                std::thread::sleep(POLL);
             }
         }
     });
@@ -206,14 +205,14 @@ fn start_database() -> SocketAddr {
 
 async fn accept(listener: std::net::TcpListener) {
     let listener = TcpListener::from_std(listener).expect("a listener");
-    while !AWAY.load(Ordering::Relaxed) {
-        let Ok(Ok((stream, _))) = tokio::time::timeout(LOOK, listener.accept()).await else {
+    while !IS_DOWN.load(Ordering::Relaxed) {
+        let Ok(Ok((stream, _))) = tokio::time::timeout(POLL, listener.accept()).await else {
             continue;
         };
         OPENED.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             let now = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
-            CONNECTIONS_MOST.fetch_max(now, Ordering::Relaxed);
+            CONNECTIONS_MAX.fetch_max(now, Ordering::Relaxed);
             let _ = serve(stream).await;
             CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
         });

@@ -1,12 +1,11 @@
-//! What scheduling costs: a cycle over many jobs, and starting and finishing one among them.
+//! The cost of scheduling: a cycle over many jobs, and the start and finish of one among them.
 //!
-//! SUMMARY   Run with `cargo bench --bench schedule`. The floor of a cycle is one multiplication for
-//!           each job, in an array; the floor of a start and a finish is a table of their ids.
-//!           `jobs_in_memory` shows, as its largest allocation, what jobs that wait take.
-//!           `registered_jobs_in_memory` adds what the actor keeps of them, the replications included
-//!           (wanted: less than 2 KB each). `cycle_of_the_actor` is a cycle with all of that, 500 jobs
-//!           running (wanted: less than 20 ms).
-//! LIMITS    Only the core but for that: no actor, no message, no replication.
+//! SUMMARY   Run with `cargo bench --bench schedule`. The floor of a cycle is one multiplication per job, in an
+//!           array; the floor of a start and finish is an insertion into a table of ids and a removal.
+//!           `jobs_in_memory` shows, as its largest allocation, the memory of pending jobs.
+//!           `registered_jobs_in_memory` adds the actor's state, including the replications (wanted: less than 2 KB
+//!           each). `cycle_of_the_actor` is a cycle of that actor with 500 jobs running (wanted: less than 20 ms).
+//! LIMITS    All others measure only the core: no actor, no message, no replication.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ fn main() {
     divan::main();
 }
 
-/// As long as a replication id is.
+/// An id with the length of a replication's.
 fn id(n: usize) -> JobId {
     format!("{n:032x}+continuous").into()
 }
@@ -64,7 +63,7 @@ fn dbs() -> Vec<Arc<str>> {
         .collect()
 }
 
-/// A scheduler in the middle of its work. What is told to stop stops at once.
+/// A scheduler with running jobs. Jobs stop as soon as it requests it.
 struct Bench {
     scheduler: Scheduler,
     now: WallTime,
@@ -72,7 +71,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// As many jobs, as many of them running as may.
+    /// This many jobs, of which as many run as the settings allow.
     fn new(jobs: usize, settings: Settings) -> Self {
         let mut bench = Self {
             scheduler: Scheduler::new(settings),
@@ -85,7 +84,7 @@ impl Bench {
         bench
     }
 
-    /// All jobs ran once, so that each has a penalty.
+    /// This many jobs, all of which ran once, so that each has a penalty.
     fn penalised(jobs: usize) -> Self {
         let mut settings = Settings {
             max_jobs: jobs,
@@ -152,14 +151,14 @@ fn floor_of_a_cycle(bencher: Bencher<'_, '_>, jobs: usize) {
     });
 }
 
-/// 500 jobs run, 20 change places; the others never ran.
+/// 500 jobs run, 20 are swapped; the others never ran.
 #[divan::bench(args = JOBS)]
 fn cycle(bencher: Bencher<'_, '_>, jobs: usize) {
     let mut bench = Bench::new(jobs, Settings::default());
     bencher.bench_local(|| bench.cycle());
 }
 
-/// 500 jobs run, 20 change places; every job ran recently and has a penalty that decays.
+/// 500 jobs run, 20 are swapped; every job ran recently and has a penalty that decays.
 #[divan::bench(args = JOBS)]
 fn cycle_over_penalties(bencher: Bencher<'_, '_>, jobs: usize) {
     let make = || Bench::penalised(jobs);
@@ -168,7 +167,7 @@ fn cycle_over_penalties(bencher: Bencher<'_, '_>, jobs: usize) {
         .bench_local_refs(|bench| bench.cycle());
 }
 
-/// Half of the jobs run, as many wait, and as many as may change places: the most there can be.
+/// Half of the jobs run, half are pending, and all are swapped: the worst case.
 #[divan::bench(args = JOBS, sample_count = 10)]
 fn cycle_of_everything(bencher: Bencher<'_, '_>, jobs: usize) {
     let settings = Settings {
@@ -189,7 +188,7 @@ fn floor_of_a_start(bencher: Bencher<'_, '_>, jobs: usize) {
     });
 }
 
-/// A job is added to as many that all run, is started, and finishes.
+/// All jobs run; one more is added, starts, and finishes.
 #[divan::bench(args = JOBS)]
 fn start_and_finish(bencher: Bencher<'_, '_>, jobs: usize) {
     let settings = Settings {
@@ -203,7 +202,7 @@ fn start_and_finish(bencher: Bencher<'_, '_>, jobs: usize) {
         .bench_local_values(|job| bench.run_one(job));
 }
 
-/// A running job crashes and backs off; the next of as many that wait gets its slot.
+/// A running job crashes and backs off; the next pending one gets its slot.
 #[divan::bench(args = JOBS)]
 fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
     let settings = Settings {
@@ -217,14 +216,14 @@ fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
         let end = End::Crashed(reason.clone());
         bench.now = bench.now + Duration::from_secs(1);
         bench.on(Event::Exited {
-            run: run.expect("it runs"),
+            run: run.expect("a running job"),
             end,
         });
         run = Some(bench.started());
     });
 }
 
-/// Jobs that wait, and nothing else.
+/// Only pending jobs.
 #[divan::bench(args = JOBS, sample_count = 5, sample_size = 1)]
 fn jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
     let dbs = dbs();
@@ -239,7 +238,7 @@ fn jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
     });
 }
 
-/// Jobs that wait, and what is replicated, in the scheduler's actor.
+/// Pending jobs with their replications, in the scheduler's actor.
 #[divan::bench(args = JOBS, sample_count = 1, sample_size = 1)]
 fn registered_jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
     let system = System::new();
@@ -248,14 +247,14 @@ fn registered_jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
         .bench_local(|| system.block_on(register(jobs, 0)));
 }
 
-/// A cycle through the actor: 500 jobs run, each an actor that does nothing, and 20 change places.
+/// A cycle through the actor: 500 jobs run, each an actor that does nothing, and 20 are swapped.
 #[divan::bench(args = JOBS, sample_count = 20, sample_size = 1)]
 fn cycle_of_the_actor(bencher: Bencher<'_, '_>, jobs: usize) {
     let system = System::new();
     let scheduler = system.block_on(register(jobs, 500));
     let running = || async {
         let counts = scheduler.send(GetCounts).await;
-        counts.expect("it is there").census.running
+        counts.expect("the scheduler is alive").census.running
     };
     bencher
         .with_inputs(|| {
@@ -268,7 +267,7 @@ fn cycle_of_the_actor(bencher: Bencher<'_, '_>, jobs: usize) {
         .bench_local_values(|()| system.block_on(scheduler.send(Reschedule)));
 }
 
-/// Starts a scheduler that runs at most `running` jobs, and adds jobs of documents to it.
+/// Starts a scheduler that runs at most `running` jobs, and adds documents' jobs to it.
 async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
     let scheduler = ReplicationScheduler::new(SchedulerOptions {
         live: Default::default(),
@@ -303,18 +302,19 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
         );
         let (base, ext) = (format!("{n:032x}"), "+continuous".into());
         let job = AddJob::new(
-            replication.expect("it is right"),
+            replication.expect("a valid replication"),
             ReplicationId { base, ext },
         );
         let added = scheduler.send(job).await;
         assert_eq!(added, Ok(Ok(Added::New)));
     }
-    // Those that were added when there were too many for a start at once.
-    scheduler.send(Reschedule).await.expect("it is there");
+    // Starts jobs that were not started when they were added.
+    let cycled = scheduler.send(Reschedule).await;
+    cycled.expect("the scheduler is alive");
     scheduler
 }
 
-/// A run that waits to be told to stop.
+/// A run that does nothing until it is stopped.
 struct IdleJob(NewRun);
 
 impl Actor for IdleJob {

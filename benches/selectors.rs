@@ -1,6 +1,6 @@
 //! Selectors over a document's text, beside `serde_json` parsing the same text into a `Value`.
 //!
-//! A selector should cost no more than that parse: then asking is cheaper than reading.
+//! Matching should cost no more than that parse.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn main() {
             document.len()
         );
         for (name, selector) in SELECTORS {
-            let selector = Selector::parse(selector).expect("it is a selector");
+            let selector = Selector::parse(selector).expect("a valid selector");
             let checked = nanoseconds(|| selector.matches(&document) == Ok(true));
             let known = nanoseconds(|| selector.matches_checked(&document) == Ok(true));
             let ratio = checked / floor;
@@ -51,9 +51,9 @@ fn main() {
             );
         }
         let index =
-            Index::parse(r#"{"fields":{"customer":"asc","total":"asc"}}"#).expect("it is one");
+            Index::parse(r#"{"fields":{"customer":"asc","total":"asc"}}"#).expect("a valid index");
         let row = nanoseconds(|| index.rows(&document).is_ok());
-        let text = Index::parse("{}").expect("it is one");
+        let text = Index::parse("{}").expect("a valid index");
         let entries = nanoseconds(|| text.text_entries(&document).is_ok());
         println!(
             "{:<24} {row:>9.0} ns\n{:<24} {entries:>9.0} ns",
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-/// A document of an order with so many lines.
+/// An order with this many lines.
 fn document(lines: usize) -> String {
     let line = |number: usize| {
         format!(

@@ -1,10 +1,11 @@
-//! What many databases cost, by how many processes there are and by `reuse`: calls a second, starts, processor time;
-//! what a call and memory cost once all are warm, in isolates and with a process each; and what memory a process has.
+//! The cost of many databases by number of processes and by `reuse`: calls per second, process starts, CPU time; CPU
+//! time per call and memory once all databases are warm, with isolates and with a process each; and the memory of a
+//! process.
 //!
-//! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row is a service of its own with its
-//! processes in their cells, the built-in JavaScript or a command (Perl), and clients of its socket that call functions
-//! of databases at random: the median of a few services. Other work on the machine changes calls a second more than
-//! processor time.
+//! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row of calls is the median of a few
+//! services, each with its processes in cells, the built-in JavaScript or a command (Perl), and with clients of its
+//! socket that call functions of random databases. Other load on the machine changes calls per second more than CPU
+//! time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -21,13 +22,13 @@ const CLIENTS: usize = 32;
 const CALLS: u64 = 2_000;
 const ROUNDS: usize = 3;
 
-/// In which Linux tells processor time.
+/// USER_HZ, the unit of CPU times in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processes and databases of each row.
+/// Numbers of processes and databases of each row.
 const ROWS: [(u32, u64); 6] = [(16, 4), (16, 16), (16, 64), (16, 256), (64, 64), (128, 64)];
 
-/// Languages with what is called of them.
+/// A language and its benchmarked call.
 #[derive(Clone, Copy, PartialEq)]
 enum Server {
     JavaScript,
@@ -42,7 +43,7 @@ impl Server {
         }
     }
 
-    /// A call of a function of a database.
+    /// A call of a database's function.
     fn call(self, db: u64) -> String {
         let call = match self {
             Server::JavaScript => json!({"id": 1, "call": "ddoc_prompt", "db": format!("db{db}"),
@@ -93,17 +94,17 @@ impl Service {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the service starts");
-        let stdout = child.stdout.take().expect("it has an output");
+        let stdout = child.stdout.take().expect("a pipe");
         let mut line = String::new();
         BufReader::new(stdout)
             .read_line(&mut line)
-            .expect("it says where it listens");
+            .expect("the service prints its address");
         Self { child, directory }
     }
 
     fn connect(&self) -> Client {
         let socket = self.directory.path().join("run/s.sock");
-        let stream = UnixStream::connect(socket).expect("it listens");
+        let stream = UnixStream::connect(socket).expect("the service listens");
         let reader = BufReader::new(stream.try_clone().expect("a descriptor"));
         Client {
             stream,
@@ -114,20 +115,22 @@ impl Service {
 
     fn total(&self, server: Server, name: &str) -> u64 {
         let socket = self.directory.path().join("run/s.http.sock");
-        let mut stream = UnixStream::connect(socket).expect("it listens");
+        let mut stream = UnixStream::connect(socket).expect("the service listens");
         let path = format!("/_pools/{}", server.language());
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("it reads");
-        let answer = std::io::read_to_string(stream).expect("it answers");
+        let sent = write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        sent.expect("the service reads");
+        let answer = std::io::read_to_string(stream).expect("the service answers");
         let (_, pool) = answer.split_once("\r\n\r\n").expect("a head and a body");
         let pool: Value = serde_json::from_str(pool).expect("JSON");
         pool["totals"][name].as_u64().expect("a number")
     }
 
-    /// Ends it, so that its processor time is that of this process's children.
+    /// Stops the service, which adds its CPU time to that of this process's children.
     fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        self.child.wait().expect("it ends");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .expect("the service runs");
+        self.child.wait().expect("the service exits");
     }
 }
 
@@ -139,18 +142,18 @@ struct Client {
 
 impl Client {
     fn ask(&mut self, request: &str) -> Value {
-        self.stream
-            .write_all(request.as_bytes())
-            .expect("it listens");
+        let sent = self.stream.write_all(request.as_bytes());
+        sent.expect("the service reads");
         self.line.clear();
-        self.reader.read_line(&mut self.line).expect("it answers");
+        let read = self.reader.read_line(&mut self.line);
+        read.expect("the service answers");
         let reply: Value = serde_json::from_str(&self.line).expect("JSON");
         assert!(reply.get("ok").is_some(), "{request}{reply}");
         reply["ok"].clone()
     }
 }
 
-/// The processor time of children that have ended, with theirs.
+/// The CPU time of children that have ended, and of their children.
 fn cpu_of_children() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
     let (_, after_name) = stat.rsplit_once(')').expect("a name");
@@ -160,7 +163,7 @@ fn cpu_of_children() -> Duration {
     Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// What a run tells.
+/// The results of a run.
 #[derive(Clone, Copy)]
 struct Figures {
     calls_per_second: f64,
@@ -168,7 +171,7 @@ struct Figures {
     cpu_us: f64,
 }
 
-/// Has clients call functions of databases at random.
+/// Runs clients that call functions of random databases.
 fn call_at_random(service: &Service, server: Server, databases: u64, calls: u64) {
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -238,7 +241,7 @@ fn databases() {
     }
 }
 
-/// A process and all that it started.
+/// A process and all its descendants.
 fn tree(pid: u64) -> Vec<u64> {
     let mut found = vec![pid];
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
@@ -255,7 +258,7 @@ fn tree(pid: u64) -> Vec<u64> {
     found
 }
 
-/// The memory that a process has written and shares with no other, in MiB.
+/// The private dirty memory of a process, in MiB.
 fn own(pid: u64) -> f64 {
     let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
     let text = fs::read_to_string(path).expect("root may read it");
@@ -266,12 +269,12 @@ fn own(pid: u64) -> f64 {
     kib.sum::<f64>() / 1024.0
 }
 
-/// The same of a process with all that it started.
+/// The private dirty memory of a process and its descendants, in MiB.
 fn own_memory(pid: u64) -> f64 {
     tree(pid).into_iter().map(own).sum()
 }
 
-/// The processor time of a process and of all that it started, which run.
+/// The CPU seconds so far of a process and of its running descendants.
 fn cpu_of(pid: u64) -> f64 {
     let ticks = |pid: u64| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -284,7 +287,7 @@ fn cpu_of(pid: u64) -> f64 {
     tree(pid).into_iter().map(ticks).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// What calls cost once every database was called, and the memory of all processes.
+/// The cost of calls after every database was called, and the memory of all processes.
 fn warm() {
     println!(
         "\n| `reuse` | processes | databases | processor time per call | calls that make an isolate | memory |"
@@ -364,7 +367,7 @@ fn memory() {
             "{}\n",
             json!({"id": 1, "call": "ret_proc", "proc": proc})
         ));
-        // Another client's reset.
+        // The reset of the next loan.
         let lent = client.ask(&format!(
             "{}\n",
             json!({"id": 1, "call": "get_proc", "lang": server.language()})

@@ -1,4 +1,4 @@
-//! What the benches share: timing, a table of results beside their floors, a process that costs nothing.
+//! Shared by the benches: timing, a table of results beside their floors, a process that does nothing.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 pub mod php;
@@ -18,12 +18,12 @@ use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, Stop
 use settee::otp::pid::{ExitReason, PidGuard};
 use settee::policy::pool::Limits;
 
-/// An operation that is run in batches, each of which says how many it did.
+/// Runs one batch of an operation, and returns its number of operations.
 pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;
 
-/// Runs several operations in turn, batch by batch, and returns for each the nanoseconds of its best
-/// batch: of this thread's processor time, so that what other programs take does not count, and
-/// the best one, because they also share its caches.
+/// Runs several operations in turn, batch by batch, and returns the nanoseconds per operation of each one's best
+/// batch. Measures this thread's CPU time, which other programs do not add to; the best batch, because they still
+/// compete for the caches.
 pub async fn best_batches<const N: usize>(rounds: u32, mut batches: [Batch<'_>; N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     for _ in 0..rounds {
@@ -36,13 +36,13 @@ pub async fn best_batches<const N: usize>(rounds: u32, mut batches: [Batch<'_>; 
     best
 }
 
-/// The processor time that this thread has taken so far.
+/// The CPU time of this thread so far.
 fn thread_nanoseconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// The processor time that all threads of a process have taken so far; none where it is gone.
+/// The CPU time of all threads of a process so far; 0 if it is gone.
 pub fn nanoseconds(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let used = threads.into_iter().flatten().flatten().map(|thread| {
@@ -56,7 +56,7 @@ pub fn nanoseconds(pid: u32) -> f64 {
 
 /// The children of a process.
 pub fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     let texts = threads
         .flatten()
         .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
@@ -65,13 +65,13 @@ pub fn children(pid: u32) -> Vec<u32> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The middle one of some figures.
+/// The median.
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
 
-/// Prints one line: what, its figure, its floor's, and the ratio with what is to be reached.
+/// Prints one line: a figure, its floor, and their ratio beside the wanted one.
 pub fn report(what: &str, figure: f64, floor: f64, unit: &str, wanted: f64) {
     let ratio = figure / floor;
     let verdict = if ratio <= wanted { "ok" } else { "over" };
@@ -117,12 +117,12 @@ pub fn settings(
     })
 }
 
-/// A log that nobody reads.
+/// A log that discards everything.
 pub fn no_log() -> slog::Logger {
     slog::Logger::root(slog::Discard, slog::o!())
 }
 
-/// A language whose processes are nothing but an actor.
+/// A language whose processes are actors that do nothing.
 pub struct Nothing;
 
 impl Language for Nothing {

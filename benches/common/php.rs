@@ -1,4 +1,4 @@
-//! php-fpm, and nginx before it: the floor for function calls. Skipped where they are not installed.
+//! php-fpm, alone or behind nginx: the floor for function calls. Skipped if not installed.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// How long to wait between two attempts to connect while a program starts.
+/// Poll interval while a program starts.
 const START_POLL: Duration = Duration::from_millis(20);
 
-/// php-fpm with one script, in a folder of its own. It ends with the bench.
+/// php-fpm with one script, in its own temporary folder. Terminated when dropped.
 pub struct Php {
     pub child: Child,
     pub socket: PathBuf,
@@ -20,7 +20,7 @@ pub struct Php {
     folder: tempfile::TempDir,
 }
 
-/// Finds a program of Debian, whose php-fpm has its version in its name.
+/// Finds a program by the beginning of its name: Debian's php-fpm ends in its version.
 fn program(name: &str) -> Option<PathBuf> {
     let programs = fs::read_dir("/usr/sbin").ok()?.flatten();
     let mut found = programs.map(|entry| entry.path()).filter(|path| {
@@ -30,16 +30,16 @@ fn program(name: &str) -> Option<PathBuf> {
     found.next()
 }
 
-fn until_it_listens<T>(connect: impl Fn() -> std::io::Result<T>) {
+fn wait_until_listening<T>(connect: impl Fn() -> std::io::Result<T>) {
     let start = Instant::now();
     while connect().is_err() {
-        assert!(start.elapsed() < START_MAX, "it does not listen");
+        assert!(start.elapsed() < START_MAX, "the program does not listen");
         std::thread::sleep(START_POLL);
     }
 }
 
 impl Php {
-    /// Starts it with so many processes.
+    /// Starts php-fpm with this many processes.
     pub fn start(script: &str, processes: usize) -> Option<Self> {
         let Some(program) = program("php-fpm") else {
             println!("php-fpm is not installed: nothing is measured beside it");
@@ -59,7 +59,7 @@ impl Php {
         command.args(["--nodaemonize", "--allow-to-run-as-root", "--fpm-config"]);
         command.arg(config).stderr(Stdio::null());
         let child = command.spawn().expect("php-fpm starts");
-        until_it_listens(|| UnixStream::connect(&socket));
+        wait_until_listening(|| UnixStream::connect(&socket));
         Some(Self {
             child,
             socket,
@@ -68,7 +68,7 @@ impl Php {
         })
     }
 
-    /// Starts nginx before it, with connections that are kept on both sides.
+    /// Starts nginx in front of it, with keep-alive connections on both sides.
     pub fn nginx(&self) -> Option<(Child, SocketAddr)> {
         let Some(program) = program("nginx") else {
             println!("nginx is not installed: nothing is measured beside it");
@@ -93,7 +93,7 @@ impl Php {
         fs::write(&config, text).expect("the configuration is written");
         let mut command = Command::new(program);
         let child = command.arg("-c").arg(config).stderr(Stdio::null()).spawn();
-        until_it_listens(|| TcpStream::connect(address));
+        wait_until_listening(|| TcpStream::connect(address));
         Some((child.expect("nginx starts"), address))
     }
 }
@@ -104,7 +104,7 @@ impl Drop for Php {
     }
 }
 
-/// Ends a program that ends its children when it is asked to.
+/// Sends SIGTERM to a program that stops its children by itself, and waits for it.
 pub fn terminate(child: &mut Child) {
     let pid = rustix::process::Pid::from_child(child);
     drop(rustix::process::kill_process(
@@ -114,7 +114,7 @@ pub fn terminate(child: &mut Child) {
     drop(child.wait());
 }
 
-/// One FastCGI request for a script, on a connection that is kept.
+/// A FastCGI request for a script, on a keep-alive connection.
 pub fn fast_cgi(script: &Path, body: &str) -> Vec<u8> {
     const BEGIN: u8 = 1;
     const PARAMS: u8 = 4;
@@ -126,7 +126,7 @@ pub fn fast_cgi(script: &Path, body: &str) -> Vec<u8> {
         request.extend([1, kind, 0, 1, high, low, 0, 0]);
         request.extend(content);
     };
-    // A responder, whose connection is kept.
+    // The responder role, with FCGI_KEEP_CONN.
     record(BEGIN, &[0, 1, 1, 0, 0, 0, 0, 0]);
     let mut params = Vec::new();
     for (name, value) in [

@@ -1,5 +1,5 @@
-//! `settee serve` in a process of its own, for benches that measure that process. Its store is in memory, or the
-//! database that `SETTEE_BENCH_STORE` is the URL of.
+//! `settee serve` as a separate process, for benches that measure that process. Its store is in memory, or the
+//! database at the URL `SETTEE_BENCH_STORE`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,22 +8,22 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long all replications may take to be running.
+/// Maximum time until all replications run.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// A service in a process of its own. It ends with the bench.
+/// A service in a separate process. Killed when dropped.
 pub struct Service {
     child: Child,
     pub address: SocketAddr,
 }
 
 impl Service {
-    /// Starts one with these lines in `[replicator]`. `SETTEE_BENCH_PROGRAM` is another build to measure.
+    /// Starts a service with these lines in `[replicator]`. `SETTEE_BENCH_PROGRAM` names another build to measure.
     pub fn start(folder: &Path, replicator: &str) -> Self {
         Self::with_server(folder, "", replicator)
     }
 
-    /// The same with these lines in `[server]`, too.
+    /// Like [`Self::start`], with these lines in `[server]`.
     pub fn with_server(folder: &Path, server: &str, replicator: &str) -> Self {
         let config = folder.join("settee.toml");
         let store = std::env::var("SETTEE_BENCH_STORE");
@@ -50,24 +50,28 @@ impl Service {
                 let (_, rest) = line.split_once("http://")?;
                 rest.trim().trim_end_matches('/').parse().ok()
             })
-            .expect("it says where it listens");
-        // It goes on printing what nobody reads.
+            .expect("the service prints its address");
+        // The pipe must not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address }
     }
 
     /// Makes a call over HTTP and returns the whole answer.
     pub fn call(&self, method: &str, path: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let mut stream = TcpStream::connect(self.address).expect("the service listens");
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
-        stream.write_all(request.as_bytes()).expect("it reads");
+        stream
+            .write_all(request.as_bytes())
+            .expect("the service reads");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
+        stream
+            .read_to_string(&mut answer)
+            .expect("the service answers");
         answer
     }
 
@@ -81,7 +85,7 @@ impl Service {
         metrics.lines().find_map(running).expect("a metric")
     }
 
-    /// Waits until so many replications run, of all services together.
+    /// Waits until all services together run exactly `jobs` replications.
     pub fn until_running(services: &[Self], jobs: u64) {
         let start = Instant::now();
         while services.iter().map(Self::running).sum::<u64>() != jobs {
@@ -92,15 +96,15 @@ impl Service {
 
     fn proc(&self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.child.id());
-        fs::read_to_string(path).expect("it lives")
+        fs::read_to_string(path).expect("the service is alive")
     }
 
-    /// Seconds of processor time so far, of all threads that there are.
+    /// CPU seconds so far, of all threads that still exist.
     pub fn cpu(&self) -> f64 {
         super::nanoseconds(self.child.id()) / 1e9
     }
 
-    /// Seconds of processor time so far of the first thread, which the pool's loop runs on.
+    /// CPU seconds so far of the first thread, which runs the pool's loop.
     pub fn loop_cpu(&self) -> f64 {
         let text = self.proc("schedstat");
         let first = text
@@ -110,7 +114,7 @@ impl Service {
         first.expect("a number") / 1e9
     }
 
-    /// How many descriptors and how many threads it has.
+    /// The numbers of open descriptors and of threads.
     pub fn holds(&self) -> (usize, usize) {
         let count = |what| {
             let path = format!("/proc/{}/{what}", self.child.id());
@@ -122,7 +126,7 @@ impl Service {
     /// Resident bytes.
     pub fn memory(&self) -> u64 {
         let status = self.proc("status");
-        let (_, rest) = status.split_once("VmRSS:").expect("it has a size");
+        let (_, rest) = status.split_once("VmRSS:").expect("a size");
         let kib = rest.split_whitespace().next();
         1024 * kib
             .and_then(|text| text.parse::<u64>().ok())

@@ -1,6 +1,6 @@
-//! A database that answers at once, on a thread of its own: what is measured is who asks.
+//! A database that answers at once, on its own thread, so that benches measure its client.
 //!
-//! Documents are numbered; each has one revision. What is written is thrown away.
+//! Documents are numbered; each has one revision. Writes are discarded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the documents are like.
+/// Number and sizes of the documents.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// How many there are.
+    /// The number of documents.
     pub documents: usize,
     /// Bytes of each.
     pub bytes: usize,
@@ -24,14 +24,14 @@ pub struct Shape {
 struct Prepared {
     shape: Shape,
     feed: Bytes,
-    /// What follows the id in each document.
+    /// The text of each document after its id.
     rest: String,
     attachment: Bytes,
 }
 
 const REV: &str = "1-967a00dff5e02add41819138abb3284d";
 
-/// Starts a database. It ends with the program.
+/// Starts a database, which serves until the program ends.
 pub fn start(shape: Shape) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a socket");
@@ -92,7 +92,7 @@ impl Prepared {
     fn answer(&self, method: &str, target: &str, body: &[u8]) -> (u16, &'static str, Bytes) {
         let json = "application/json";
         let path = target.split('?').next().unwrap_or_default();
-        // Whatever the database is called.
+        // The name of the database is ignored.
         let call = path.trim_start_matches('/').split_once('/');
         match (method, call.map_or("", |(_, call)| call)) {
             ("GET", "") => (
@@ -131,7 +131,7 @@ impl Prepared {
         }
     }
 
-    /// The ids of the request, in its order.
+    /// Returns the requested documents in the order of the request.
     fn bulk_get(&self, body: &[u8]) -> Bytes {
         let mut answer = Vec::with_capacity(self.shape.bytes * 600);
         answer.extend_from_slice(b"{\"results\":[");
@@ -171,7 +171,7 @@ fn id(number: usize) -> String {
     format!("document-{number:08}")
 }
 
-/// Everything is missing: `["rev"]` becomes `{"missing":["rev"]}`.
+/// Reports every revision as missing: `["rev"]` becomes `{"missing":["rev"]}`.
 fn missing(body: &[u8]) -> Bytes {
     let mut answer = Vec::with_capacity(body.len() * 2);
     for byte in body {
@@ -208,18 +208,18 @@ async fn serve(mut stream: TcpStream, prepared: Arc<Prepared>) {
             first.next().unwrap_or_default(),
             first.next().unwrap_or_default(),
         );
-        let keeps = method == "POST";
-        // What is put is thrown away as it comes.
+        let is_kept = method == "POST";
+        // The body of a PUT is discarded while it arrives.
         let mut left = length;
-        while if keeps {
+        while if is_kept {
             buffer.len() < length
         } else {
             left > 0
         } {
-            if !keeps && !buffer.is_empty() {
-                let thrown = left.min(buffer.len());
-                buffer.advance(thrown);
-                left -= thrown;
+            if !is_kept && !buffer.is_empty() {
+                let discarded = left.min(buffer.len());
+                buffer.advance(discarded);
+                left -= discarded;
                 continue;
             }
             buffer.reserve(256 << 10);
@@ -227,7 +227,7 @@ async fn serve(mut stream: TcpStream, prepared: Arc<Prepared>) {
                 return;
             }
         }
-        let body = if keeps {
+        let body = if is_kept {
             buffer.split_to(length)
         } else {
             BytesMut::new()

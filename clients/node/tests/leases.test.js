@@ -1,5 +1,5 @@
 "use strict";
-// Processes that a client holds, and that come back whatever becomes of it.
+// Processes that a client holds, and that return however the loan ends.
 
 const assert = require("node:assert/strict");
 const test = require("node:test");
@@ -20,7 +20,7 @@ function withClient(use, address = UNIX, options = {}) {
 }
 
 for (const address of [UNIX, TCP]) {
-  test(`a lease prompts one process and gives it back (${address.slice(0, 4)})`, withClient(async (client) => {
+  test(`a lease prompts one process and returns it (${address.slice(0, 4)})`, withClient(async (client) => {
     const held = await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
       assert.deepEqual([proc.pool, proc.lang, proc.down], ["javascript", "javascript", null]);
       assert.equal(await proc.prompt(ADD), true);
@@ -40,7 +40,7 @@ test("a lease ends when its block throws", withClient(async (client) => {
     throw new RangeError();
   };
   await assert.rejects(client.lease({ lang: "javascript" }, block), RangeError);
-  assert.equal(await held.retProc(), false, "it was given back already");
+  assert.equal(await held.retProc(), false, "already returned");
 }));
 
 test("a lease without a block is disposed of", withClient(async (client) => {
@@ -99,7 +99,7 @@ for (const [address, options] of MANAGED) {
     }))();
   }, address, options));
 
-  test(`what manages the service has its names (${address.slice(0, 4)})`, withClient(async (client) => {
+  test(`management calls have the names of the service (${address.slice(0, 4)})`, withClient(async (client) => {
     const names = ({ prototype }) => Object.getOwnPropertyNames(prototype).filter((name) => name !== "constructor").sort();
     assert.deepEqual(names(settee.Client), TABLE.methods.map(camel).sort());
     assert.deepEqual(names(settee.Proc), TABLE.proc_methods.map(camel).sort());
@@ -142,18 +142,18 @@ test("a client that may not manage the service gets an error", async () => {
 test("a process lent after its caller gave up is returned", async () => {
   let returned;
   const isReturned = new Promise((resolve) => (returned = resolve));
-  let asked;
-  const isAsked = new Promise((resolve) => (asked = resolve));
+  let requested;
+  const isRequested = new Promise((resolve) => (requested = resolve));
   const serve = ({ id, call, proc }, reply) => {
-    if (call === "get_proc") asked(() => reply({ id, ok: { proc: "1.2.3", config: {} } }));
+    if (call === "get_proc") requested(() => reply({ id, ok: { proc: "1.2.3", config: {} } }));
     if (call === "ret_proc") returned(proc);
   };
   await scripted(serve, async (address) => {
-    // Long enough for a connection on a busy machine: who has none by then asks for nothing.
+    // Long enough to connect on a busy machine: without a connection the client would request nothing.
     const client = new settee.Client(address, { callMs: 2000 });
     await assert.rejects(client.getProc({ lang: "javascript" }), { name: "timeout" });
-    const late = await isAsked;
-    late();
+    const replyLate = await isRequested;
+    replyLate();
     assert.equal(await isReturned, "1.2.3");
     client.close();
   });

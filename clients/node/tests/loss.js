@@ -1,5 +1,5 @@
 "use strict";
-// A service that is killed and comes back, beside who does both: this program says when, on its output.
+// A client of a service that is killed and restarted, by the parent, when this program requests it on standard output.
 
 const assert = require("node:assert/strict");
 const readline = require("node:readline/promises");
@@ -8,21 +8,21 @@ const settee = require("settee");
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const ROWS = [[[["a", 1]]]];
 const input = readline.createInterface(process.stdin, process.stdout);
-const ask = async (order) => assert.equal(await input.question(`${order}\n`), order);
+const request = async (order) => assert.equal(await input.question(`${order}\n`), order);
 
 async function main(address) {
   const client = new settee.Client(address);
   const map = (by) => by.map([COUNT], [{ _id: "a" }]);
   assert.deepEqual(await map(client), ROWS);
   const proc = address.startsWith("http") ? null : await client.getProc({ lang: "javascript" });
-  await ask("kill");
+  await request("kill");
   const other = new settee.Client(address, { retryFor: 0 });
   await assert.rejects(map(other), { name: "unavailable", fault: "host", retry: true });
-  // What was lent over the lost connection is lost with it.
+  // A lease is lost with its connection.
   if (proc) await assert.rejects(proc.prompt(["reset"]), settee.Unavailable);
   if (proc) assert.equal(await proc.retProc(), false);
   const waiting = map(client);
-  await ask("start");
+  await request("start");
   assert.deepEqual(await waiting, ROWS);
   client.close();
   input.close();

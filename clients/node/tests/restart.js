@@ -1,5 +1,5 @@
 "use strict";
-// A service that is stopped and started again under calls without a pause, which see nothing of it.
+// Continuous calls while the service restarts: none of them fails.
 
 const assert = require("node:assert/strict");
 const readline = require("node:readline/promises");
@@ -8,14 +8,14 @@ const { ADDRESSES } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 
-// Long enough to be sent once and then named by its digest, which the next service does not know.
+// Long enough to be sent once and then named by its digest, which the restarted service does not know.
 const DDOC = { _id: "_design/d", shows: { s: "function(doc, req) { return 'shown' }" }, text: "x".repeat(1 << 20) };
 
 const input = readline.createInterface(process.stdin, process.stdout);
 let isOver = false;
 
-// Calls until it is told to end, and once more.
-async function callWithoutPause(client, called) {
+// Calls until `isOver`, and once more.
+async function callContinuously(client, called) {
   for (let isLast = false; !isLast; ) {
     isLast = isOver;
     assert.deepEqual(await client.map([COUNT], [{ _id: "a" }], { db: "shop" }), [[[["a", 1]]]]);
@@ -31,7 +31,7 @@ async function main() {
   const callers = clients.map((client) => {
     let called;
     first.push(new Promise((resolve) => (called = resolve)));
-    return callWithoutPause(client, called);
+    return callContinuously(client, called);
   });
   const all = Promise.all(callers);
   await Promise.race([all, Promise.all(first)]);

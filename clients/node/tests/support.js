@@ -1,5 +1,5 @@
 "use strict";
-// What the tests of the client share: where the service under test listens, and a service that follows a script.
+// Shared by the client's tests: the addresses of the service under test, and a service that follows a script.
 
 const fs = require("node:fs");
 const http = require("node:http");
@@ -11,20 +11,20 @@ const { Client } = require("settee");
 const { SETTEE_UNIX: UNIX, SETTEE_TCP: TCP, SETTEE_HTTP: HTTP, SETTEE_CALLS: CALLS } = process.env;
 const TABLE = JSON.parse(fs.readFileSync(CALLS, "utf8"));
 
-// How long anything that must happen may take, in milliseconds.
+// Maximum time until an expected event, in milliseconds.
 const DEADLINE = 20_000;
 
 const withDdoc = (args) => args.map((argument) => (argument === "DDOC" ? TABLE.ddoc : argument));
 
 const camel = (name) => name.replace(/_(.)/g, (_all, letter) => letter.toUpperCase());
 
-// The table's options as this client names them.
+// The table's options under this client's names.
 function optionsOf({ timeout, ...rest }) {
   const options = Object.fromEntries(Object.entries(rest).map(([name, value]) => [camel(name), value]));
   return timeout ? { ...options, timeoutMs: timeout * 1000 } : options;
 }
 
-// Makes a call of the table. What is left out between its arguments and its options is undefined.
+// Makes a call of the table. Arguments omitted before the options are undefined.
 function make(client, [method, args, options]) {
   const call = client[camel(method)];
   const all = withDdoc(args);
@@ -38,24 +38,24 @@ async function collect(values) {
   return all;
 }
 
-// Waits for something that is to come about.
+// Waits until `happened()` is true.
 async function until(happened) {
   for (const end = Date.now() + DEADLINE; !happened(); await new Promise(setImmediate)) {
-    if (Date.now() > end) throw new Error("not in time");
+    if (Date.now() > end) throw new Error("timed out");
   }
 }
 
-// Where an operator manages the service, with the options for that.
+// Addresses for an operator's calls, with the options.
 const MANAGED = [[UNIX, {}], [HTTP, { user: "root", password: "secret" }]];
 
-// Gives an order that the client has no method for.
+// Makes an operator's request that the client has no method for.
 async function order(method, path, body = undefined) {
   const headers = { Authorization: `Basic ${btoa("root:secret")}`, "Content-Type": "application/json" };
   const { ok } = await fetch(`http://${HTTP.split("@")[1]}${path}`, { method, body, headers });
   if (!ok) throw new Error(`${method} ${path}`);
 }
 
-// Calls `use` with a way to the service, and with what tells how many bytes went it there.
+// Calls `use` with the address of a proxy to the service, and with a function that returns the bytes sent through it.
 async function counting(address, use) {
   const [before, target] = address.split("@");
   const [host, port] = target.split(":");
@@ -76,8 +76,8 @@ async function counting(address, use) {
   }
 }
 
-// A service on a TCP port: `serve(request, reply)` is called for each line. Without `lineMax` it is an old one, which cannot
-// tell that.
+// A service on a TCP port: `serve(request, reply)` is called for each line. Without `lineMax` it is an old one, which does
+// not know the call `limits`.
 async function scripted(serve, use, lineMax = undefined, more = {}) {
   const sockets = new Set();
   const server = net.createServer((socket) => {
@@ -95,13 +95,13 @@ async function scripted(serve, use, lineMax = undefined, more = {}) {
   try {
     await use(`tcp:127.0.0.1:${server.address().port}`, server);
   } finally {
-    // A client that a failed test has left open would keep the server from its end.
+    // A client left open by a failed test would keep the server from closing.
     sockets.forEach((socket) => socket.destroy());
     await new Promise((resolve) => server.close(resolve));
   }
 }
 
-// A server over HTTP that is busy so many times.
+// An HTTP server that refuses the first `times` requests as busy. Returns the paths of all requests.
 async function busy(times, use) {
   const tries = [];
   const server = http.createServer((request, response) => {
@@ -120,7 +120,7 @@ async function busy(times, use) {
   return tries;
 }
 
-// A server that never answers over HTTP.
+// An HTTP server that never answers.
 async function silent(use) {
   const server = net.createServer((socket) => socket.on("error", () => {}).resume());
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));

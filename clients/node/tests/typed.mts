@@ -1,4 +1,4 @@
-// A program that uses the types: tests compile it, and run it against a service.
+// A program that uses the types: a test compiles it, and runs it against a service.
 
 import assert from "node:assert/strict";
 import { Busy, CallTimeout, Client, CompilationError, SetteeError, Unavailable, type Proc, type Report } from "settee";
@@ -20,7 +20,7 @@ const report = (): Promise<Report<boolean[]>> =>
   client.filterView("shop", { _id: "_design/d" }, "v", [], { report: true });
 assert.equal(typeof report, "function");
 
-function told(error: SetteeError): string {
+function describe(error: SetteeError): string {
   if (error instanceof Busy) {
     const names: ("pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests")[] = [error.name];
     return `${names[0]}, in ${error.retry_after_ms ?? 0} ms`;
@@ -31,7 +31,7 @@ function told(error: SetteeError): string {
 }
 await client.compile("function(", { report: true }).catch((error: unknown) => {
   if (!(error instanceof SetteeError)) throw error;
-  assert.equal(told(error), "compilation_error: client");
+  assert.equal(describe(error), "compilation_error: client");
   assert.equal(error.report?.errors?.[0].line, 1);
 });
 

@@ -1,4 +1,4 @@
-// A program with mistakes that the types have to find.
+// A program with mistakes that the types must reveal.
 
 import { Busy, Client, CompilationError, SetteeError } from "settee";
 
@@ -8,7 +8,7 @@ await client.map("function(doc) {}", []); // wrong
 const text: string = await client.compile("function(doc) {}"); // wrong
 await client.filter("shop", { language: "javascript" }, "f", []); // wrong
 const values: boolean[] = await client.filterView("shop", { _id: "_design/d" }, "v", [], { report: true }); // wrong
-function told(error: SetteeError): number {
+function describe(error: SetteeError): number {
   if (error instanceof Busy && error.name === "busy") return 1; // wrong
   if (error instanceof CompilationError && error.name === "timeout") return 2; // wrong
   if (error.fault === "nobody") return 3; // wrong

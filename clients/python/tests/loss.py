@@ -1,4 +1,4 @@
-"""A service that is killed and comes back, beside who does both: this program says when, on its output."""
+"""A client of a service that is killed and restarted, by the parent, when this program requests it on standard output."""
 
 import threading
 import sys
@@ -10,7 +10,7 @@ COUNT = "function(doc) { emit(doc._id, 1) }"
 ROWS = [[[["a", 1]]]]
 
 
-def ask(order):
+def request(order):
     print(order, flush=True)
     assert sys.stdin.readline() == f"{order}\n"
 
@@ -19,14 +19,14 @@ def main(address):
     with settee.Client(address) as client:
         assert client.map([COUNT], [{"_id": "a"}]) == ROWS
         proc = None if address.startswith("http") else client.get_proc("javascript")
-        ask("kill")
+        request("kill")
         with settee.Client(address, retry_for=0) as other:
             try:
                 raise AssertionError(other.map([COUNT], [{"_id": "a"}]))
             except settee.Unavailable as error:
                 assert (error.fault, error.retry) == ("host", True), error
         if proc:
-            # What was lent over the lost connection is lost with it.
+            # A lease is lost with its connection.
             try:
                 raise AssertionError(proc.prompt(["reset"]))
             except settee.Unavailable:
@@ -34,7 +34,7 @@ def main(address):
         rows = []
         waiting = threading.Thread(target=lambda: rows.append(client.map([COUNT], [{"_id": "a"}])))
         waiting.start()
-        ask("start")
+        request("start")
         waiting.join(DEADLINE)
         assert rows == [ROWS], rows
 

@@ -1,4 +1,4 @@
-"""A service that is stopped and started again under calls without a pause, which see nothing of it."""
+"""Continuous calls while the service restarts: none of them fails."""
 
 import sys
 import threading
@@ -8,17 +8,17 @@ from tests.support import ADDRESSES, DEADLINE
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
 
-#: Long enough to be sent once and then named by its digest, which the next service does not know.
+#: Long enough to be sent once and then named by its digest, which the restarted service does not know.
 DDOC = {"_id": "_design/d", "shows": {"s": "function(doc, req) { return 'shown' }"}, "text": "x" * (1 << 20)}
 
 
-def ask(order):
+def request(order):
     print(order, flush=True)
     assert sys.stdin.readline() == f"{order}\n"
 
 
 class Caller(threading.Thread):
-    """Calls until it is told to end, and once more."""
+    """Calls until ``over`` is set, and once more."""
 
     def __init__(self, address):
         super().__init__(daemon=True)
@@ -42,7 +42,7 @@ for caller in callers:
     caller.start()
 for caller in callers:
     assert caller.called.wait(DEADLINE)
-ask("restart")
+request("restart")
 for caller in callers:
     caller.over.set()
     caller.join(3 * DEADLINE)

@@ -1,4 +1,4 @@
-"""What the tests of the client share: where the service under test listens, and a service that follows a script."""
+"""Shared by the client's tests: the addresses of the service under test, and a service that follows a script."""
 
 import contextlib
 import json
@@ -13,12 +13,12 @@ import urllib.request
 UNIX, TCP, HTTP = (os.environ[f"SETTEE_{kind}"] for kind in ("UNIX", "TCP", "HTTP"))
 ADDRESSES = (UNIX, TCP, HTTP)
 
-#: Where an operator manages it, with the options for that.
+#: Addresses for an operator's calls, with the options.
 MANAGED = ((UNIX, {}), (HTTP, {"user": "root", "password": "secret"}))
 
 TABLE = json.loads(pathlib.Path(os.environ["SETTEE_CALLS"]).read_text(encoding="utf-8"))
 
-#: How long anything that must happen may take, in seconds.
+#: Maximum time until an expected event, in seconds.
 DEADLINE = 20
 
 
@@ -26,22 +26,22 @@ def with_ddoc(arguments):
     return [TABLE["ddoc"] if argument == "DDOC" else argument for argument in arguments]
 
 
-def told(error, expected):
-    """What an error says of the members that are expected."""
+def described(error, expected):
+    """Returns the values of an error's expected members."""
     return {"class": type(error).__name__, **{name: getattr(error, name) for name in expected if name != "class"}}
 
 
 def wait_until(happened):
-    """Waits for something that is to come about."""
+    """Waits until ``happened()`` is true."""
     tick, left = threading.Event(), DEADLINE * 1000
     while not happened():
         left -= 1
-        assert left, "not in time"
+        assert left, "timed out"
         tick.wait(0.001)
 
 
 def order(method, path, body=None):
-    """Gives an order that the client has no method for."""
+    """Makes an operator's request that the client has no method for."""
     request = urllib.request.Request(f"http://{HTTP.rpartition('@')[2]}{path}", body, method=method)
     request.add_header("Authorization", "Basic cm9vdDpzZWNyZXQ=")
     request.add_header("Content-Type", "application/json")
@@ -50,7 +50,7 @@ def order(method, path, body=None):
 
 @contextlib.contextmanager
 def counting(address):
-    """A way to the service, and the bytes that go it there: their number is the only element of a list."""
+    """A proxy to the service: its address, and a list whose only element is the number of bytes sent through it."""
     before, _, target = address.rpartition("@")
     host, port = target.split(":")
     sent = [0]
@@ -81,7 +81,7 @@ def counting(address):
 @contextlib.contextmanager
 def scripted(serve, line_max=None, **limits):
     """A service on a TCP port: `serve(lines, reply)` is called for each connection. Without `line_max` it is an old one,
-    which cannot tell that."""
+    which does not know the call `limits`."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self):

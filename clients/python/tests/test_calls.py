@@ -1,4 +1,4 @@
-"""Every call, over every way to the service, from threads and from asyncio."""
+"""Every call, over every transport, from threads and from asyncio."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import settee
 from settee.stream import BATCH_BYTES_MAX, STREAM_DOCS_MAX
-from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, counting, scripted, told, with_ddoc
+from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, counting, described, scripted, with_ddoc
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
 
@@ -32,16 +32,16 @@ class Calls(unittest.TestCase):
                         value = getattr(client, method)(*with_ddoc(arguments), **options)
                         self.assertEqual(list(value) if method == "list" else value, expected)
 
-    def test_every_error_has_its_class_its_fault_and_whether_to_retry(self):
+    def test_every_error_has_its_class_fault_and_retry_flag(self):
         for address in ADDRESSES:
             with settee.Client(address) as client:
                 for method, arguments, options, expected in TABLE["errors"]:
                     with self.subTest(address=address, method=method):
                         with self.assertRaises(settee.ServiceError) as raised:
                             getattr(client, method)(*with_ddoc(arguments), **options)
-                        self.assertEqual(told(raised.exception, expected), expected)
+                        self.assertEqual(described(raised.exception, expected), expected)
 
-    def test_a_list_has_its_response_and_its_rows_may_be_a_generator_that_calls(self):
+    def test_a_list_has_its_response_and_its_rows_may_be_a_generator_that_makes_calls(self):
         def rows(client):
             for number in range(3):
                 [[[[key, _]]]] = client.map([COUNT], [{"_id": str(number)}], db="shop")
@@ -54,12 +54,12 @@ class Calls(unittest.TestCase):
                 self.assertEqual(page.response, {"headers": {"X-Total": "3"}})
                 self.assertEqual(list(page), ["0", "1", "2", "."])
 
-    def test_a_list_over_http_gives_pieces_before_it_has_all_rows(self):
+    def test_a_list_over_http_yields_chunks_before_it_has_all_rows(self):
         read = threading.Event()
 
         def rows():
             yield {"key": "first"}
-            assert read.wait(DEADLINE), "no piece in time"
+            assert read.wait(DEADLINE), "no chunk in time"
             yield {"key": "second"}
 
         with settee.Client(HTTP) as client:
@@ -68,7 +68,7 @@ class Calls(unittest.TestCase):
             read.set()
             self.assertEqual(list(page), ["second", "."])
 
-    def test_a_function_that_fails_after_its_first_piece_is_the_failure_of_the_list(self):
+    def test_a_function_that_fails_after_its_first_chunk_fails_the_list(self):
         rows = [{"key": "first"}, {"key": "second"}]
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address) as client:
@@ -77,7 +77,7 @@ class Calls(unittest.TestCase):
                 error = raised.exception
                 self.assertEqual((error.name, error.reason, error.fault), ("broken", "at the second row", "client"))
 
-    def test_a_failure_of_the_rows_is_the_failure_of_the_list(self):
+    def test_an_error_of_the_rows_is_raised_by_the_list(self):
         def rows():
             yield {"key": "first"}
             raise LookupError("no more rows")
@@ -95,7 +95,7 @@ class Calls(unittest.TestCase):
                         client.map([], [])
                     self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))
 
-    def test_http_refuses_what_needs_a_socket(self):
+    def test_calls_that_need_the_socket_are_refused_over_http(self):
         with settee.Client(HTTP) as client:
             for call in (lambda: client.call("status"), lambda: client.get_proc("javascript")):
                 with self.assertRaises(settee.BadRequest):
@@ -110,10 +110,10 @@ class Calls(unittest.TestCase):
 
 @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
 class Forked(unittest.TestCase):
-    """A client in a child of a fork."""
+    """A client in a forked child."""
 
     def in_child(self, use):
-        """What ``use`` returns in a child."""
+        """Calls ``use`` in a forked child, and returns its result."""
         reader, writer = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -132,7 +132,7 @@ class Forked(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         return json.loads(text)
 
-    def test_calls_go_on_in_the_child_and_in_the_parent(self):
+    def test_calls_continue_in_the_child_and_in_the_parent(self):
         for address in ADDRESSES:
             with settee.Client(address) as client, self.subTest(address):
                 call = functools.partial(client.map, [COUNT], [{"_id": "a"}])
@@ -142,13 +142,13 @@ class Forked(unittest.TestCase):
                 self.assertEqual(call(), rows)
 
     def test_loans_stay_with_the_parent(self):
-        def told(act):
+        def refused(act):
             with self.assertRaises(settee.BadRequest) as caught:
                 act()
-            return caught.exception.reason
+            
 
         with settee.Client(UNIX) as client, client.lease("javascript") as proc:
-            reason = self.in_child(lambda: told(proc.reset))
+            reason = self.in_child(lambda: refused(proc.reset))
             self.assertIn(f"belongs to process {os.getpid()}, which forked", reason)
             self.assertEqual(proc.prompt(["reset"]), True)
 
@@ -162,13 +162,13 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
                         value = await getattr(client, method)(*with_ddoc(arguments), **options)
                         self.assertEqual([piece async for piece in value] if method == "list" else value, expected)
 
-    async def test_a_hundred_calls_at_the_same_time_have_their_own_results(self):
+    async def test_a_hundred_concurrent_calls_get_their_own_results(self):
         for address in ADDRESSES:
             async with settee.AsyncClient(address) as client:
                 calls = (client.map([COUNT], [{"_id": str(id)}], db="shop") for id in range(100))
                 self.assertEqual(await asyncio.gather(*calls), [[[[[str(id), 1]]]] for id in range(100)])
 
-    async def test_ten_thousand_calls_may_be_made_at_the_same_time(self):
+    async def test_ten_thousand_calls_may_be_concurrent(self):
         for address in (UNIX, TCP):
             async with settee.AsyncClient(address) as client:
                 calls = (client.reduce(["_count"], [[["k", "a"], 1]]) for _ in range(10_000))
@@ -193,62 +193,62 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
 class Cancelled(unittest.IsolatedAsyncioTestCase):
     ENDLESS = "function(doc) { for (;;); }"
 
-    async def used(self, client, count):
-        """Waits until so many processes are in use."""
+    async def wait_until_used(self, client, count):
+        """Waits until ``count`` processes are in use."""
         for _ in range(DEADLINE * 100):
             procs = (await client.ps("javascript"))["procs"]
             if sum(row["state"] in ("lent", "running") for row in procs) == count:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"not {count} in time")
+        raise AssertionError(f"not {count} processes in time")
 
-    async def test_a_call_that_is_cancelled_frees_its_process(self):
+    async def test_a_cancelled_call_frees_its_process(self):
         async with settee.AsyncClient(UNIX) as watching:
             for address in ADDRESSES:
                 async with settee.AsyncClient(address) as client:
                     with self.subTest(address=address):
                         calling = asyncio.ensure_future(client.map([self.ENDLESS], [{"_id": "a"}], db="shop"))
-                        await self.used(watching, 1)
+                        await self.wait_until_used(watching, 1)
                         calling.cancel()
                         with self.assertRaises(asyncio.CancelledError):
                             await calling
-                        await self.used(watching, 0)
+                        await self.wait_until_used(watching, 0)
                         self.assertEqual(await client.map([COUNT], [{"_id": "a"}], db="shop"), [[[["a", 1]]]])
 
-    async def test_a_call_that_takes_too_long_frees_its_process_and_no_other(self):
+    async def test_a_call_that_times_out_frees_only_its_own_process(self):
         async with settee.AsyncClient(UNIX, call_seconds=1) as client, settee.AsyncClient(UNIX) as watching:
             async with client.lease("javascript", db="shop") as proc:
                 with self.assertRaises(settee.CallTimeout):
                     await client.map([self.ENDLESS], [{"_id": "a"}], db="shop")
-                await self.used(watching, 1)
+                await self.wait_until_used(watching, 1)
                 self.assertTrue(await proc.prompt(["reset"]))
-            await self.used(watching, 0)
+            await self.wait_until_used(watching, 0)
 
 
 class Flow:
-    """Documents that come one by one, and how many were taken whose rows were not given."""
+    """Documents, taken one by one, and the number of those whose rows are still missing."""
 
     def __init__(self, count):
-        self.count, self.in_flight, self.most = count, 0, 0
+        self.count, self.in_flight, self.in_flight_max = count, 0, 0
 
     def docs(self):
         for number in range(self.count):
             self.in_flight += 1
-            self.most = max(self.most, self.in_flight)
+            self.in_flight_max = max(self.in_flight_max, self.in_flight)
             yield {"_id": str(number)}
 
     async def async_docs(self):
         for doc in self.docs():
             yield doc
 
-    def given(self, rows):
+    def receive(self, rows):
         number = self.count - self.left()
         assert rows == [[[str(number), 1]]], (number, rows)
-        self.rows_given = number + 1
+        self.rows_received = number + 1
         self.in_flight -= 1
 
     def left(self):
-        return self.count - getattr(self, "rows_given", 0)
+        return self.count - getattr(self, "rows_received", 0)
 
 
 class Streams(unittest.TestCase):
@@ -256,9 +256,9 @@ class Streams(unittest.TestCase):
         flow = Flow(100_000)
         with settee.Client(UNIX) as client:
             for rows in client.map([COUNT], flow.docs(), db="shop"):
-                flow.given(rows)
+                flow.receive(rows)
         self.assertEqual(flow.left(), 0)
-        self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+        self.assertLessEqual(flow.in_flight_max, STREAM_DOCS_MAX)
 
     def test_any_iterable_is_mapped(self):
         for address in ADDRESSES:
@@ -268,16 +268,16 @@ class Streams(unittest.TestCase):
                 self.assertEqual(rows, [[[[str(number), 1]]] for number in range(250)])
                 self.assertEqual(list(client.map([COUNT], iter([]))), [])
 
-    def test_documents_may_be_made_with_calls_and_rows_come_while_there_are_more(self):
+    def test_documents_may_come_from_calls_and_rows_arrive_before_the_last_document(self):
         with settee.Client(UNIX) as client:
             flow = Flow(10**9)
             docs = ({"_id": doc["_id"], "n": client.reduce(["_count"], [[["a", "a"], 1]])} for doc in flow.docs())
             rows = client.map([COUNT], docs, db="shop")
             self.assertEqual(next(rows), [[["0", 1]]])
             rows.close()
-            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+            self.assertLessEqual(flow.in_flight_max, STREAM_DOCS_MAX)
 
-    def test_a_call_of_large_documents_has_few_of_them(self):
+    def test_large_documents_are_sent_in_smaller_batches(self):
         asked = []
 
         def serve(lines, reply):
@@ -298,7 +298,7 @@ class Streams(unittest.TestCase):
         with self.assertRaises(settee.ClientClosed):
             list(rows)
 
-    def test_rows_before_a_failure_come_first(self):
+    def test_rows_before_an_error_are_returned_first(self):
         def docs():
             yield {"_id": "a"}
             yield {"_id": "b"}
@@ -321,11 +321,11 @@ class AsyncStreams(unittest.IsolatedAsyncioTestCase):
             for docs in (Flow.docs, Flow.async_docs):
                 flow = Flow(10_000)
                 async for rows in client.map([COUNT], docs(flow), db="shop"):
-                    flow.given(rows)
+                    flow.receive(rows)
                 self.assertEqual(flow.left(), 0)
-                self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+                self.assertLessEqual(flow.in_flight_max, STREAM_DOCS_MAX)
 
-    async def test_rows_of_a_document_come_before_the_next_document(self):
+    async def test_rows_of_a_document_are_returned_before_the_next_document_is_taken(self):
         read = asyncio.Queue()
 
         async def docs():
@@ -341,7 +341,7 @@ class AsyncStreams(unittest.IsolatedAsyncioTestCase):
                     read.put_nowait(key)
                 self.assertEqual(seen, ["0", "1", "2"])
 
-    async def test_rows_before_a_failure_come_first(self):
+    async def test_rows_before_an_error_are_returned_first(self):
         async def docs():
             yield {"_id": "a"}
             raise LookupError("no more documents")
@@ -356,13 +356,13 @@ class AsyncStreams(unittest.IsolatedAsyncioTestCase):
                 async for _ in client.map(["function("], iter([{"_id": "a"}])):
                     pass
 
-    async def test_an_unfinished_stream_takes_no_more(self):
+    async def test_a_stream_that_is_closed_early_has_few_documents_in_flight(self):
         async with settee.AsyncClient(UNIX) as client:
             flow = Flow(10**9)
             rows = client.map([COUNT], flow.async_docs(), db="shop")
             self.assertEqual(await rows.__anext__(), [[["0", 1]]])
             await rows.aclose()
-            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+            self.assertLessEqual(flow.in_flight_max, STREAM_DOCS_MAX)
 
 
 class Reports(unittest.TestCase):
@@ -376,17 +376,17 @@ class Reports(unittest.TestCase):
         "cost": {"wait_us": 12},
     }
 
-    def test_a_report_has_the_value_and_what_happened_on_the_way(self):
+    def test_a_report_has_the_value_and_the_logs_errors_and_cost_of_the_call(self):
         def serve(lines, reply):
             for request in lines:
-                told = {"request_id": request["request_id"]} if request["report"] else {}
-                reply({"id": request["id"], "ok": [[[]]], **self.MEMBERS, **told})
+                own = {"request_id": request["request_id"]} if request["report"] else {}
+                reply({"id": request["id"], "ok": [[[]]], **self.MEMBERS, **own})
 
         with scripted(serve) as address, settee.Client(address) as client:
             report = client.map([COUNT], [{"_id": "a"}], report=True, request_id="r-2")
             self.assertEqual(vars(report), {**self.MEMBERS, "value": [[[]]], "request_id": "r-2"})
 
-    def test_the_error_of_a_call_has_the_report(self):
+    def test_an_error_has_the_report_of_its_call(self):
         def serve(lines, reply):
             for request in lines:
                 error = {"name": "compilation_error", "reason": "no", "shifted": True}
@@ -398,7 +398,7 @@ class Reports(unittest.TestCase):
             self.assertEqual(vars(raised.exception.report), {**self.MEMBERS, "value": None})
             self.assertTrue(raised.exception.shifted)
 
-    def test_the_daemon_reports(self):
+    def test_the_service_returns_reports(self):
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address) as client:
                 report = client.map(["function(doc) { log('hello'); emit(1) }"], [{"_id": "a"}], report=True)
@@ -416,7 +416,7 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertFalse(raised.exception.retry)
 
-    def test_a_reply_without_an_id_is_the_error_of_all_pending_calls(self):
+    def test_an_error_without_an_id_fails_the_pending_calls(self):
         def serve(lines, reply):
             next(lines)
             reply({"id": None, "error": {"name": "line_too_long", "reason": "too long", "fault": "client"}})
@@ -426,20 +426,20 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertEqual(raised.exception.name, "line_too_long")
 
-    def test_a_call_above_the_bound_of_the_service_fails_before_it_is_sent_and_no_other_is_affected(self):
+    def test_a_call_above_the_bound_of_the_service_fails_before_it_is_sent_and_affects_no_other(self):
         huge = {"_id": "a", "text": "x" * (5 << 20)}
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address, retry_for=60) as client:
                 proc = None if address == HTTP else client.get_proc("javascript")
                 key = "body_max" if address == HTTP else "line_max"
-                told = rf"^bad_request: the call has 5\d{{6}} bytes, more than the 4194304 bytes .*\[server\] {key}.*: send less"
+                reason = rf"^bad_request: the call has 5\d{{6}} bytes, more than the 4194304 bytes .*\[server\] {key}.*: send less"
                 with ThreadPoolExecutor(1) as threads:
                     other = threads.submit(client.map, [COUNT], [{"_id": "b"}], db="shop")
-                    with self.assertRaisesRegex(settee.BadRequest, told):
+                    with self.assertRaisesRegex(settee.BadRequest, reason):
                         client.map([COUNT], [huge])
                     self.assertEqual(other.result(), [[[["b", 1]]]])
                 if proc:
-                    with self.assertRaisesRegex(settee.BadRequest, told):
+                    with self.assertRaisesRegex(settee.BadRequest, reason):
                         proc.prompt(["map_doc", huge])
                     self.assertTrue(proc.reset())
                     self.assertTrue(proc.ret_proc())
@@ -453,12 +453,12 @@ class Mistakes(unittest.TestCase):
                 for _ in range(10):
                     self.assertEqual(client.show("shop", ddoc, "name", req={"query": {"end": "!"}})["body"], "nobody!")
                     self.assertEqual(client.filter_view("shop", ddoc, "by_n", [{"_id": "a", "n": 7}]), [True])
-                # Six bytes a letter.
+                # Each letter takes six bytes.
                 self.assertTrue(6 << 18 < sent[0] < 7 << 18, sent)
                 client.show("till", ddoc, "name", req={"query": {"end": "!"}})
                 self.assertTrue(12 << 18 < sent[0] < 13 << 18, sent)
 
-    def test_a_service_that_does_not_know_a_digest_gets_the_text_and_an_old_one_no_digest(self):
+    def test_a_service_that_does_not_know_a_digest_gets_the_text_and_an_old_one_gets_no_digest(self):
         ddoc = {"_id": "_design/d", "text": "x" * 2000}
         forgets = {"name": "unknown_ddoc", "reason": "", "fault": "client", "retry": False}
         for limits, expected in (({}, "tttt"), ({"ddoc_sha256": True}, "tddtd")):
@@ -476,7 +476,7 @@ class Mistakes(unittest.TestCase):
                     self.assertTrue(client.rewrite("shop", ddoc, {}))
             self.assertEqual("".join(seen), expected)
 
-    def test_lines_keep_their_order_while_the_bound_is_requested_and_an_old_service_has_the_default(self):
+    def test_calls_keep_their_order_while_the_bound_is_requested_and_an_old_service_has_a_default(self):
         for line_max, expected in ((3000, [2000, 1]), (None, [2000, 1, 5000])):
             sizes = []
 
@@ -495,7 +495,7 @@ class Mistakes(unittest.TestCase):
                     asyncio.run(call(address))
             self.assertEqual(sizes, expected)
 
-    def test_a_list_of_a_silent_service_is_waited_for_until_the_clients_timeout(self):
+    def test_a_list_of_a_silent_service_times_out(self):
         over = threading.Event()
         with scripted(lambda lines, reply: over.wait(DEADLINE)) as address:
             address = address.replace("tcp:", "http://")
@@ -503,13 +503,13 @@ class Mistakes(unittest.TestCase):
                 client.list("shop", TABLE["ddoc"], "keys", [])
             over.set()
 
-    def test_a_silent_service_is_waited_for_until_the_clients_timeout(self):
+    def test_a_call_to_a_silent_service_times_out(self):
         with scripted(lambda lines, reply: list(lines)) as address:
             with settee.Client(address, call_seconds=0.05) as client, self.assertRaises(settee.CallTimeout) as raised:
                 client.map([], [])
             self.assertEqual((raised.exception.phase, raised.exception.retry), ("reply", True))
 
-    def test_an_unserializable_argument_is_the_callers_mistake_at_once_and_the_member_is_named(self):
+    def test_an_unserializable_argument_raises_a_type_error_that_names_the_member(self):
         circle = {"_id": "a", "inner": {}}
         circle["inner"]["again"] = circle
         for doc, member in (({"_id": "a", "n": {1}}, "docs[1].n"), ({"n": float("nan")}, "docs[1].n"), (circle, "docs[1].inner.again")):
@@ -523,7 +523,7 @@ class Mistakes(unittest.TestCase):
                 with self.subTest(address=address, number=number), settee.Client(address) as client:
                     self.assertEqual(client.reduce(["_first"], [[["k", "a"], number]], finalize=True), [number])
 
-    def test_a_timeout_is_more_than_none(self):
+    def test_a_timeout_must_be_positive(self):
         with settee.Client(UNIX) as client:
             for timeout in (0, -1, float("nan")):
                 with self.assertRaisesRegex(settee.BadRequest, "more than 0 seconds"):
@@ -539,11 +539,11 @@ class Mistakes(unittest.TestCase):
             done = subprocess.run([sys.executable, "-c", script, address, COUNT], capture_output=True, timeout=DEADLINE)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""), address)
 
-    def test_an_unknown_option_is_a_mistake_of_the_caller(self):
+    def test_an_unknown_option_raises_a_type_error(self):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):
             client.map([], [], tiemout=1)
 
-    def test_an_invalid_address_is_refused_when_the_client_is_made(self):
+    def test_an_invalid_address_is_refused_when_the_client_is_created(self):
         wrong = {
             "localhost:5994": "no scheme",
             "localhost": "no scheme",
@@ -560,14 +560,14 @@ class Mistakes(unittest.TestCase):
                 self.assertIn(f"the address {address!r}", str(raised.exception))
                 self.assertIn(reason, str(raised.exception))
 
-    def test_a_socket_is_found_by_the_name_of_its_file(self):
+    def test_a_relative_path_to_a_socket_is_accepted(self):
         folder, name = os.path.split(UNIX.partition(":")[2])
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(folder)
         with settee.Client(name) as client:
             self.assertTrue(client.compile("function() {}"))
 
-    def test_an_address_where_nothing_listens_is_named(self):
+    def test_the_error_names_an_address_where_nothing_listens(self):
         missing = UNIX + ".missing"
         with settee.Client(missing, retry_for=0) as client:
             with self.assertRaises(settee.Unavailable) as raised:
@@ -589,7 +589,7 @@ class Retries(unittest.TestCase):
     BUSY = {"name": "pool_busy", "reason": "too many wait", "fault": "settee", "retry": True}
 
     def refusing(self, times, error):
-        """A service that refuses a call so many times."""
+        """A service that refuses the first ``times`` calls."""
         tries = []
 
         def serve(lines, reply):
@@ -600,7 +600,7 @@ class Retries(unittest.TestCase):
 
         return tries, scripted(serve)
 
-    def test_an_error_worth_a_retry_is_retried_by_a_client_that_has_time(self):
+    def test_a_retryable_error_is_retried_within_retry_for(self):
         for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"},
                       {"name": "draining", "reason": "it rests"}):
             tries, service = self.refusing(2, error)
@@ -610,7 +610,7 @@ class Retries(unittest.TestCase):
 
     @contextlib.contextmanager
     def refusing_over_http(self, times, error):
-        """The same over HTTP. It closes each connection after an answer, and does not say so."""
+        """The same over HTTP. Closes each connection after an answer without announcing it."""
         tries = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -645,7 +645,7 @@ class Retries(unittest.TestCase):
                 self.assertEqual(client.map([], []), [])
         self.assertEqual(len(tries), 2)
 
-    def test_a_query_to_a_busy_service_is_retried_and_an_order_is_not(self):
+    def test_a_query_to_a_busy_service_is_retried_and_a_kill_is_not(self):
         busy = {"error": "too_many_requests", "reason": "no room"}
         with self.refusing_over_http(2, busy) as (tries, address), settee.Client(address, retry_for=DEADLINE) as client:
             self.assertEqual(client.ps(), {"ok": []})
@@ -655,13 +655,13 @@ class Retries(unittest.TestCase):
                 client.kill("javascript/1")
             self.assertEqual(tries, ["/_procs/javascript/1?"])
 
-    def test_an_order_takes_no_connection_that_the_service_may_have_closed(self):
+    def test_a_kill_does_not_reuse_a_connection_that_the_service_may_have_closed(self):
         with self.refusing_over_http(0, {}) as (tries, address), settee.Client(address) as client:
             self.assertEqual(client.map([], []), [])
             self.assertEqual(client.kill("javascript/1", now=True), {"ok": []})
             self.assertEqual(tries[1:], ["/_procs/javascript/1?now=true"])
 
-    def test_without_time_for_retries_an_error_is_reported_at_once(self):
+    def test_without_retry_for_an_error_is_raised_at_once(self):
         for options in ({}, {"retry_for": 0}):
             tries, service = self.refusing(2, self.BUSY)
             with self.subTest(options=options), service as address, settee.Client(address, **options) as client:
@@ -669,7 +669,7 @@ class Retries(unittest.TestCase):
                     client.map([], [])
                 self.assertEqual(len(tries), 1)
 
-    def test_a_call_fails_with_the_last_error_when_the_time_is_up(self):
+    def test_a_call_fails_with_the_last_error_when_retry_for_is_over(self):
         for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1000 * DEADLINE}):
             tries, service = self.refusing(10**9, error)
             with self.subTest(error=error), service as address, settee.Client(address, retry_for=0.3) as client:
@@ -677,7 +677,7 @@ class Retries(unittest.TestCase):
                     client.map([], [])
                 self.assertEqual(len(tries) > 1, error == self.BUSY)
 
-    def test_neither_mistakes_nor_calls_that_must_not_be_repeated_are_retried(self):
+    def test_mistakes_and_calls_that_must_not_be_repeated_are_not_retried(self):
         calls = (
             (settee.BadRequest, {"name": "bad_request", "reason": "no"}, lambda client: client.map([], [])),
             (settee.Busy, self.BUSY, lambda client: client.call("index_docs")),
@@ -703,7 +703,7 @@ class Closed(unittest.TestCase):
                     call()
                 self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))
 
-    def test_a_lease_of_a_closed_client_is_over(self):
+    def test_a_prompt_of_a_closed_client_fails(self):
         with settee.Client(UNIX) as client:
             proc = client.get_proc("javascript")
             client.close()

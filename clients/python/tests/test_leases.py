@@ -1,4 +1,4 @@
-"""Processes that a client holds, and that come back whatever becomes of it."""
+"""Processes that a client holds, and that return however the loan ends."""
 
 import asyncio
 import unittest
@@ -11,7 +11,7 @@ ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"]
 
 
 class Leases(unittest.TestCase):
-    def test_a_lease_prompts_one_process_and_gives_it_back(self):
+    def test_a_lease_prompts_one_process_and_returns_it(self):
         for address in SOCKETS:
             with self.subTest(address=address), settee.Client(address) as client:
                 with client.lease("javascript", db="shop") as proc:
@@ -28,7 +28,7 @@ class Leases(unittest.TestCase):
             with self.assertRaises(LookupError):
                 with client.lease("javascript") as proc:
                     raise LookupError
-            self.assertFalse(proc.ret_proc(), "it was given back already")
+            self.assertFalse(proc.ret_proc(), "already returned")
 
     def test_a_process_that_fails_is_replaced(self):
         with settee.Client(UNIX) as client:
@@ -37,7 +37,7 @@ class Leases(unittest.TestCase):
             with client.lease("javascript", db="shop") as other:
                 self.assertNotEqual(other.os_pid, proc.os_pid)
 
-    def test_an_error_of_a_function_leaves_the_process(self):
+    def test_a_process_stays_usable_after_a_compilation_error(self):
         with settee.Client(UNIX) as client, client.lease("javascript", db="shop") as proc:
             with self.assertRaises(settee.CompilationError) as raised:
                 proc.prompt(["add_fun", "function("])
@@ -114,7 +114,7 @@ class Leases(unittest.TestCase):
 
 
 class AsyncLeases(unittest.IsolatedAsyncioTestCase):
-    async def test_a_lease_ends_with_its_block_and_when_that_throws(self):
+    async def test_a_lease_ends_when_its_block_returns_or_throws(self):
         async with settee.AsyncClient(UNIX) as client:
             async with client.lease("javascript") as proc:
                 self.assertTrue(await proc.prompt(ADD))
@@ -131,7 +131,7 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
             self.assertIn("problems", await client.health())
 
     async def test_a_busy_process_is_not_lent_again_after_its_caller_gave_up(self):
-        # Less time than the service waits for an answer.
+        # Shorter than the service's own timeout.
         async with settee.AsyncClient(UNIX, call_seconds=2) as client:
             async with client.lease("javascript", db="shop") as proc:
                 await proc.prompt(["add_fun", "function(doc) { for (;;); }"])
@@ -141,12 +141,12 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
                 self.assertNotEqual(other.os_pid, proc.os_pid)
 
     async def test_a_process_lent_after_its_caller_gave_up_is_returned(self):
-        asked, given_up, returned = (asyncio.Event() for _ in range(3))
+        requested, given_up, returned = (asyncio.Event() for _ in range(3))
         loop = asyncio.get_running_loop()
 
         def serve(lines, reply):
             request = next(lines)
-            loop.call_soon_threadsafe(asked.set)
+            loop.call_soon_threadsafe(requested.set)
             asyncio.run_coroutine_threadsafe(given_up.wait(), loop).result()
             reply({"id": request["id"], "ok": {"proc": "1.2.3", "config": {}}})
             if {"call": "ret_proc", "proc": "1.2.3"}.items() <= next(lines).items():
@@ -154,9 +154,9 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
 
         with scripted(serve) as address:
             async with settee.AsyncClient(address) as client:
-                asking = asyncio.ensure_future(client.get_proc("javascript"))
-                await asked.wait()
-                asking.cancel()
-                await asyncio.wait([asking])
+                requesting = asyncio.ensure_future(client.get_proc("javascript"))
+                await requested.wait()
+                requesting.cancel()
+                await asyncio.wait([requesting])
                 given_up.set()
                 await asyncio.wait_for(returned.wait(), DEADLINE)

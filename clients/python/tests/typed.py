@@ -1,4 +1,4 @@
-"""A program that uses the types: tests check it with mypy, and run it against a service."""
+"""A program that uses the types: a test checks it with mypy, and runs it against a service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 UNIX = os.environ["SETTEE_UNIX"]
 
 
-def told(error: settee.SetteeError) -> str:
+def describe(error: settee.SetteeError) -> str:
     if isinstance(error, settee.Unavailable):
         return f"away: {error.reason}"
     wait: Optional[int] = error.retry_after_ms
@@ -39,14 +39,14 @@ with settee.Client(UNIX, call_seconds=60) as client:
         client.compile("function(")
         raise AssertionError
     except settee.CompilationError as error:
-        assert told(error) == "compilation_error, client, False, None"
+        assert describe(error) == "compilation_error, client, False, None"
     with client.lease("javascript", db="shop") as proc:
         pid: Optional[int] = proc.os_pid
         assert proc.prompt(["reset"]) and pid != 0
 
 
 async def kinds(client: settee.Client, other: settee.AsyncClient, ddoc: Dict[str, Any]) -> None:
-    """What every method returns: nothing is ``Any`` but values that functions make."""
+    """The type that every method returns: only values made by functions are ``Any``."""
     assert_type(client.map([], []), List[List[List[List[Any]]]])
     assert_type(client.map([], iter([])), Iterator[List[List[List[Any]]]])
     assert_type(client.reduce([], []), List[Any])

@@ -1,4 +1,4 @@
-"""A program with mistakes that mypy has to find."""
+"""A program with mistakes that mypy must reveal."""
 
 import settee
 
@@ -21,6 +21,6 @@ async def main() -> None:
         proc.prompt(["reset"])  # wrong
 
 
-def told(error: settee.SetteeError) -> int:
+def describe(error: settee.SetteeError) -> int:
     print(error.fault, error.nmae)  # wrong
     return error.name  # wrong

@@ -1,7 +1,7 @@
 use super::*;
 use crate::cell::SandboxMode;
 
-/// The number of no process: it is beyond the greatest that Linux gives.
+/// A pid that no process has: above Linux's maximum.
 const GONE: u32 = i32::MAX as u32;
 
 fn spec() -> CellSpec {
@@ -20,7 +20,7 @@ fn spec() -> CellSpec {
     }
 }
 
-/// A hierarchy made of plain files, which exist in a group from the beginning.
+/// A hierarchy of plain files; each of the groups has these files in advance.
 fn hierarchy(groups: &[&str], files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for group in groups {
@@ -68,23 +68,27 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
 }
 
 #[test]
-fn the_cpu_group_tells_which_cell_was_throttled() {
+fn the_cpu_group_shows_which_cell_was_throttled() {
     for (group, own) in [
         ("cpu/service", "3:cpu,cpuacct:/service\n"),
         ("system.slice", "0::/system.slice/daemon\n"),
     ] {
-        for (count, is_so) in [(0, false), (3, true)] {
+        for (count, expected) in [(0, false), (3, true)] {
             let stat = format!("nr_periods 9\nnr_throttled {count}\nthrottled_time 5\n");
             let cell = format!("{group}/{}", name_of(7));
             let root = hierarchy(&[&cell], &[("cpu.stat", &stat)]);
-            assert_eq!(has_held_back_below(root.path(), own, 7), is_so, "{group}");
+            assert_eq!(
+                has_held_back_below(root.path(), own, 7),
+                expected,
+                "{group}"
+            );
             assert!(!has_held_back_below(root.path(), own, 8), "{group}");
         }
     }
 }
 
 #[test]
-fn limits_without_a_group_are_named() {
+fn limits_without_a_group_are_reported_as_missing() {
     let root = hierarchy(&["memory/service"], &[]);
     let own = "4:memory:/service\n";
     let made = Cgroup::make(root.path(), own, 7, &spec());
@@ -92,7 +96,7 @@ fn limits_without_a_group_are_named() {
     let missing: Vec<Layer> = made.missing.keys().copied().collect();
     assert_eq!(missing, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     assert!(made.missing[&Layer::Cpu].contains("no control group for cpu"));
-    // Nothing is left of the group that could not be limited.
+    // The group that could not be limited is removed.
     assert!(!root.path().join("memory/service").join(name_of(7)).exists());
 }
 
@@ -109,7 +113,7 @@ fn without_limits_no_group_is_needed() {
 }
 
 #[test]
-fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
+fn version_2_makes_one_group_beside_the_service_in_its_delegated_group() {
     let controllers = ("cgroup.controllers", "cpu memory pids\n");
     let root = hierarchy(
         &["system.slice/settee"],
@@ -135,9 +139,9 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
     assert!(made.start_in.is_some());
     let written = files.map(|file| fs::read_to_string(folder.join(file)).unwrap());
     assert_eq!(written, ["536870912", "0", "65", "50000 100000", "10"]);
-    // The last of those that were turned on; a real file keeps all.
+    // A plain file keeps the last write; a real one enables all controllers.
     assert!(read(&root, "system.slice/settee/cgroup.subtree_control").starts_with("+cpu"));
-    // Under systemd's RestrictNamespaces= a process can only enter by itself, and keeps its limits.
+    // Under systemd's RestrictNamespaces= a process cannot be started inside: it enters by itself, with its limits.
     made.give_up_start(&io::Error::from(Errno::NOSYS));
     assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     made.enter().unwrap();
@@ -148,32 +152,32 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
 }
 
 #[test]
-fn a_service_that_was_given_a_group_moves_to_a_leaf_below_it_once() {
+fn a_service_moves_to_a_leaf_only_if_its_group_is_delegated_to_it() {
     let unit = "system.slice/settee.service";
     let root = hierarchy(&[unit, &format!("{unit}/{LEAF}")], &[("cgroup.procs", "")]);
     let own = format!("0::/{unit}\n");
     let moved = || !read(&root, &format!("{unit}/{LEAF}/cgroup.procs")).is_empty();
     let user = geteuid().as_raw();
-    // The group above is the service's too: all of that is the user's session, or the service is in a leaf.
+    // The parent group is the service's, too: a user session, or the service is in the leaf already.
     enter_leaf_below(root.path(), &own, user);
     // The group is another user's.
     enter_leaf_below(root.path(), &own, user + 1);
     assert!(!moved());
-    let given = user + 1;
-    if std::os::unix::fs::chown(root.path().join(unit), Some(given), None).is_err() {
-        // Only root can give it.
+    let delegate = user + 1;
+    if std::os::unix::fs::chown(root.path().join(unit), Some(delegate), None).is_err() {
+        // Only root can change the owner.
         return;
     }
-    enter_leaf_below(root.path(), &own, given);
+    enter_leaf_below(root.path(), &own, delegate);
     assert!(moved());
 }
 
 #[test]
 fn only_groups_of_dead_launchers_are_removed() {
     let gone = format!("pids/{}", name_of(GONE));
-    let lives = format!("pids/{}", name_of(std::process::id()));
+    let alive = format!("pids/{}", name_of(std::process::id()));
     let foreign = format!("pids/{PREFIX}1-{GONE}");
-    let root = hierarchy(&[&gone, &lives, &foreign, "pids/other"], &[]);
+    let root = hierarchy(&[&gone, &alive, &foreign, "pids/other"], &[]);
     let made = Cgroup {
         folders: vec![root.path().join("pids").join(name_of(7))],
         ..Cgroup::default()
@@ -181,17 +185,17 @@ fn only_groups_of_dead_launchers_are_removed() {
     made.remove_abandoned();
     let is_there = |group: &str| root.path().join(group).exists();
     assert!(!is_there(&gone));
-    assert!(is_there(&lives) && is_there("pids/other"));
-    assert!(is_there(&foreign), "it is of another pid namespace");
+    assert!(is_there(&alive) && is_there("pids/other"));
+    assert!(is_there(&foreign), "of another pid namespace");
 }
 
 #[test]
-fn a_service_removes_what_is_left_of_both_versions_and_of_every_controller() {
-    let (gone, lives) = (name_of(GONE), name_of(std::process::id()));
+fn a_service_removes_abandoned_groups_of_both_versions_and_of_every_controller() {
+    let (gone, alive) = (name_of(GONE), name_of(std::process::id()));
     let bases = ["memory/service", "pids", "cpu", "part"];
     let groups: Vec<String> = bases
         .iter()
-        .flat_map(|base| [&gone, &lives].map(|name| format!("{base}/{name}")))
+        .flat_map(|base| [&gone, &alive].map(|name| format!("{base}/{name}")))
         .collect();
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let root = hierarchy(&groups, &[]);
@@ -200,8 +204,8 @@ fn a_service_removes_what_is_left_of_both_versions_and_of_every_controller() {
     remove_abandoned_below(root.path(), &own, 1);
     for base in bases {
         let is_there = |name: &str| root.path().join(base).join(name).exists();
-        // One with something in it stays.
+        // A group that is not empty stays.
         assert_eq!(is_there(&gone), base == "cpu", "{base}");
-        assert!(is_there(&lives), "{base}");
+        assert!(is_there(&alive), "{base}");
     }
 }

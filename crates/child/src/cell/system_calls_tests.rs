@@ -15,7 +15,7 @@ fn spec(network: bool, system_calls: &[&str]) -> CellSpec {
 }
 
 /// Interprets a filter for a call on this architecture, like the kernel.
-fn play(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
+fn interpret(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
     let (mut at, mut value) = (0, 0);
     // The first steps compare the architecture.
     let architecture = filter[1].k;
@@ -42,13 +42,13 @@ fn play(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
             code if code == libc::BPF_JMP | libc::BPF_JGT => at += jump(value > step.k),
             code if code == libc::BPF_JMP | libc::BPF_JGE => at += jump(value >= step.k),
             code if code == libc::BPF_RET => return step.k,
-            code => panic!("a step of another kind: {code:#x}"),
+            code => panic!("unexpected instruction {code:#x}"),
         }
     }
 }
 
 #[test]
-fn a_call_is_in_one_table_only() {
+fn a_system_call_is_in_one_table_only() {
     let in_part = in_part().unwrap();
     let in_part: Vec<Sysno> = in_part.into_iter().map(|(call, _)| call).collect();
     let tables = [ALLOWED, ALLOWED_HERE, OF_NETWORK, MISSING, &in_part];
@@ -59,7 +59,7 @@ fn a_call_is_in_one_table_only() {
 }
 
 #[test]
-fn the_filter_decides_about_every_number_as_the_tables_say() {
+fn the_filter_decides_each_call_number_by_the_tables() {
     let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
     let in_part = in_part().unwrap();
     for number in 0..=Sysno::last().id() as u32 + 100 {
@@ -75,43 +75,43 @@ fn the_filter_decides_about_every_number_as_the_tables_say() {
         } else {
             REFUSE
         };
-        assert_eq!(play(&plain, number, &[]), expected, "{number}");
+        assert_eq!(interpret(&plain, number, &[]), expected, "{number}");
     }
     #[cfg(target_arch = "x86_64")]
-    assert_eq!(play(&plain, X32 | 39, &[]), REFUSE);
+    assert_eq!(interpret(&plain, X32 | 39, &[]), REFUSE);
 }
 
 /// A call with allowed arguments, and with refused ones.
-type TwoThings<'a> = (Sysno, &'a [u32], &'a [u32]);
+type Decision<'a> = (Sysno, &'a [u32], &'a [u32]);
 
-fn decides(filter: &BpfProgram, cases: &[TwoThings<'_>]) {
+fn assert_decides(filter: &BpfProgram, cases: &[Decision<'_>]) {
     for (call, allowed, refused) in cases {
-        let of = |arguments: &[u32]| play(filter, call.id() as u32, arguments);
+        let of = |arguments: &[u32]| interpret(filter, call.id() as u32, arguments);
         assert_eq!(of(allowed), libc::SECCOMP_RET_ALLOW, "{call} {allowed:?}");
         assert_eq!(of(refused), REFUSE, "{call} {refused:?}");
     }
 }
 
 #[test]
-fn a_call_with_two_uses_is_judged_by_its_arguments() {
+fn a_call_with_allowed_and_refused_uses_is_decided_by_its_arguments() {
     let of = |number: i32| number as u32;
     let (namespace, old) = ([of(libc::CLONE_NEWUSER)], [of(libc::CLONE_VM)]);
-    let (asks, owns) = ([0, of(libc::F_GETFL)], [0, of(libc::F_SETOWN)]);
-    let (looks, types) = ([0, libc::TCGETS as u32], [0, libc::TIOCSTI as u32]);
-    let (names, filters) = ([of(libc::PR_SET_NAME)], [of(libc::PR_SET_SECCOMP)]);
+    let (gets_flags, sets_owner) = ([0, of(libc::F_GETFL)], [0, of(libc::F_SETOWN)]);
+    let (gets_settings, injects_input) = ([0, libc::TCGETS as u32], [0, libc::TIOCSTI as u32]);
+    let (sets_name, sets_filter) = ([of(libc::PR_SET_NAME)], [of(libc::PR_SET_SECCOMP)]);
     let huge = [0, 4096, 3, 0x22 | of(libc::MAP_HUGETLB)];
-    let cases: &[TwoThings<'_>] = &[
+    let cases: &[Decision<'_>] = &[
         (Sysno::clone, &old, &namespace),
         (Sysno::mmap, &[0, 4096, 3, 0x22], &huge),
-        (Sysno::fcntl, &asks, &owns),
-        (Sysno::ioctl, &looks, &types),
-        (Sysno::prctl, &names, &filters),
+        (Sysno::fcntl, &gets_flags, &sets_owner),
+        (Sysno::ioctl, &gets_settings, &injects_input),
+        (Sysno::prctl, &sets_name, &sets_filter),
         (Sysno::prlimit64, &[0, 7, 1], &[1, 7, 0]),
         (Sysno::setpriority, &[0, 0, 5], &[0, 1, 5]),
         (Sysno::setpriority, &[0, 0, 5], &[1, 0, 5]),
         (Sysno::fadvise64, &[0, 0, 0, 2], &[0, 0, 0, 4]),
     ];
-    decides(
+    assert_decides(
         &filter(&spec(false, &[]), Guarded::default()).unwrap(),
         cases,
     );
@@ -120,17 +120,17 @@ fn a_call_with_two_uses_is_judged_by_its_arguments() {
         ..Guarded::default()
     };
     let counted = filter(&spec(false, &[]), guarded).unwrap();
-    decides(&counted, cases);
+    assert_decides(&counted, cases);
     let shared = [0, 4096, 3, 0x21];
-    let memory: &[TwoThings<'_>] = &[
+    let memory: &[Decision<'_>] = &[
         (Sysno::mmap, &[0, 4096, 3, 0x01], &shared),
         (Sysno::mmap, &[0, 4096, 3, 0x02], &[0, 4096, 3, 0x23]),
     ];
-    decides(&counted, memory);
+    assert_decides(&counted, memory);
 }
 
 #[test]
-fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
+fn only_socket_pairs_are_allowed_and_with_a_network_internet_sockets() {
     let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
     let guarded = Guarded {
         ports: true,
@@ -139,22 +139,25 @@ fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
     let open = filter(&spec(true, &[]), guarded).unwrap();
     let (stream, datagram) = (SOCK_STREAM as u32, libc::SOCK_DGRAM as u32);
     let (unix, internet) = (AF_UNIX as u32, AF_INET as u32);
-    let closed_on_execution = stream | libc::SOCK_CLOEXEC as u32;
-    let pairs: &[TwoThings<'_>] = &[
+    let close_on_exec = stream | libc::SOCK_CLOEXEC as u32;
+    let pairs: &[Decision<'_>] = &[
         (Sysno::socketpair, &[unix, stream], &[unix, datagram]),
         (
             Sysno::socketpair,
-            &[unix, closed_on_execution],
+            &[unix, close_on_exec],
             &[internet, stream],
         ),
     ];
-    decides(&plain, pairs);
-    decides(&open, pairs);
+    assert_decides(&plain, pairs);
+    assert_decides(&open, pairs);
     for call in [Sysno::socket, Sysno::connect, Sysno::sendmsg] {
-        assert_eq!(play(&plain, call.id() as u32, &[internet, stream]), REFUSE);
+        assert_eq!(
+            interpret(&plain, call.id() as u32, &[internet, stream]),
+            REFUSE
+        );
     }
     let fast_open = libc::MSG_FASTOPEN as u32;
-    let sockets: &[TwoThings<'_>] = &[
+    let sockets: &[Decision<'_>] = &[
         (Sysno::socket, &[internet, stream], &[unix, stream]),
         (
             Sysno::socket,
@@ -164,9 +167,9 @@ fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
         (Sysno::sendto, &[0; 4], &[0, 0, 0, fast_open]),
         (Sysno::sendmsg, &[0; 3], &[0, 0, fast_open]),
     ];
-    decides(&open, sockets);
+    assert_decides(&open, sockets);
     for call in [Sysno::bind, Sysno::listen, Sysno::accept4] {
-        assert_eq!(play(&open, call.id() as u32, &[0, 0]), REFUSE);
+        assert_eq!(interpret(&open, call.id() as u32, &[0, 0]), REFUSE);
     }
 }
 
@@ -177,7 +180,7 @@ fn the_configuration_adds_calls_by_name() {
         Guarded::default(),
     )
     .unwrap();
-    let of = |call: Sysno, arguments| play(&more, call.id() as u32, arguments);
+    let of = |call: Sysno, arguments| interpret(&more, call.id() as u32, arguments);
     assert_eq!(of(Sysno::inotify_init1, &[]), libc::SECCOMP_RET_ALLOW);
     let lease = [0, libc::F_SETLEASE as u32];
     assert_eq!(of(Sysno::fcntl, &lease), libc::SECCOMP_RET_ALLOW);
@@ -192,16 +195,16 @@ fn refused_calls_have_names() {
 }
 
 #[test]
-fn a_filter_that_is_listened_to_refuses_nothing_by_itself() {
+fn a_filter_with_a_listener_refuses_nothing_by_itself() {
     let plain = filter(&spec(true, &[]), Guarded::default()).unwrap();
-    let asking = with_listener(&plain);
+    let listened = with_listener(&plain);
     let count = |program: &BpfProgram, action| {
         let is_it = |step: &&sock_filter| is_return(step) && step.k == action;
         program.iter().filter(is_it).count()
     };
-    assert_eq!(count(&asking, REFUSE), 0);
-    let asked = count(&asking, libc::SECCOMP_RET_USER_NOTIF);
-    assert!(asked == count(&plain, REFUSE) && asked > 0);
+    assert_eq!(count(&listened, REFUSE), 0);
+    let notified = count(&listened, libc::SECCOMP_RET_USER_NOTIF);
+    assert!(notified == count(&plain, REFUSE) && notified > 0);
     let missing = count(&plain, MISSING_ERRNO);
-    assert!(missing == count(&asking, MISSING_ERRNO) && missing > 0);
+    assert!(missing == count(&listened, MISSING_ERRNO) && missing > 0);
 }

@@ -3,12 +3,12 @@ use serde::de::IgnoredAny;
 
 use super::*;
 
-fn parser_takes(text: &str) -> bool {
+fn parser_accepts(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 #[test]
-fn values_of_every_kind_are_skipped() {
+fn values_of_every_type_are_skipped() {
     for text in [
         "null",
         "true",
@@ -34,7 +34,7 @@ fn values_of_every_kind_are_skipped() {
         " {\"a\" : [ 1 , 2 ] ,\r\n\"\" : { \"b\":{} } } ",
         "{\"a\":1,\"a\":2}",
     ] {
-        assert!(parser_takes(text) && Cursor::is_value(text), "{text}");
+        assert!(parser_accepts(text) && Cursor::is_value(text), "{text}");
     }
 }
 
@@ -94,7 +94,7 @@ fn malformed_values_are_not_skipped() {
         "NaN",
         "[1]]",
     ] {
-        assert!(!parser_takes(text) && !Cursor::is_value(text), "{text:?}");
+        assert!(!parser_accepts(text) && !Cursor::is_value(text), "{text:?}");
     }
 }
 
@@ -143,7 +143,7 @@ fn parts_are_found_at_their_offsets() {
 }
 
 #[test]
-fn all_parts_of_a_value_are_shown_in_their_order() {
+fn a_walk_visits_all_parts_of_a_value_in_order() {
     let text = r#" {"a":[1, -2.5e3],"\u0062":{},"c":[[null],true,"x",false]} 7"#;
     let mut parts = String::new();
     let mut cursor = Cursor::of(text.as_bytes());
@@ -163,7 +163,7 @@ fn all_parts_of_a_value_are_shown_in_their_order() {
 }
 
 #[test]
-fn objects_and_arrays_are_cut_into_their_parts() {
+fn objects_and_arrays_are_split_into_their_parts() {
     let text = r#"{ "a" : 1 ,"b":[{"x":"]}"},2], "c":"\"," ,"d":{} }"#;
     let members: Vec<_> = Members::of(text).collect();
     let expected = [
@@ -213,7 +213,7 @@ fn invalid_json_ends_the_walk() {
     }
 }
 
-/// Texts that are JSON or almost.
+/// JSON, and strings that are almost JSON.
 fn texts() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -240,11 +240,11 @@ fn texts() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn it_takes_what_the_parser_takes(text in texts()) {
-        prop_assert_eq!(Cursor::is_value(&text), parser_takes(&text));
+    fn the_cursor_accepts_what_the_parser_accepts(text in texts()) {
+        prop_assert_eq!(Cursor::is_value(&text), parser_accepts(&text));
         let (mut shown, mut shown_of_valid) = (Vec::new(), Vec::new());
         let walked = Cursor::of(text.as_bytes()).walk(|token| shown.push(token));
-        // It must not panic on any text.
+        // It must not panic on any string.
         let _ = Cursor::of_valid(text.as_bytes()).walk(|token| shown_of_valid.push(token));
         if walked.is_some() {
             prop_assert_eq!(shown, shown_of_valid);
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn it_takes_what_the_parser_takes_of_texts_with_a_mistake(
+    fn the_cursor_accepts_what_the_parser_accepts_after_a_random_change(
         text in texts(),
         place in any::<proptest::sample::Index>(),
         other in prop_oneof!["[\\[\\]{}\",:0-9eE.+ \\\\ntf-]", any::<char>().prop_map(String::from)],
@@ -262,7 +262,7 @@ proptest! {
         let place = place.index(characters.len());
         characters.splice(place..place + length, [other]);
         let text = characters.concat();
-        prop_assert_eq!(Cursor::is_value(&text), parser_takes(&text), "{}", text);
+        prop_assert_eq!(Cursor::is_value(&text), parser_accepts(&text), "{}", text);
         let _ = Cursor::of_valid(text.as_bytes()).walk(|_| ());
     }
 }

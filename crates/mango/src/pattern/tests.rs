@@ -1,4 +1,4 @@
-//! Expressions: what PCRE matches, byte by byte.
+//! Expressions match as in PCRE, byte by byte.
 
 use super::Pattern;
 
@@ -65,7 +65,7 @@ fn common_expressions_work() {
 }
 
 #[test]
-fn look_around_references_and_groups_that_are_kept_work() {
+fn look_around_back_references_and_atomic_groups_work() {
     for (pattern, yes, no) in [
         ("a(?=b)", "ab", "ac"),
         ("a(?!b)", "ac", "ab"),
@@ -120,7 +120,7 @@ fn a_byte_is_a_character() {
 }
 
 #[test]
-fn the_end_is_also_before_a_line_feed_that_is_the_end() {
+fn the_end_matches_before_a_final_line_feed() {
     for (pattern, string, expected) in [
         ("a$", "a\n", true),
         ("a$", "a", true),
@@ -144,7 +144,7 @@ fn the_end_is_also_before_a_line_feed_that_is_the_end() {
 }
 
 #[test]
-fn expressions_that_pcre_refuses_or_we_do_not_support_are_refused() {
+fn malformed_and_unsupported_expressions_are_refused() {
     for pattern in [
         "(",
         ")",

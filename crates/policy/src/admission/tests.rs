@@ -1,4 +1,4 @@
-//! One test for each rule, with its name; the listening decision is also compared with a simple version.
+//! A test for each rule; the listening decision is also compared with a naive version.
 
 use std::time::Duration;
 
@@ -36,14 +36,14 @@ fn a_connection_is_not_accepted_for_a_process_reserved_for_others() {
 }
 
 #[test]
-fn with_a_process_available_or_below_the_limit_it_listens() {
+fn a_service_listens_with_a_process_available_or_below_the_limit() {
     assert!(listening(&pool(1, 3, 3)));
     assert!(listening(&pool(0, 2, 3)));
     assert!(listening(&pool(0, 0, 1)));
 }
 
 #[test]
-fn at_the_limit_with_nothing_available_it_does_not_listen() {
+fn a_service_at_the_limit_with_no_process_available_does_not_listen() {
     assert_eq!(verdict(&pool(0, 3, 3)), Verdict::AtLimit);
     // The limit was lowered.
     assert_eq!(verdict(&pool(0, 5, 3)), Verdict::AtLimit);
@@ -51,7 +51,7 @@ fn at_the_limit_with_nothing_available_it_does_not_listen() {
 }
 
 #[test]
-fn without_a_limit_it_always_listens() {
+fn a_service_without_a_limit_always_listens() {
     let unlimited = Snapshot {
         total: 1_000_000,
         max: None,
@@ -61,7 +61,7 @@ fn without_a_limit_it_always_listens() {
 }
 
 #[test]
-fn it_listens_again_once_a_process_is_available_or_the_total_drops() {
+fn a_service_listens_again_once_a_process_is_available_or_the_total_drops() {
     let mut last_verdict = LastVerdict::default();
     assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
     assert_eq!(last_verdict.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
@@ -71,7 +71,7 @@ fn it_listens_again_once_a_process_is_available_or_the_total_drops() {
 }
 
 #[test]
-fn a_redundant_change_touches_nothing() {
+fn an_unchanged_verdict_is_not_reported() {
     let mut last_verdict = LastVerdict::default();
     assert!(!last_verdict.is_listening());
     assert_eq!(last_verdict.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
@@ -101,7 +101,7 @@ fn a_throttled_service_listens_for_its_available_processes() {
 }
 
 #[test]
-fn a_client_that_was_accepted_and_has_no_process_yet_counts() {
+fn an_accepted_client_without_a_process_counts_against_the_limit() {
     let accepted = |claims, opening, total| {
         listening(&Snapshot {
             claims,
@@ -114,7 +114,7 @@ fn a_client_that_was_accepted_and_has_no_process_yet_counts() {
     // The same three while processes are being created for them.
     assert!(!accepted(3, 3, 3));
     assert!(accepted(2, 2, 2));
-    // A process being created for nobody serves nobody yet.
+    // Processes being opened without a request serve no client yet.
     assert!(!accepted(0, 3, 3));
 }
 
@@ -141,7 +141,7 @@ fn no_process_is_created_while_throttled() {
 }
 
 /// A throttle that begins with the next failed start.
-fn failed_but_once() -> Throttle {
+fn one_failure_short() -> Throttle {
     let mut throttle = Throttle::default();
     for _ in 1..FAILURES_MIN {
         assert!(!throttle.failed(at(0), Failure::Start));
@@ -149,18 +149,18 @@ fn failed_but_once() -> Throttle {
     throttle
 }
 
-/// A start fails. Returns the end of the throttle, if there is enough evidence.
-fn fails(
+/// Records a failed start. Returns the end of the throttle if it begins.
+fn fail_start(
     throttle: &mut Throttle,
     now: Timestamp,
     settings: &ThrottleSettings,
 ) -> Option<Timestamp> {
-    let is_evident = throttle.failed(now, Failure::Start);
-    is_evident.then(|| throttle.begin(now, settings))
+    let is_enough = throttle.failed(now, Failure::Start);
+    is_enough.then(|| throttle.begin(now, settings))
 }
 
 #[test]
-fn only_several_failures_in_a_row_are_evidence() {
+fn only_several_failures_in_a_row_are_enough_to_throttle() {
     for failure in [Failure::Start, Failure::EarlyEnd] {
         let mut throttle = Throttle::default();
         for _ in 1..FAILURES_MIN {
@@ -176,7 +176,7 @@ fn only_several_failures_in_a_row_are_evidence() {
 }
 
 #[test]
-fn many_starts_ended_by_outside_signals_are_evidence() {
+fn many_starts_killed_by_others_are_enough_to_throttle() {
     let mut throttle = Throttle::default();
     for _ in 1..KILLS_MIN {
         assert!(!throttle.failed(at(0), Failure::KilledStart));
@@ -205,11 +205,11 @@ fn a_start_is_not_a_success_if_the_command_ends_soon_after() {
 
 #[test]
 fn the_delay_of_the_throttle_doubles_from_60_s_to_10_min_while_it_repeats() {
-    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+    let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
     let mut now = at(5);
     let mut delays = Vec::new();
     for _ in 0..7 {
-        let until = fails(&mut throttle, now, &settings).expect("it was off");
+        let until = fail_start(&mut throttle, now, &settings).expect("the throttle begins");
         delays.push(until.since(now).as_secs());
         now = until;
         assert!(throttle.expire(now));
@@ -219,31 +219,34 @@ fn the_delay_of_the_throttle_doubles_from_60_s_to_10_min_while_it_repeats() {
 
 #[test]
 fn one_success_resets_the_delay_of_the_throttle() {
-    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
-    fails(&mut throttle, at(0), &settings);
-    fails(&mut throttle, at(60), &settings);
+    let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
+    fail_start(&mut throttle, at(0), &settings);
+    fail_start(&mut throttle, at(60), &settings);
     throttle.succeeded();
-    assert!(throttle.is_on(at(61)), "a success does not lift it");
+    assert!(
+        throttle.is_on(at(61)),
+        "a success does not lift the throttle"
+    );
     for _ in 1..FAILURES_MIN {
-        assert_eq!(fails(&mut throttle, at(180), &settings), None);
+        assert_eq!(fail_start(&mut throttle, at(180), &settings), None);
     }
-    assert_eq!(fails(&mut throttle, at(180), &settings), Some(at(240)));
+    assert_eq!(fail_start(&mut throttle, at(180), &settings), Some(at(240)));
 }
 
 #[test]
 fn failures_while_throttled_do_not_extend_the_throttle() {
-    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
-    assert_eq!(fails(&mut throttle, at(0), &settings), Some(at(60)));
-    assert_eq!(fails(&mut throttle, at(1), &settings), None);
+    let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
+    assert_eq!(fail_start(&mut throttle, at(0), &settings), Some(at(60)));
+    assert_eq!(fail_start(&mut throttle, at(1), &settings), None);
     assert_eq!(throttle.until(), Some(at(60)));
-    assert_eq!(fails(&mut throttle, at(60), &settings), Some(at(180)));
+    assert_eq!(fail_start(&mut throttle, at(60), &settings), Some(at(180)));
 }
 
 #[test]
 fn the_throttle_is_lifted_by_its_timer_once() {
-    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+    let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
     assert!(!throttle.expire(at(0)));
-    fails(&mut throttle, at(0), &settings);
+    fail_start(&mut throttle, at(0), &settings);
     assert!(throttle.is_on(at(59)) && !throttle.expire(at(59)));
     assert!(!throttle.is_on(at(60)) && throttle.expire(at(60)));
     assert!(!throttle.expire(at(61)));
@@ -251,28 +254,31 @@ fn the_throttle_is_lifted_by_its_timer_once() {
 }
 
 #[test]
-fn the_throttle_is_lifted_by_a_reload_or_an_operator_and_forgets_its_failures() {
-    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+fn a_reload_or_an_operator_lifts_the_throttle_and_resets_its_failures() {
+    let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
     assert!(!Throttle::default().lift(at(0)));
-    fails(&mut throttle, at(0), &settings);
-    fails(&mut throttle, at(60), &settings);
+    fail_start(&mut throttle, at(0), &settings);
+    fail_start(&mut throttle, at(60), &settings);
     assert!(throttle.lift(at(61)));
     assert!(!throttle.is_on(at(61)));
     for _ in 1..FAILURES_MIN {
-        assert_eq!(fails(&mut throttle, at(62), &settings), None);
+        assert_eq!(fail_start(&mut throttle, at(62), &settings), None);
     }
-    assert_eq!(fails(&mut throttle, at(62), &settings), Some(at(122)));
+    assert_eq!(fail_start(&mut throttle, at(62), &settings), Some(at(122)));
 }
 
 #[test]
-fn a_delay_that_is_configured_above_the_longest_counts() {
+fn a_delay_configured_above_the_default_maximum_applies() {
     let settings = ThrottleSettings {
         delay: Duration::from_secs(3600),
         ..ThrottleSettings::default()
     };
-    let mut throttle = failed_but_once();
-    assert_eq!(fails(&mut throttle, at(0), &settings), Some(at(3600)));
-    assert_eq!(fails(&mut throttle, at(3600), &settings), Some(at(7200)));
+    let mut throttle = one_failure_short();
+    assert_eq!(fail_start(&mut throttle, at(0), &settings), Some(at(3600)));
+    assert_eq!(
+        fail_start(&mut throttle, at(3600), &settings),
+        Some(at(7200))
+    );
 }
 
 #[test]
@@ -294,7 +300,7 @@ fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
 }
 
 #[test]
-fn idle_processes_are_replaced_each_time_that_stress_begins_and_not_while_it_lasts() {
+fn idle_processes_are_replaced_whenever_stress_begins_and_not_while_it_lasts() {
     let mut stress = Stress::default();
     let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.note(at(second)));
     use StressEntry::{Began, Extended};
@@ -302,7 +308,7 @@ fn idle_processes_are_replaced_each_time_that_stress_begins_and_not_while_it_las
 }
 
 #[test]
-fn a_local_service_is_exempt_from_stress_unless_told_otherwise() {
+fn a_local_service_is_exempt_from_stress_unless_configured_otherwise() {
     assert!(!stress_applies(true, None));
     assert!(stress_applies(false, None));
     assert!(stress_applies(true, Some(true)));
@@ -343,7 +349,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
 
 proptest! {
     #[test]
-    fn the_listening_decision_agrees_with_its_naive_statement(now in any_snapshot()) {
+    fn the_listening_decision_agrees_with_its_naive_version(now in any_snapshot()) {
         prop_assert_eq!(listening(&now), naive(&now), "{:?}", now);
     }
 

@@ -182,7 +182,7 @@ fn bytes_of(ranges: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sets_match_the_bytes_that_they_match_in_erlang() {
+fn sets_match_the_same_bytes_as_in_erlang() {
     for (expressions, ranges) in SETS {
         for expression in *expressions {
             let pattern = Pattern::new(expression).unwrap();
@@ -197,7 +197,7 @@ fn sets_match_the_bytes_that_they_match_in_erlang() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn expressions_are_refused_exactly_where_erlang_refuses_them() {
-    let is_taken = |expression: &&str| Pattern::new(expression).is_ok();
+    let is_accepted = |expression: &&str| Pattern::new(expression).is_ok();
     let refused = [
         r"\x{}",
         r"[\x{}]",
@@ -266,9 +266,9 @@ fn expressions_are_refused_exactly_where_erlang_refuses_them() {
         "[a--]",
         "[a-[:foo:]]",
     ];
-    let taken: Vec<_> = refused.into_iter().filter(is_taken).collect();
-    assert_eq!(taken, [""; 0], "are refused");
-    let taken = [
+    let accepted: Vec<_> = refused.into_iter().filter(is_accepted).collect();
+    assert_eq!(accepted, [""; 0], "Erlang refuses them");
+    let accepted = [
         r"\x{ff}",
         r"\x{0ff}",
         r"\x{00000ff}",
@@ -308,9 +308,9 @@ fn expressions_are_refused_exactly_where_erlang_refuses_them() {
         "[+--]",
         "[^-a]",
     ];
-    let refused: Vec<_> = taken
+    let refused: Vec<_> = accepted
         .into_iter()
-        .filter(|expression| !is_taken(expression))
+        .filter(|expression| !is_accepted(expression))
         .collect();
-    assert_eq!(refused, [""; 0], "are taken");
+    assert_eq!(refused, [""; 0], "Erlang accepts them");
 }

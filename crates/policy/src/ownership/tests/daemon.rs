@@ -1,4 +1,4 @@
-//! A simulated daemon: the core itself, its clock, and runs that make checkpoints, end, and take time to stop.
+//! A simulated daemon: the real core, a clock, and runs that make checkpoints, end, and take time to stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::schedule::Server;
 /// The largest drift of a local clock from the database's, in thousandths.
 const DRIFT_MAX: u64 = 10;
 
-/// A clock that never goes back.
+/// A monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalClock {
     ahead: Ms,
@@ -33,7 +33,7 @@ impl LocalClock {
         Duration::from_micros(self.ahead * 1000 + now * self.rate)
     }
 
-    /// Returns the world's time at which it shows a time.
+    /// Returns the world's time at which this clock shows `wake`.
     pub(super) fn when(&self, wake: Duration) -> Ms {
         let micros = wake.as_micros() as u64;
         micros.saturating_sub(self.ahead * 1000).div_ceil(self.rate)
@@ -44,7 +44,7 @@ impl LocalClock {
 pub(super) enum RunState {
     Working,
     Stopping,
-    /// Its outcome is being written.
+    /// The run's outcome is being written.
     Finished,
 }
 
@@ -55,14 +55,14 @@ pub(super) struct Run {
     pub(super) claim: Claim,
     pub(super) epoch: Epoch,
     pub(super) state: RunState,
-    /// The revision of the checkpoint that it knows of.
+    /// The revision of the last checkpoint that the run knows.
     pub(super) rev: u64,
     pub(super) progress: u64,
     /// The number of the checkpoint in progress.
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Which of its messages are lost.
+/// Which messages of a daemon are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) requests: bool,
@@ -78,11 +78,11 @@ impl Cut {
 pub(super) struct Daemon {
     pub(super) core: Ownership,
     pub(super) clock: LocalClock,
-    /// The number of its process; `None` while it is dead.
+    /// The number of the daemon's process; `None` while it is dead.
     pub(super) life: Option<u64>,
     pub(super) is_paused: bool,
     /// Events that happened while it was paused.
-    pub(super) inbox: Vec<world::What>,
+    pub(super) inbox: Vec<world::WorldEvent>,
     pub(super) cut: Cut,
     pub(super) runs: BTreeMap<DocId, Run>,
     /// The latest accepted renewal, and the database generation that executed it.
@@ -91,10 +91,10 @@ pub(super) struct Daemon {
     pub(super) wake_at: Option<Ms>,
     pub(super) is_stopping: bool,
     pub(super) is_drained: bool,
-    /// Unreachable servers, each with the time since when its jobs noticed.
+    /// Unreachable servers, each with the time at which jobs noticed.
     pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
     /// Servers reported as unreachable.
-    pub(super) told: BTreeSet<Server>,
+    pub(super) reported: BTreeSet<Server>,
 }
 
 impl Daemon {
@@ -112,11 +112,11 @@ impl Daemon {
             is_stopping: false,
             is_drained: false,
             unreachable: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
-    /// Whether nothing impairs it.
+    /// Whether no fault affects it, and it neither stops nor drains.
     pub(super) fn is_well(&self) -> bool {
         self.acts() && !self.cut.is_any() && !self.is_stopping && !self.is_drained
     }
@@ -134,7 +134,7 @@ impl Daemon {
         !self.unreachable.contains_key(server)
     }
 
-    /// Whether it considers itself allowed to begin a checkpoint.
+    /// Whether its core allows it to begin a checkpoint.
     pub(super) fn believes(&self, doc: &str, now: Ms) -> bool {
         self.acts() && self.may_checkpoint(doc, now).is_some()
     }

@@ -54,7 +54,7 @@ pub(super) struct Mistakes {
     /// Documents are claimed despite another's lease.
     pub(super) ignores_leases: bool,
     /// Claims do not skip closed documents.
-    pub(super) claims_what_is_closed: bool,
+    pub(super) claims_closed_documents: bool,
     /// Documents are closed to all that avoid their server, even if that is everyone.
     pub(super) closes_to_all: bool,
 }
@@ -343,7 +343,7 @@ impl Database {
         let (mut free, mut extra, mut room) = (Vec::new(), Vec::new(), BTreeMap::new());
         let live = self.live_epochs(now).count();
         for (doc, row) in self.tables.docs.iter().filter(|(_, row)| row.wanted) {
-            let closed_to = match self.mistakes.claims_what_is_closed {
+            let closed_to = match self.mistakes.claims_closed_documents {
                 true => BTreeSet::new(),
                 false => self.closed_to(doc, now),
             };

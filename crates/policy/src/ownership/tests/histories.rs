@@ -10,20 +10,20 @@
 
 use super::daemon::Cut;
 use super::database::{Mistakes, Ms, ms};
-use super::world::{SERVER_MAX, Servers, What, World};
+use super::world::{SERVER_MAX, Servers, World, WorldEvent};
 use super::*;
 use crate::schedule::Server;
 
-/// How long faults begin, in milliseconds.
+/// The time until which faults begin, in milliseconds.
 const CHAOS: Ms = 100_000;
 
-/// The end of a history, well after the longest fault.
+/// The end of a history, well after the last fault.
 const END: Ms = 300_000;
 
 /// Maximum duration of a fault.
 const FAULT_MAX: Ms = 50_000;
 
-/// Histories of an ordinary test run; more with `SETTEE_HISTORIES`.
+/// The default number of histories; `SETTEE_HISTORIES` sets another.
 const HISTORIES: usize = 150;
 
 /// A fault.
@@ -62,20 +62,20 @@ impl World {
             Fault::Kill(at, restart) => {
                 self.kill(at);
                 if let Some(after) = restart {
-                    self.later_to(after, at, None, What::Start);
+                    self.later_to(after, at, None, WorldEvent::Start);
                 }
             }
             Fault::Pause(at, how_long) => {
                 if self.daemons[at].acts() {
                     self.daemons[at].is_paused = true;
                     self.judge.fault(self.now);
-                    self.later(how_long, at, What::Resume);
+                    self.later(how_long, at, WorldEvent::Resume);
                 }
             }
             Fault::Cut(at, cut, how_long) => {
                 self.daemons[at].cut = cut;
                 self.judge.fault(self.now);
-                self.later_to(how_long, at, None, What::Heal);
+                self.later_to(how_long, at, None, WorldEvent::Heal);
             }
             Fault::Noise(lost, slow) => (self.lost, self.slow) = (lost, slow),
             Fault::Jump(at, by) => {
@@ -87,7 +87,7 @@ impl World {
                 self.judge.fault(self.now);
             }
             Fault::Failover(loss, down) => {
-                self.later_to(0, 0, None, What::Snapshot(loss, down));
+                self.later_to(0, 0, None, WorldEvent::Snapshot(loss, down));
             }
             Fault::Add(n) => self.add(&doc_name(n)),
             Fault::Delete(n) => {
@@ -97,18 +97,18 @@ impl World {
                 }
                 self.judge.changed(self.now);
             }
-            Fault::Stop(at) => self.later(0, at, What::Stop),
+            Fault::Stop(at) => self.later(0, at, WorldEvent::Stop),
             Fault::Start(at) => self.start(at),
             Fault::Drain(at, how_long) => {
                 if self.daemons[at].life.is_some() {
-                    self.later(0, at, What::Drain(how_long));
+                    self.later(0, at, WorldEvent::Drain(how_long));
                 }
             }
-            // Not a fault of the fleet.
+            // Not a fault of daemons or database.
             Fault::Unreach(at, server, how_long) => {
                 self.unreach(at, server.clone());
                 if let Some(how_long) = how_long {
-                    self.later_to(how_long, at, None, What::Reached(server));
+                    self.later_to(how_long, at, None, WorldEvent::Reached(server));
                 }
             }
             Fault::Slow(n, servers) => drop(self.servers.insert(doc_name(n).into(), servers)),
@@ -123,7 +123,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
     };
     let at = random.below(daemons);
     match random.below(15) {
-        // The first one always returns.
+        // The first daemon always restarts.
         0 if at == 0 => Fault::Kill(at, Some(long(random))),
         0 => Fault::Kill(at, (random.below(2) == 0).then(|| long(random))),
         1 | 2 => Fault::Pause(at, long(random)),
@@ -171,12 +171,17 @@ fn any_unreach(random: &mut TestRandom, daemons: usize) -> Vec<Fault> {
 }
 
 /// Returns the world at the end of a seed's history.
-pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: bool) -> World {
+pub(super) fn history(
+    seed: u64,
+    sabotage: Sabotage,
+    mistakes: Mistakes,
+    keeps_story: bool,
+) -> World {
     let mut random = TestRandom::with_seed(seed);
     let daemons = 1 + random.below(4);
     let mut world = World::new(random.fork(), daemons);
     (world.sabotage, world.database.mistakes) = (sabotage, mistakes);
-    world.story = tells.then(Vec::new);
+    world.story = keeps_story.then(Vec::new);
     let mut faults: Vec<_> = (0..random.below(12))
         .map(|n| (500 * n as Ms, Fault::Add(n)))
         .collect();
@@ -198,7 +203,7 @@ pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: 
     faults.push((CHAOS + FAULT_MAX, Fault::Noise(0, 0)));
     faults.push((CHAOS + FAULT_MAX, Fault::Start(0)));
     for (at, fault) in faults {
-        world.later_to(at, 0, None, What::Fault(fault));
+        world.later_to(at, 0, None, WorldEvent::Fault(fault));
     }
     world.run_until(END);
     let mut judge = std::mem::take(&mut world.judge);
@@ -216,9 +221,10 @@ pub(super) fn count(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
+fn documents_have_one_owner_under_all_faults_of_daemons_and_database() {
     let histories = count("SETTEE_HISTORIES").unwrap_or(HISTORIES as u64);
-    let mut random = TestRandom::for_test("documents_have_one_owner_whatever_happens");
+    let mut random =
+        TestRandom::for_test("documents_have_one_owner_under_all_faults_of_daemons_and_database");
     let (mut handover_max, mut unserved_max, mut unreached_max) = (0, 0, 0);
     for n in 0..histories {
         let seed = match count("SETTEE_SEED") {
@@ -237,16 +243,16 @@ fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
         unreached_max = world.judge.unreached_max.max(unreached_max);
     }
     println!(
-        "{histories} histories; longest without an owner after the last fault: {unserved_max} ms, \
-         with one that does not reach the server: {unreached_max} ms"
+        "{histories} histories; longest time without an owner after the last fault: {unserved_max} ms, \
+         with an owner that does not reach the server: {unreached_max} ms"
     );
 }
 
 #[test]
-fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
+fn a_drained_daemon_owns_nothing_and_regains_its_share_afterwards() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
-        world.tells = seed % 2 == 0;
+        world.notifies = seed % 2 == 0;
         (0..12).for_each(|n| world.add(&format!("doc-{n}")));
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
@@ -266,11 +272,11 @@ fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
 }
 
 #[test]
-fn another_daemon_takes_over_within_five_seconds_what_a_leaving_one_has_stopped() {
+fn jobs_that_a_leaving_daemon_has_stopped_are_taken_over_within_five_seconds() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
-        // Half of them get no notifications of releases.
-        world.tells = seed % 2 == 0;
+        // Half of the histories have no notifications.
+        world.notifies = seed % 2 == 0;
         (0..12).for_each(|n| world.add(&format!("doc-{n}")));
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
@@ -288,7 +294,7 @@ fn another_daemon_takes_over_within_five_seconds_what_a_leaving_one_has_stopped(
 }
 
 #[test]
-fn documents_of_a_dead_daemon_are_taken_over_within_the_bound_and_return_to_its_successor() {
+fn documents_of_a_dead_daemon_are_taken_over_within_the_bound_and_shared_with_its_successor() {
     for seed in 1..=40 {
         let mut world = World::new(TestRandom::with_seed(seed), 2);
         (0..10).for_each(|n| world.add(&format!("doc-{n}")));
@@ -332,13 +338,13 @@ fn servers_that_take_longer_than_a_lease_get_checkpoints_while_the_lease_is_rene
             )
         };
         assert_eq!(recorded(Sabotage::None), (4, None), "seed {seed}");
-        let (count, violation) = recorded(Sabotage::TakesLeaseOnce);
+        let (count, violation) = recorded(Sabotage::ChecksLeaseOnce);
         assert!(count == 0 && violation.is_some(), "seed {seed}: {count}");
     }
 }
 
 #[test]
-fn servers_that_hang_get_no_checkpoint_and_cost_no_lease() {
+fn hanging_servers_get_no_checkpoint_and_no_lease_is_lost() {
     let hang = Servers {
         commit: SERVER_MAX,
         write: 0,
@@ -374,7 +380,7 @@ fn owned_of(world: &World, server: &str) -> Vec<usize> {
 }
 
 #[test]
-fn documents_of_a_server_that_one_daemon_cannot_reach_are_shared_equally_by_the_others_and_stay() {
+fn documents_of_a_server_unreachable_for_one_daemon_are_shared_by_the_others_and_stay_there() {
     let docs: Vec<usize> = (0..12).collect();
     for seed in 1..=5 {
         let mut world = with_one_cut_off(seed, &docs);
@@ -391,7 +397,7 @@ fn documents_of_a_server_that_one_daemon_cannot_reach_are_shared_equally_by_the_
         assert_eq!(
             owned_of(&world, "server-1"),
             [6, 0, 0],
-            "nobody else is there, seed {seed}"
+            "no other daemon is alive, seed {seed}"
         );
         assert_eq!(world.judge.violation, None, "seed {seed}");
     }
@@ -419,13 +425,13 @@ fn a_daemon_retries_a_server_with_a_growing_delay() {
     assert!((tries[0] - begun) / 60_000 >= 9, "{tries:?}");
     assert!(matches!(gaps[..], [20..25, 40..45, 60..65]), "{gaps:?}");
     assert_eq!(world.judge.violation, None);
-    world.later_to(0, 0, None, What::Reached("server-1".into()));
+    world.later_to(0, 0, None, WorldEvent::Reached("server-1".into()));
     world.run_until(world.now + ms(AVOID_MAX) + ms(SHARE_WITHIN));
     assert_eq!(owned_of(&world, "server-1"), [1, 1, 1]);
 }
 
 #[test]
-fn a_daemon_gets_documents_back_when_it_alone_reaches_their_server() {
+fn a_daemon_regains_documents_when_only_it_reaches_their_server() {
     for seed in 1..=5 {
         let mut world = World::new(TestRandom::with_seed(seed), 2);
         for n in [3, 4, 5, 9, 10, 11] {
@@ -436,7 +442,7 @@ fn a_daemon_gets_documents_back_when_it_alone_reaches_their_server() {
         world.unreach(0, "server-1".into());
         world.run_until(world.now + ms(REACHED_WITHIN));
         assert_eq!(owned_of(&world, "server-1"), [0, 6], "seed {seed}");
-        world.later_to(0, 0, None, What::Reached("server-1".into()));
+        world.later_to(0, 0, None, WorldEvent::Reached("server-1".into()));
         world.unreach(1, "server-1".into());
         world.run_until(world.now + 2 * ms(REACHED_WITHIN));
         assert_eq!(owned_of(&world, "server-1"), [6, 0], "seed {seed}");
@@ -445,7 +451,7 @@ fn a_daemon_gets_documents_back_when_it_alone_reaches_their_server() {
 }
 
 #[test]
-fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
+fn a_server_outage_for_all_daemons_moves_no_documents() {
     let mut seen = 0;
     for seed in 1..=10 {
         let mut world = World::new(TestRandom::with_seed(seed), 3);
@@ -453,7 +459,7 @@ fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
         (0..3).for_each(|at| world.start(at));
         world.run_until(60_000);
         let server: Server = "server-1".into();
-        // A daemon without such documents cannot know.
+        // A daemon without documents of this server does not notice the outage.
         let before = owned_of(&world, &server);
         if before.contains(&0) {
             continue;
@@ -462,7 +468,12 @@ fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
         (0..3).for_each(|at| world.unreach(at, server.clone()));
         world.run_until(world.now + 120_000);
         for at in 0..3 {
-            world.later_to(2_000 * at as Ms, at, None, What::Reached(server.clone()));
+            world.later_to(
+                2_000 * at as Ms,
+                at,
+                None,
+                WorldEvent::Reached(server.clone()),
+            );
         }
         world.run_until(world.now + 100_000);
         assert_eq!(world.database.given_up, [], "seed {seed}");

@@ -12,7 +12,7 @@ const SLACK: Ms = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// The time of the latest obstacle or failover.
+    /// The time of the latest fault.
     last_fault: Ms,
     last_failover: Option<Ms>,
     /// The latest arrival or departure of a daemon or document.
@@ -20,11 +20,11 @@ pub(super) struct Judge {
     /// The latest effective report on servers, which decides who may claim documents.
     last_standing: Ms,
     live: BTreeSet<usize>,
-    /// Daemon -> since when nothing hinders it.
+    /// Daemon -> since when it has been well.
     well: BTreeMap<usize, Ms>,
     /// Document -> since when no owner runs its job.
     unserved: BTreeMap<DocId, Ms>,
-    /// Document given back -> when its job was stopped, until another daemon owns it.
+    /// Document whose job was stopped -> when, until a daemon serves it.
     stopped: BTreeMap<DocId, Ms>,
     /// Document -> since when its owner cannot reach its server, while another daemon could.
     unreached: BTreeMap<DocId, Ms>,
@@ -51,10 +51,10 @@ impl Judge {
         self.last_change = self.last_change.max(now);
     }
 
-    /// A daemon reports that it cannot reach a server, or can again. Effective once reported and settled.
-    pub(super) fn tells_reach(&mut self, now: Ms) {
-        let counts = now + ms(RENEW_EVERY + SETTLE) + SLACK;
-        self.last_standing = self.last_standing.max(counts);
+    /// A daemon reports that it cannot reach a server, or can again. The report takes effect after a delay.
+    pub(super) fn reports_reach(&mut self, now: Ms) {
+        let effective = now + ms(RENEW_EVERY + SETTLE) + SLACK;
+        self.last_standing = self.last_standing.max(effective);
     }
 
     pub(super) fn failover(&mut self, now: Ms, up: Ms) {
@@ -91,16 +91,14 @@ impl Judge {
     pub(super) fn sends(&mut self, now: Ms, lease_holds: bool) {
         let holds = lease_holds || self.is_after_failover(now);
         self.require(holds, || {
-            format!("FL-3: a checkpoint is begun or goes on outside a lease at {now}")
+            format!("FL-3: a checkpoint begins or continues outside a lease at {now}")
         });
     }
 
     /// A checkpoint is abandoned because of the lease.
     pub(super) fn gives_up(&mut self, doc: &DocId, now: Ms, lease_holds: bool) {
         self.require(!lease_holds, || {
-            format!(
-                "FL-5: a checkpoint of {doc} is given up under a lease that is renewed at {now}"
-            )
+            format!("FL-5: a checkpoint of {doc} is abandoned under a renewed lease at {now}")
         });
     }
 
@@ -155,14 +153,16 @@ impl Judge {
         self.judge_reach(world);
     }
 
-    /// Documents are with daemons that reach their servers, and change owners rarely.
+    /// Documents are owned by daemons that reach their servers, and rarely change owners.
     fn judge_reach(&mut self, world: &World) {
         let now = world.now;
         for (doc, row) in &world.database.tables.docs {
             let server = server_of(doc);
             let could = |daemon: &Daemon| {
-                let told = |epoch| world.database.is_unreached(epoch, &server, now);
-                daemon.is_well() && daemon.reaches(&server) && !daemon.core.epoch().is_none_or(told)
+                let is_reported = |epoch| world.database.is_unreached(epoch, &server, now);
+                daemon.is_well()
+                    && daemon.reaches(&server)
+                    && !daemon.core.epoch().is_none_or(is_reported)
             };
             let is_misplaced = |daemon: &Daemon| daemon.serves(doc) && !daemon.reaches(&server);
             if !row.wanted
@@ -176,7 +176,7 @@ impl Judge {
             let waited = now.saturating_sub(since.max(self.last_change));
             self.unreached_max = self.unreached_max.max(waited);
             self.require(waited <= ms(REACHED_WITHIN), || {
-                format!("FL-6: {doc} is with a daemon that does not reach its server for {waited} ms at {now}")
+                format!("FL-6: {doc} has had an owner that does not reach its server for {waited} ms at {now}")
             });
         }
         let new = &world.database.given_up[self.given_up_seen..];
@@ -184,12 +184,12 @@ impl Judge {
         for (doc, at, epoch, claim) in new {
             let this = (now, *epoch, *claim);
             let before = self.given_up.insert((doc.clone(), *at), this);
-            // It is listed until released.
+            // The same abandonment is listed until its release.
             let before = before.filter(|before| (before.1, before.2) != (this.1, this.2));
             let settled = self.last_change.max(self.last_standing);
             let holds = before.is_none_or(|(at, ..)| at <= settled || now - at >= ms(AVOID_FOR));
             self.require(holds, || {
-                format!("FL-7: daemon {at} gives {doc} up for its server once more at {now}")
+                format!("FL-7: daemon {at} gives up {doc} because of its server again at {now}")
             });
         }
     }
@@ -209,7 +209,7 @@ impl Judge {
             let owned = daemon.core.docs.shared_owned();
             self.require(owned <= share, || {
                 format!(
-                    "FL-2: a daemon has {owned} documents where {share} are its share at {}",
+                    "FL-2: a daemon has {owned} documents, more than its share of {share}, at {}",
                     world.now
                 )
             });
@@ -220,7 +220,7 @@ impl Judge {
     pub(super) fn at_the_end(&mut self, world: &World) {
         for (doc, row) in &world.database.tables.docs {
             let server = server_of(doc);
-            // It may have been with a series of daemons that cannot reach it.
+            // Its owners may all have been unable to reach the server.
             let is_reached = world.daemons.iter().all(|daemon| daemon.reaches(&server));
             let is_over = !World::is_one_shot(doc) || !row.wanted || !is_reached;
             self.require(is_over, || format!("FL-4: {doc} has no outcome at the end"));

@@ -1,4 +1,4 @@
-//! Tests of ownership: single events on one daemon, and a model of several with one database.
+//! Tests of ownership: several daemons and one database in simulated time.
 
 mod daemon;
 mod database;

@@ -13,20 +13,20 @@ pub(super) enum Sabotage {
     NeverGivesUp,
     /// A refused renewal counts as granted.
     TakesRefusalForRenewal,
-    /// Documents missing in a renewal's list are kept.
-    KeepsWhatIsNotListed,
+    /// Documents missing from a renewal's list are kept.
+    KeepsUnlisted,
     /// Unknown documents in a renewal's list are not released.
-    ForgetsWhatIsListed,
+    ForgetsListed,
     /// Documents are released before their jobs have stopped.
-    ReleasesWhatRuns,
+    ReleasesRunning,
     /// Unexpected ends of jobs are ignored.
     IgnoresEnds,
-    /// Only documents with unreachable servers are given back.
+    /// Only documents with unreachable servers are returned.
     KeepsSurplus,
-    /// A checkpoint is bounded by the lease's remaining time at its begin.
-    TakesLeaseOnce,
+    /// A checkpoint is bounded by the lease's remaining time when it began.
+    ChecksLeaseOnce,
     /// Unreachable servers are not reported.
-    TellsNoServers,
+    ReportsNoServers,
 }
 
 impl Sabotage {
@@ -50,7 +50,7 @@ impl Sabotage {
                 },
             },
             (
-                Self::KeepsWhatIsNotListed,
+                Self::KeepsUnlisted,
                 Event::Renewed {
                     request,
                     mut docs,
@@ -77,7 +77,7 @@ impl Sabotage {
                 }
             }
             (
-                Self::ForgetsWhatIsListed,
+                Self::ForgetsListed,
                 Event::Renewed {
                     request,
                     mut docs,
@@ -96,15 +96,15 @@ impl Sabotage {
             {
                 return None;
             }
-            (Self::ReleasesWhatRuns, Event::Released { .. })
-            | (Self::TellsNoServers, Event::ServerReach { .. }) => return None,
+            (Self::ReleasesRunning, Event::Released { .. })
+            | (Self::ReportsNoServers, Event::ServerReach { .. }) => return None,
             (_, event) => event,
         })
     }
 
-    /// Changes the remaining lease when a running checkpoint checks it again.
+    /// Changes the remaining lease that a running checkpoint sees.
     pub(super) fn left(self, left: Option<Ms>) -> Option<Ms> {
-        left.filter(|_| self != Self::TakesLeaseOnce)
+        left.filter(|_| self != Self::ChecksLeaseOnce)
     }
 
     /// Corrupts the core before it handles an event.
@@ -117,7 +117,7 @@ impl Sabotage {
     /// Changes the core's actions.
     pub(super) fn action(self, action: OwnerAction, core: &mut Ownership) -> Option<OwnerAction> {
         match (self, &action) {
-            (Self::ReleasesWhatRuns, OwnerAction::GiveBack { doc, .. }) => {
+            (Self::ReleasesRunning, OwnerAction::GiveBack { doc, .. }) => {
                 core.docs.unused.insert(doc.clone());
             }
             (Self::KeepsSurplus, OwnerAction::GiveBack { .. }) if !core.servers.has_unreached() => {
@@ -132,7 +132,7 @@ impl Sabotage {
 /// Maximum number of histories until a mistake is found.
 const HISTORIES_MAX: u64 = 2_000;
 
-/// Requires that one of these invariants reveals a mistake in one of many histories.
+/// Asserts that one of these invariants reveals the mistake in one of many histories.
 fn is_found(by: &[&str], sabotage: Sabotage, mistakes: Mistakes) {
     is_found_from(1, by, sabotage, mistakes);
 }
@@ -164,32 +164,32 @@ fn a_daemon_that_outlives_its_lease_is_found() {
 }
 
 #[test]
-fn a_refusal_that_is_taken_for_a_renewal_is_found() {
+fn a_refusal_treated_as_a_renewal_is_found() {
     daemon_is_found(&["FL-1", "FL-2", "FL-3"], Sabotage::TakesRefusalForRenewal);
 }
 
 #[test]
-fn a_claim_that_a_failover_lost_and_that_is_kept_is_found() {
-    daemon_is_found(&["FL-1", "FL-2"], Sabotage::KeepsWhatIsNotListed);
+fn a_claim_kept_after_a_failover_lost_it_is_found() {
+    daemon_is_found(&["FL-1", "FL-2"], Sabotage::KeepsUnlisted);
 }
 
 #[test]
-fn a_claim_whose_answer_was_lost_and_that_is_kept_is_found() {
-    daemon_is_found(&["FL-2"], Sabotage::ForgetsWhatIsListed);
+fn an_unreleased_claim_whose_answer_was_lost_is_found() {
+    daemon_is_found(&["FL-2"], Sabotage::ForgetsListed);
 }
 
 #[test]
-fn a_document_that_is_released_while_its_job_runs_is_found() {
-    daemon_is_found(&["FL-1"], Sabotage::ReleasesWhatRuns);
+fn a_document_released_while_its_job_runs_is_found() {
+    daemon_is_found(&["FL-1"], Sabotage::ReleasesRunning);
 }
 
 #[test]
-fn a_document_that_is_kept_after_its_outcome_is_found() {
+fn a_document_kept_after_its_outcome_is_found() {
     daemon_is_found(&["FL-2", "FL-4"], Sabotage::IgnoresEnds);
 }
 
 #[test]
-fn a_daemon_that_releases_nothing_is_found() {
+fn a_daemon_that_never_releases_surplus_documents_is_found() {
     // Some histories reveal it by the share, others by unreachable servers.
     for by in ["FL-2", "FL-6"] {
         let is_found = |seed| {
@@ -202,22 +202,24 @@ fn a_daemon_that_releases_nothing_is_found() {
 }
 
 #[test]
-fn a_checkpoint_that_ends_before_its_lease_is_found() {
-    daemon_is_found(&["FL-5"], Sabotage::TakesLeaseOnce);
+fn a_checkpoint_abandoned_under_a_renewed_lease_is_found() {
+    daemon_is_found(&["FL-5"], Sabotage::ChecksLeaseOnce);
 }
 
 #[test]
-fn a_daemon_that_keeps_what_it_cannot_reach_is_found() {
-    daemon_is_found(&["FL-6"], Sabotage::TellsNoServers);
+fn a_daemon_that_keeps_documents_of_unreachable_servers_is_found() {
+    daemon_is_found(&["FL-6"], Sabotage::ReportsNoServers);
 }
 
 #[test]
-fn a_claim_of_a_document_that_was_given_up_is_found() {
-    database_is_found(&["FL-7"], |mistakes| mistakes.claims_what_is_closed = true);
+fn a_claim_of_a_document_that_the_daemon_must_avoid_is_found() {
+    database_is_found(&["FL-7"], |mistakes| {
+        mistakes.claims_closed_documents = true
+    });
 }
 
 #[test]
-fn documents_that_nobody_may_claim_are_found() {
+fn documents_that_no_daemon_may_claim_are_found() {
     database_is_found(&["FL-2"], |mistakes| mistakes.closes_to_all = true);
 }
 

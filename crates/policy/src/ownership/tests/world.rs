@@ -1,8 +1,7 @@
 //! Several daemons and one database in simulated time: messages are slow, get lost, or arrive late.
 //!
-//! SUMMARY   [`World::run_until`] executes one event after another; after each, [`World::judge`] checks the
-//!           invariants.
-//! LIMITS    A message that a paused process has read but not handled counts as one that arrives when the pause ends.
+//! SUMMARY   [`World::run_until`] executes events in order; after each, [`World::judge`] checks the invariants.
+//! LIMITS    A message that a paused process has read but not handled counts as arriving when the pause ends.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,37 +16,37 @@ use crate::schedule::{Server, UNREACHABLE_AFTER};
 pub(super) const SERVER_MAX: Ms = 60_000;
 
 /// How often a daemon probes servers that its jobs do not reach.
-const ASK_SERVERS_EVERY: Ms = 5_000;
+const PROBE_SERVERS_EVERY: Ms = 5_000;
 
 /// How long a one-shot job takes.
 const ONE_SHOT: Ms = 8_000;
 
 /// An event at a daemon, or at the database.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum WorldEvent {
     Wake,
-    Told(u64, Answer),
+    AnswerArrives(u64, Answer),
     /// A job has finished its work, or its outcome is not written yet.
     RunDone(DocId, u64),
     StopDone(DocId, u64),
     CheckpointDue(DocId, u64),
-    /// The lease has expired, as known when a checkpoint began or this was last checked.
+    /// The lease has expired, unless it was renewed since the checkpoint last checked it.
     LeaseDue(DocId, u64),
     /// The servers have committed for a checkpoint, or the request timed out.
     Committed(DocId, Record),
     /// A checkpoint arrives.
-    CheckpointLands(DocId, Record),
-    /// A request arrives at the database, over connections of this generation.
-    Asked(u64, Ask),
-    /// The servers that jobs do not reach are probed.
-    AskServers,
+    CheckpointArrives(DocId, Record),
+    /// A request arrives at the database, over a connection of this generation.
+    RequestArrives(u64, Ask),
+    /// The daemon probes unreachable servers.
+    ProbeServers,
     /// A server is reachable again.
     Reached(Server),
     Resume,
     Heal,
     Start,
     Stop,
-    /// For this long.
+    /// The daemon drains for this long.
     Drain(Ms),
     Undrain,
     /// A failover begins: later commits are lost.
@@ -58,18 +57,18 @@ pub(super) enum What {
     Fault(histories::Fault),
 }
 
-impl What {
-    /// Whether it waits while its daemon is paused.
+impl WorldEvent {
+    /// Whether the event waits while its daemon is paused.
     fn waits(&self) -> bool {
         matches!(
             self,
-            Self::Told(..)
+            Self::AnswerArrives(..)
                 | Self::RunDone(..)
                 | Self::StopDone(..)
                 | Self::CheckpointDue(..)
                 | Self::LeaseDue(..)
                 | Self::Committed(..)
-                | Self::AskServers
+                | Self::ProbeServers
                 | Self::Stop
                 | Self::Drain(_)
                 | Self::Undrain
@@ -82,9 +81,9 @@ struct Entry {
     at: Ms,
     order: u64,
     daemon: usize,
-    /// The process that it concerns; `None`: any process of the daemon.
+    /// The process that the event concerns; `None`: any process of the daemon.
     life: Option<u64>,
-    what: What,
+    event: WorldEvent,
 }
 
 impl PartialEq for Entry {
@@ -139,7 +138,7 @@ pub(super) struct World {
     /// Lost and slow messages, per thousand.
     pub(super) lost: usize,
     pub(super) slow: usize,
-    pub(super) tells: bool,
+    pub(super) notifies: bool,
     pub(super) sabotage: Sabotage,
     pub(super) judge: Judge,
     queue: BinaryHeap<Reverse<Entry>>,
@@ -162,7 +161,7 @@ impl World {
             database: Database::default(),
             lost: 0,
             slow: 0,
-            tells: true,
+            notifies: true,
             sabotage: Sabotage::None,
             judge: Judge::default(),
             queue: BinaryHeap::new(),
@@ -179,26 +178,32 @@ impl World {
         self.numbers
     }
 
-    fn tell(&mut self, line: impl FnOnce() -> String) {
+    fn log(&mut self, line: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             story.push(line());
         }
     }
 
     /// Schedules an event for the current process.
-    pub(super) fn later(&mut self, after: Ms, daemon: usize, what: What) {
+    pub(super) fn later(&mut self, after: Ms, daemon: usize, event: WorldEvent) {
         let life = self.daemons[daemon].life;
-        self.later_to(after, daemon, life, what);
+        self.later_to(after, daemon, life, event);
     }
 
     /// The same, for any process at that time.
-    pub(super) fn later_to(&mut self, after: Ms, daemon: usize, life: Option<u64>, what: What) {
+    pub(super) fn later_to(
+        &mut self,
+        after: Ms,
+        daemon: usize,
+        life: Option<u64>,
+        event: WorldEvent,
+    ) {
         let entry = Entry {
             at: self.now + after,
             order: self.number(),
             daemon,
             life,
-            what,
+            event,
         };
         self.queue.push(Reverse(entry));
     }
@@ -225,7 +230,7 @@ impl World {
                 return;
             };
             self.now = self.now.max(entry.at);
-            self.happens(entry.daemon, entry.life, entry.what);
+            self.execute(entry.daemon, entry.life, entry.event);
             self.judge();
         }
         self.now = end;
@@ -233,29 +238,33 @@ impl World {
     }
 
     #[expect(clippy::too_many_lines, reason = "one arm for each event")]
-    fn happens(&mut self, at: usize, life: Option<u64>, what: What) {
+    fn execute(&mut self, at: usize, life: Option<u64>, event: WorldEvent) {
         let daemon = &mut self.daemons[at];
         let is_its = life.is_none() || daemon.life == life;
-        if what.waits() {
+        if event.waits() {
             if !is_its {
                 return;
             }
             if daemon.is_paused {
-                return daemon.inbox.push(what);
+                return daemon.inbox.push(event);
             }
         }
-        if matches!(what, What::Wake) && (daemon.is_paused || daemon.wake_at != Some(self.now)) {
+        if matches!(event, WorldEvent::Wake)
+            && (daemon.is_paused || daemon.wake_at != Some(self.now))
+        {
             return;
         }
         if self.story.is_some() {
-            let line = format!("{} {at} {what:?}", self.now);
-            self.tell(|| line);
+            let line = format!("{} {at} {event:?}", self.now);
+            self.log(|| line);
         }
-        match what {
-            What::Wake => self.core_event(at, Event::Tick),
-            What::Told(generation, answer) => self.told(at, generation, answer),
-            What::RunDone(doc, number) => self.run_done(at, doc, number),
-            What::StopDone(doc, number) => {
+        match event {
+            WorldEvent::Wake => self.core_event(at, Event::Tick),
+            WorldEvent::AnswerArrives(generation, answer) => {
+                self.answer_arrives(at, generation, answer)
+            }
+            WorldEvent::RunDone(doc, number) => self.run_done(at, doc, number),
+            WorldEvent::StopDone(doc, number) => {
                 let run = self.daemons[at].runs.get(&doc);
                 if let Some(claim) = run.filter(|run| run.number == number).map(|run| run.claim) {
                     self.daemons[at].runs.remove(&doc);
@@ -263,14 +272,16 @@ impl World {
                     self.core_event(at, Event::Stopped { doc, claim });
                 }
             }
-            What::CheckpointDue(doc, number) => self.checkpoint(at, doc, number),
-            What::LeaseDue(doc, number) => self.lease_due(at, &doc, number),
-            What::Committed(doc, record) => self.committed(at, &doc, record),
-            What::CheckpointLands(doc, record) => self.lands(at, &doc, record),
-            What::Asked(generation, ask) => self.asked(at, life, generation, ask),
-            What::AskServers => self.ask_servers(at),
-            What::Reached(server) => self.reached(at, &server),
-            What::Resume => {
+            WorldEvent::CheckpointDue(doc, number) => self.checkpoint(at, doc, number),
+            WorldEvent::LeaseDue(doc, number) => self.lease_due(at, &doc, number),
+            WorldEvent::Committed(doc, record) => self.committed(at, &doc, record),
+            WorldEvent::CheckpointArrives(doc, record) => self.checkpoint_arrives(at, &doc, record),
+            WorldEvent::RequestArrives(generation, ask) => {
+                self.request_arrives(at, life, generation, ask)
+            }
+            WorldEvent::ProbeServers => self.probe_servers(at),
+            WorldEvent::Reached(server) => self.reached(at, &server),
+            WorldEvent::Resume => {
                 if !is_its || !self.daemons[at].is_paused {
                     return;
                 }
@@ -286,40 +297,40 @@ impl World {
                 let life = self.daemons[at].life;
                 inbox
                     .into_iter()
-                    .for_each(|what| self.happens(at, life, what));
+                    .for_each(|event| self.execute(at, life, event));
             }
-            What::Heal => {
+            WorldEvent::Heal => {
                 self.daemons[at].cut = Cut::default();
                 self.judge.changed(self.now);
             }
-            What::Start => self.start(at),
-            What::Stop => {
+            WorldEvent::Start => self.start(at),
+            WorldEvent::Stop => {
                 self.daemons[at].is_stopping = true;
                 self.judge.changed(self.now);
                 self.core_event(at, Event::Stop);
             }
-            What::Drain(how_long) => {
+            WorldEvent::Drain(how_long) => {
                 self.daemons[at].is_drained = true;
                 self.judge.changed(self.now);
-                self.later(how_long, at, What::Undrain);
+                self.later(how_long, at, WorldEvent::Undrain);
                 self.core_event(at, Event::Drain);
             }
-            What::Undrain => {
+            WorldEvent::Undrain => {
                 self.daemons[at].is_drained = false;
                 self.judge.changed(self.now);
                 self.core_event(at, Event::Undrain);
             }
-            What::Snapshot(after, down) => {
+            WorldEvent::Snapshot(after, down) => {
                 let tables = Box::new(self.database.tables.clone());
-                self.later_to(after, 0, None, What::Failover(tables, down));
+                self.later_to(after, 0, None, WorldEvent::Failover(tables, down));
             }
-            What::Failover(tables, down) => {
+            WorldEvent::Failover(tables, down) => {
                 self.database.tables = *tables;
                 self.database.generation += 1;
                 self.database.down_until = self.now + down;
                 self.judge.failover(self.now, self.now + down);
             }
-            What::Fault(fault) => self.fault(fault),
+            WorldEvent::Fault(fault) => self.fault(fault),
         }
     }
 
@@ -334,13 +345,13 @@ impl World {
         daemon.core = Ownership::new(name);
         (daemon.life, daemon.is_stopping, daemon.wake_at) = (life, false, None);
         daemon.is_drained = false;
-        daemon.told.clear();
+        daemon.reported.clear();
         daemon
             .unreachable
             .values_mut()
             .for_each(|since| *since = None);
         self.judge.changed(self.now);
-        self.later(ASK_SERVERS_EVERY, at, What::AskServers);
+        self.later(PROBE_SERVERS_EVERY, at, WorldEvent::ProbeServers);
         self.core_event(at, Event::Tick);
     }
 
@@ -350,18 +361,18 @@ impl World {
         self.judge.changed(self.now);
     }
 
-    /// Makes a server reachable again; the daemon is told if one of its jobs waits for it.
+    /// Makes a server reachable again; the daemon reports it if one of its jobs was waiting.
     fn reached(&mut self, at: usize, server: &Server) {
         let daemon = &mut self.daemons[at];
         let since = daemon.unreachable.remove(server);
         self.judge.changed(self.now);
         if since.flatten().is_some() && self.daemons[at].acts() && self.has_runs(at, server) {
-            self.tell_reached(at, server.clone());
+            self.report_reached(at, server.clone());
         }
     }
 
-    fn tell_reached(&mut self, at: usize, server: Server) {
-        self.judge.tells_reach(self.now);
+    fn report_reached(&mut self, at: usize, server: Server) {
+        self.judge.reports_reach(self.now);
         let answers = true;
         self.core_event(at, Event::ServerReach { server, answers });
     }
@@ -371,24 +382,24 @@ impl World {
         docs.any(|doc| server_of(doc) == *server)
     }
 
-    fn ask_servers(&mut self, at: usize) {
+    fn probe_servers(&mut self, at: usize) {
         let servers: Vec<Server> = self.daemons[at].unreachable.keys().cloned().collect();
         for server in servers {
             let has_runs = self.has_runs(at, &server);
             let now = self.now;
             let since = self.daemons[at].unreachable.get_mut(&server);
-            let since = since.expect("it was seen");
-            // Nothing is known of a server that no job waits for.
+            let since = since.expect("an unreachable server");
+            // A daemon does not notice servers without jobs.
             *since = since.or(Some(now)).filter(|_| has_runs);
             if since.is_some_and(|since| now >= since + ms(UNREACHABLE_AFTER)) {
                 let answers = false;
-                if self.daemons[at].told.insert(server.clone()) {
-                    self.judge.tells_reach(self.now);
+                if self.daemons[at].reported.insert(server.clone()) {
+                    self.judge.reports_reach(self.now);
                 }
                 self.core_event(at, Event::ServerReach { server, answers });
             }
         }
-        self.later(ASK_SERVERS_EVERY, at, What::AskServers);
+        self.later(PROBE_SERVERS_EVERY, at, WorldEvent::ProbeServers);
     }
 
     /// Kills a process.
@@ -439,14 +450,14 @@ impl World {
         };
         let due = daemon.clock.when(wake).max(self.now + 1);
         if daemon.wake_at.replace(due) != Some(due) {
-            self.later(due - self.now, at, What::Wake);
+            self.later(due - self.now, at, WorldEvent::Wake);
         }
     }
 
     fn perform(&mut self, at: usize, action: OwnerAction) {
         if self.story.is_some() {
             let line = format!("{} {at}   {action:?}", self.now);
-            self.tell(|| line);
+            self.log(|| line);
         }
         let Some(action) = self.sabotage.action(action, &mut self.daemons[at].core) else {
             return;
@@ -461,7 +472,7 @@ impl World {
                     Some(run) => {
                         run.state = RunState::Stopping;
                         let number = run.number;
-                        self.later(takes, at, What::StopDone(doc, number));
+                        self.later(takes, at, WorldEvent::StopDone(doc, number));
                     }
                     None => self.core_event(at, Event::Stopped { doc, claim }),
                 }
@@ -480,7 +491,7 @@ impl World {
             epoch: self.daemons[at]
                 .core
                 .epoch()
-                .expect("who owns something has an epoch"),
+                .expect("an owner has an epoch"),
             state: RunState::Working,
             rev: log.rev,
             progress: log.seq,
@@ -488,9 +499,9 @@ impl World {
         };
         self.daemons[at].runs.insert(doc.clone(), run);
         let first = self.random.below(10_000) as Ms;
-        self.later(first, at, What::CheckpointDue(doc.clone(), number));
+        self.later(first, at, WorldEvent::CheckpointDue(doc.clone(), number));
         if Self::is_one_shot(&doc) {
-            self.later(ONE_SHOT, at, What::RunDone(doc, number));
+            self.later(ONE_SHOT, at, WorldEvent::RunDone(doc, number));
         }
     }
 
@@ -503,10 +514,10 @@ impl World {
             return;
         };
         if run.state == RunState::Working && !self.daemons[at].reaches(&server_of(&doc)) {
-            return self.later(ONE_SHOT, at, What::RunDone(doc, number));
+            return self.later(ONE_SHOT, at, WorldEvent::RunDone(doc, number));
         }
         let run = self.daemons[at].runs.get_mut(&doc);
-        let run = run.expect("it was seen");
+        let run = run.expect("the run exists");
         run.state = RunState::Finished;
         let owner = (run.epoch, run.claim);
         let ask = Ask::Outcome {
@@ -514,8 +525,8 @@ impl World {
             owner,
         };
         self.send(at, ask);
-        // Until it is known to be written.
-        self.later(ms(REQUEST_MAX), at, What::RunDone(doc, number));
+        // Retries until the outcome is known to be written.
+        self.later(ms(REQUEST_MAX), at, WorldEvent::RunDone(doc, number));
     }
 
     fn checkpoint(&mut self, at: usize, doc: DocId, number: u64) {
@@ -532,21 +543,21 @@ impl World {
         if is_idle && let Some(left) = daemon.may_checkpoint(&doc, self.now) {
             let number = self.number();
             let run = self.daemons[at].runs.get_mut(&doc);
-            let run = run.expect("it was seen");
+            let run = run.expect("the run exists");
             run.checkpoint = Some(number);
             let epoch = run.epoch;
             self.sends(epoch);
-            self.later(left, at, What::LeaseDue(doc.clone(), number));
+            self.later(left, at, WorldEvent::LeaseDue(doc.clone(), number));
             let takes = self.servers_of(&doc).commit.min(SERVER_MAX);
             let record = Record { number, rev, seq };
-            self.later(takes, at, What::Committed(doc.clone(), record));
+            self.later(takes, at, WorldEvent::Committed(doc.clone(), record));
         }
         let next = 4_000 + self.random.below(8_000) as Ms;
-        self.later(next, at, What::CheckpointDue(doc.clone(), number));
+        self.later(next, at, WorldEvent::CheckpointDue(doc.clone(), number));
         let server = server_of(&doc);
         let daemon = &mut self.daemons[at];
-        if daemon.reaches(&server) && daemon.told.remove(&server) {
-            self.tell_reached(at, server);
+        if daemon.reaches(&server) && daemon.reported.remove(&server) {
+            self.report_reached(at, server);
         }
     }
 
@@ -573,10 +584,10 @@ impl World {
         }
         let left = self.daemons[at].may_checkpoint(doc, self.now);
         match self.sabotage.left(left) {
-            Some(left) => self.later(left, at, What::LeaseDue(doc.clone(), number)),
+            Some(left) => self.later(left, at, WorldEvent::LeaseDue(doc.clone(), number)),
             None => {
                 self.judge.gives_up(doc, self.now, left.is_some());
-                self.begin_again(at, doc);
+                self.restart_from_checkpoint(at, doc);
             }
         }
     }
@@ -590,7 +601,7 @@ impl World {
         let Servers { commit, write } = self.servers_of(doc);
         let may = self.daemons[at].may_checkpoint(doc, self.now).is_some();
         if commit >= SERVER_MAX || !may {
-            return self.begin_again(at, doc);
+            return self.restart_from_checkpoint(at, doc);
         }
         self.sends(epoch);
         let late = self.random.below(10) == 0;
@@ -598,11 +609,11 @@ impl World {
         self.later(
             takes + write,
             at,
-            What::CheckpointLands(doc.clone(), record),
+            WorldEvent::CheckpointArrives(doc.clone(), record),
         );
     }
 
-    fn lands(&mut self, at: usize, doc: &DocId, record: Record) {
+    fn checkpoint_arrives(&mut self, at: usize, doc: &DocId, record: Record) {
         let Record { number, rev, seq } = record;
         let log = self.logs.entry(doc.clone()).or_default();
         let is_taken = log.rev == rev;
@@ -619,13 +630,13 @@ impl World {
         match self.run_of(at, doc, number) {
             Some(run) if is_taken => (run.rev, run.checkpoint) = (rev + 1, None),
             // A run that finds a revision of another run ends.
-            Some(_) => self.begin_again(at, doc),
+            Some(_) => self.restart_from_checkpoint(at, doc),
             None => {}
         }
     }
 
-    /// A run that does not get its checkpoint restarts from the existing one.
-    fn begin_again(&mut self, at: usize, doc: &DocId) {
+    /// A run whose checkpoint fails restarts from the existing one.
+    fn restart_from_checkpoint(&mut self, at: usize, doc: &DocId) {
         let log = self.logs.get(doc).copied().unwrap_or_default();
         if let Some(run) = self.daemons[at].runs.get_mut(doc) {
             (run.rev, run.progress, run.checkpoint) = (log.rev, log.seq, None);
@@ -656,15 +667,15 @@ impl World {
         }
         if !is_lost && !self.daemons[at].cut.requests {
             let generation = self.database.generation;
-            self.later(latency, at, What::Asked(generation, ask));
+            self.later(latency, at, WorldEvent::RequestArrives(generation, ask));
         }
     }
 
-    fn asked(&mut self, at: usize, life: Option<u64>, generation: u64, ask: Ask) {
+    fn request_arrives(&mut self, at: usize, life: Option<u64>, generation: u64, ask: Ask) {
         if self.database.generation != generation || self.now < self.database.down_until {
             return;
         }
-        let tells = matches!(
+        let notifies = matches!(
             ask,
             Ask::Core(OwnerAction::Release { .. } | OwnerAction::Depart { .. })
         );
@@ -679,14 +690,19 @@ impl World {
             self.judge.fault(self.now + latency);
         }
         if let Some(answer) = answer.filter(|_| !is_lost && !self.daemons[at].cut.answers) {
-            self.later_to(latency, at, life, What::Told(generation, answer));
+            self.later_to(
+                latency,
+                at,
+                life,
+                WorldEvent::AnswerArrives(generation, answer),
+            );
         }
-        if tells {
+        if notifies {
             self.notify();
         }
     }
 
-    fn told(&mut self, at: usize, generation: u64, answer: Answer) {
+    fn answer_arrives(&mut self, at: usize, generation: u64, answer: Answer) {
         // A failover ends connections.
         if generation != self.database.generation {
             return;
@@ -708,15 +724,15 @@ impl World {
     pub(super) fn notify(&mut self) {
         for at in 0..self.daemons.len() {
             let daemon = &self.daemons[at];
-            if self.tells
+            if self.notifies
                 && daemon.life.is_some()
                 && !daemon.cut.is_any()
                 && self.random.below(10) > 0
             {
                 let latency = self.latency();
                 let generation = self.database.generation;
-                let told = What::Told(generation, Answer::Core(Event::Notified));
-                self.later(latency, at, told);
+                let notified = WorldEvent::AnswerArrives(generation, Answer::Core(Event::Notified));
+                self.later(latency, at, notified);
             }
         }
     }

@@ -40,7 +40,7 @@ fn oldest_waiter_waits_for_its_own_database_before_it_reaps() {
 }
 
 #[test]
-fn oldest_waiter_reaps_when_its_wait_is_over() {
+fn oldest_waiter_reaps_when_its_affinity_wait_is_over() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     let request = world.ask(3, tagged("db1", "_design/1"));
     assert_eq!(world.advance(WAIT - Duration::from_nanos(1)), []);
@@ -94,7 +94,7 @@ fn waiter_without_a_document_overtakes_onto_a_process_of_its_own_database_only()
 }
 
 #[test]
-fn oldest_of_those_that_may_overtake_is_served() {
+fn oldest_waiter_that_may_overtake_is_served() {
     let mut world = World::with(patient(2));
     let one = world.take(1, tagged("db1", "_design/1"));
     let two = world.take(2, tagged("db2", "_design/1"));
@@ -103,7 +103,7 @@ fn oldest_of_those_that_may_overtake_is_served() {
     let plain = world.ask(5, of("db2"));
     let same = world.ask(6, tagged("db2", "_design/1"));
     world.give_back(two);
-    let lease = world.lease(plain, 5).expect("older than the other one");
+    let lease = world.lease(plain, 5).expect("the older one");
     assert_eq!(lease.proc, two.proc);
     world.give_back(lease);
     assert_eq!(world.lease(same, 6).expect("the next").proc, two.proc);
@@ -112,7 +112,7 @@ fn oldest_of_those_that_may_overtake_is_served() {
 }
 
 #[test]
-fn nobody_overtakes_onto_a_process_that_the_oldest_can_use() {
+fn no_waiter_overtakes_onto_a_process_that_the_oldest_can_use() {
     let (mut world, held, _) = one_held_one_idle(patient(2));
     let oldest = world.ask(3, tagged("db1", "_design/1"));
     let other = world.ask(4, None);
@@ -140,7 +140,7 @@ fn waiter_is_not_overtaken_after_its_affinity_wait() {
 }
 
 #[test]
-fn changed_wait_applies_to_present_waiters() {
+fn changed_affinity_wait_applies_to_current_waiters() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     world.ask(3, tagged("db1", "_design/1"));
     let actions = world.limit(limits(2, 1));
@@ -183,7 +183,7 @@ fn many_databases_at_the_limit(affinity_wait: Duration) -> PoolTotals {
 }
 
 #[test]
-fn many_databases_at_the_limit_do_not_make_processes_come_and_go() {
+fn many_databases_at_the_limit_do_not_cause_process_churn() {
     let reference = many_databases_at_the_limit(Duration::ZERO);
     let ours = many_databases_at_the_limit(WAIT);
     println!(

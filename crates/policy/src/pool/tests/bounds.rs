@@ -1,4 +1,4 @@
-//! Bounds of tenants over all pools: which calls wait, are refused, or overtake others.
+//! Bounds of tenants over all pools: which requests wait, are refused, or overtake others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn ask(world: &mut World, client: u64, target: Target, name: &str) -> RequestId 
 }
 
 #[test]
-fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() {
+fn twenty_requests_of_a_tenant_stay_within_its_bound_and_do_not_delay_other_tenants() {
     for fairness in [Fairness::Fifo, Fairness::PerDb] {
         let settings = PoolSettings {
             fairness,
@@ -62,16 +62,25 @@ fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() 
         assert_eq!(world.status().used, 2);
         for client in 100..200 {
             let request = ask(&mut world, client, POOLS[0], "small");
-            let lease = world.lease(request, client).expect("nobody is in its way");
+            let lease = world
+                .lease(request, client)
+                .expect("served without waiting");
             world.give_back(lease);
         }
         world.advance(Duration::from_secs(1));
         assert_eq!((world.status().used, world.status().waiting), (2, 18));
-        assert_eq!(world.status().longest_wait, Duration::ZERO, "of the pool");
+        assert_eq!(
+            world.status().longest_wait,
+            Duration::ZERO,
+            "held-back waits do not count"
+        );
         let held = world.pools.held_by(ClientId(0))[0];
         world.exit(held);
         world.run();
-        assert!(world.lease(asked[2].1, 2).is_some(), "its own oldest one");
+        assert!(
+            world.lease(asked[2].1, 2).is_some(),
+            "its tenant's oldest waiter"
+        );
         let by = world.pools.held_back_by(&db("big"));
         assert_eq!(by, Some((TenantBound::ProcessesMax, None)));
         assert_eq!(world.pools.held_back_by(&db("small")), None);
@@ -79,7 +88,7 @@ fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() 
 }
 
 #[test]
-fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
+fn a_request_above_queue_max_is_refused_at_once_and_another_tenants_is_not() {
     let mut world = world(named(1), [("acme-*", rule(0, 2))]);
     let lease = world.take(1, plain(db("acme-1")));
     let waits = [2, 3].map(|client| ask(&mut world, client, POOLS[0], "acme-1"));
@@ -96,11 +105,11 @@ fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
     }
     world.give_back(lease);
     let request = ask(&mut world, 7, POOLS[0], "acme-1");
-    assert_eq!(world.refusal(request), None, "one has ended");
+    assert_eq!(world.refusal(request), None, "one waiter was served");
 }
 
 #[test]
-fn bound_counts_over_all_pools_and_the_oldest_request_is_served_first_whichever_pool_it_waits_in() {
+fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_first() {
     let mut world = World::named(named(4));
     let other = world.add(named(4));
     world.run();
@@ -108,7 +117,7 @@ fn bound_counts_over_all_pools_and_the_oldest_request_is_served_first_whichever_
     let lease = world.take(1, plain(db("a")));
     let in_other = ask(&mut world, 2, Target::Pool(other), "a");
     let in_first = ask(&mut world, 3, POOLS[0], "a");
-    assert_eq!(world.counts(other).0, 0, "it waits");
+    assert_eq!(world.counts(other).0, 0, "the request waits");
     world.give_back(lease);
     world.run();
     let lease = world.lease(in_other, 2).expect("it is the oldest");
@@ -118,7 +127,7 @@ fn bound_counts_over_all_pools_and_the_oldest_request_is_served_first_whichever_
 }
 
 #[test]
-fn a_held_back_request_takes_no_room_in_a_queue() {
+fn a_held_back_request_takes_no_place_in_a_queue() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(2)
@@ -136,7 +145,7 @@ fn a_held_back_request_takes_no_room_in_a_queue() {
     assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
 }
 
-/// The rule, with half a core in addition.
+/// Adds a CPU share of half a core.
 fn half_a_core(rule: TenantRule) -> TenantRule {
     TenantRule {
         cpu_share: Some(500),
@@ -145,7 +154,7 @@ fn half_a_core(rule: TenantRule) -> TenantRule {
 }
 
 #[test]
-fn a_request_beyond_the_tenants_own_queue_is_refused_at_once_by_any_pool() {
+fn a_request_above_the_tenants_queue_max_is_refused_at_once_by_every_pool() {
     let busy = Some(Refusal::TenantBusy);
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
@@ -165,13 +174,13 @@ fn a_request_beyond_the_tenants_own_queue_is_refused_at_once_by_any_pool() {
     }
     world.give_back(lease);
     let waits = ask(&mut world, 7, POOLS[0], "big");
-    assert_eq!(world.refusal(waits), None, "one of them waits no more");
+    assert_eq!(world.refusal(waits), None, "one waiter was served");
     let request = ask(&mut world, 8, other, "big");
     assert_eq!(world.refusal(request), busy);
 }
 
 #[test]
-fn a_request_that_can_be_served_at_once_is_not_refused_for_a_full_tenant_queue() {
+fn a_request_that_can_be_served_at_once_is_not_refused_because_of_a_full_tenant_queue() {
     let mut world = World::named(named(1));
     let other = Target::Pool(world.add(named(1)));
     world.run();
@@ -183,7 +192,7 @@ fn a_request_that_can_be_served_at_once_is_not_refused_for_a_full_tenant_queue()
 }
 
 #[test]
-fn waiters_in_a_tenants_own_queue_take_no_room_in_a_pools() {
+fn waiters_of_a_tenant_with_its_own_queue_max_take_no_place_in_the_pools_queue() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(1)
@@ -240,7 +249,7 @@ enum Step {
     Down(u64),
     Advance(u64),
     Set(u32, u32),
-    /// A use has cost this database this many milliseconds of processor time.
+    /// A loan has cost this database this many milliseconds of CPU time.
     Charge(u8, u64),
     ToDeadline,
 }
@@ -275,7 +284,7 @@ fn end_of(action: &PoolAction, ok: bool) -> Option<Event> {
     })
 }
 
-/// The request of newly begun work.
+/// The request that an action begins to serve.
 fn begins(action: &PoolAction) -> Option<RequestId> {
     match *action {
         PoolAction::Open { request, .. } => request,
@@ -285,8 +294,8 @@ fn begins(action: &PoolAction) -> Option<RequestId> {
 }
 
 proptest! {
-    /// In any history no tenant is lent more than its maximum, nothing is begun for one in debt of processor time,
-    /// and every invariant holds after every event: among others, no servable request waits.
+    /// In any history no tenant is lent more than its maximum, no work begins for one in debt of CPU time, and every
+    /// invariant holds after every event: among others, no servable request waits.
     #[test]
     fn no_tenant_is_lent_more_than_its_bound(
         per_db in any::<bool>(),
@@ -303,8 +312,8 @@ proptest! {
         let mut world = World::empty();
         world.add(settings);
         world.add(PoolSettings { reuse: Reuse::Database, interactive_reserved: 1, ..settings });
-        // Work begun under an earlier bound ends under a later one.
-        let mut most = 2;
+        // Loans made under an earlier bound may outlast it.
+        let mut bound_max = 2;
         world.on(set([("db*", half_a_core(rule(2, 5))), ("db3", rule(0, 0))]));
         let mut begun = BTreeSet::new();
         let mut todo: Vec<PoolAction> = Vec::new();
@@ -361,7 +370,7 @@ proptest! {
                     Some(Event::Tick)
                 }
                 Step::Set(processes, queue) => {
-                    most = if processes == 0 { usize::MAX } else { most.max(processes as usize) };
+                    bound_max = if processes == 0 { usize::MAX } else { bound_max.max(processes as usize) };
                     let all = half_a_core(rule(processes, queue));
                     Some(set([("db*", all), ("db3", rule(0, 0))]))
                 }
@@ -380,7 +389,7 @@ proptest! {
                 continue;
             }
             for action in world.last.clone() {
-                // The reason of a process's forgetting is not known.
+                // A Forget action does not name its request.
                 if let Some(request) = begins(&action)
                     && begun.insert(request)
                     && !can_forget
@@ -394,7 +403,7 @@ proptest! {
                     let lease = world.lease(request, client).expect("it was assigned");
                     leases.push((lease, name.clone()));
                     let has = leases.iter().filter(|(_, other)| *other == name).count();
-                    prop_assert!(name == "db3" || has <= most, "{name} has {has} of {most}");
+                    prop_assert!(name == "db3" || has <= bound_max, "{name} has {has} of {bound_max}");
                 } else {
                     todo.push(action);
                 }

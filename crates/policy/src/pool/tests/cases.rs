@@ -150,7 +150,7 @@ fn exact_ddoc_is_first_choice() {
     world.give_back(first);
     world.give_back(second);
     let request = world.ask(3, tagged("db", "_design/1"));
-    let lease = world.lease(request, 3).expect("it is there at once");
+    let lease = world.lease(request, 3).expect("served at once");
     assert_eq!(lease.proc, first.proc);
 }
 
@@ -167,7 +167,7 @@ fn db_tagged_process_is_second_choice() {
 }
 
 #[test]
-fn other_databases_process_is_never_chosen() {
+fn process_of_another_database_is_never_chosen() {
     let mut world = World::new(3, 2);
     let first = world.take(1, tagged("db1", "_design/1"));
     let second = world.take(2, tagged("db2", "_design/1"));
@@ -181,7 +181,7 @@ fn other_databases_process_is_never_chosen() {
 }
 
 #[test]
-fn without_db_tag_the_knowing_process_is_chosen_and_stays_untagged() {
+fn without_db_tag_the_process_that_knows_the_document_is_chosen_and_stays_untagged() {
     let mut world = World::new(3, 2);
     let first = world.take(1, affinity(None, "_design/1", "1-a"));
     let second = world.take(2, affinity(None, "_design/2", "1-a"));
@@ -189,7 +189,7 @@ fn without_db_tag_the_knowing_process_is_chosen_and_stays_untagged() {
     world.give_back(second);
     assert_eq!((world.status().free, world.status().free_tagged), (2, 0));
     let request = world.ask(3, affinity(None, "_design/1", "1-a"));
-    let lease = world.lease(request, 3).expect("it is there at once");
+    let lease = world.lease(request, 3).expect("served at once");
     assert_eq!(lease.proc, first.proc);
     world.give_back(lease);
     assert_eq!((world.status().free, world.status().free_tagged), (2, 0));

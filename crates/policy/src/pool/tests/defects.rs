@@ -1,8 +1,8 @@
-//! Avoided defects of the reference, as far as decisions can avoid them.
+//! Defects of the reference that the core's decisions avoid.
 //!
 //! SOURCE    The observed behaviour of couch_proc_manager: D1 to D16.
 //! LIMITS    D12, D13, D14 and D15 concern configuration, stopping a child and the client's loop: the actors' tests
-//!           cover them. D16, one pool for all spellings of a language, is the registry's: here a pool is a number.
+//!           cover them. D16, one pool for all spellings of a language, concerns the registry: here a pool is a number.
 
 use super::*;
 
@@ -14,9 +14,9 @@ fn one_tagged_idle() -> (World, ProcId) {
     (world, lease.proc)
 }
 
-/// D1, D5: it costs the process and an answer, but not the manager.
+/// D1, D5: the manager survives.
 #[test]
-fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
+fn failed_teaching_stops_a_reused_process_and_refuses_the_request() {
     let (mut world, proc) = one_tagged_idle();
     let request = world.ask(2, tagged("db", "_design/2"));
     assert_eq!(world.last, [taught(proc, request)]);
@@ -35,7 +35,7 @@ fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     assert_eq!(world.pools.proc_count(), 0);
 }
 
-/// D1b: the next client does not get the dead client's open list.
+/// D1b: the next client never gets a dead client's open list.
 #[test]
 fn process_with_an_open_list_is_not_lent_again() {
     let mut world = World::new(1, 1);
@@ -51,9 +51,9 @@ fn process_with_an_open_list_is_not_lent_again() {
     assert_eq!(opened(&actions)[0].1, Some(waiter));
 }
 
-/// D2: others are served while one learns, however long.
+/// D2.
 #[test]
-fn teaching_holds_up_nobody_else() {
+fn teaching_a_process_does_not_delay_other_requests() {
     let mut world = World::new(2, 2);
     let other = world.pools.add_pool(limits(1, 1));
     let lease = world.take(1, tagged("db", "_design/1"));
@@ -74,9 +74,9 @@ fn teaching_holds_up_nobody_else() {
     assert!(world.lease(same_pool, 4).is_some());
 }
 
-/// D3: its slot, its row and its client are released.
+/// D3.
 #[test]
-fn opener_that_ends_in_any_other_way_releases_everything() {
+fn failed_opening_releases_its_slot_its_row_and_its_client() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, None);
     let waiter = world.ask(2, None);
@@ -91,7 +91,7 @@ fn opener_that_ends_in_any_other_way_releases_everything() {
     assert_eq!(world.pools.proc_count(), 1);
 }
 
-/// D4, D5: a new process that cannot learn is stopped, its slot freed, its client notified.
+/// D4, D5: the process is stopped, its slot freed, its client notified.
 #[test]
 fn failed_teaching_of_a_new_process_leaks_nothing() {
     let mut world = World::new(1, 1);
@@ -109,7 +109,7 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
 
 /// D6.
 #[test]
-fn replenishing_open_that_ends_serves_a_waiter() {
+fn process_opened_to_replenish_serves_a_waiter() {
     let mut world = World::new(2, 2);
     let untagged = world.take(1, None);
     world.give_back(untagged);
@@ -126,7 +126,7 @@ fn replenishing_open_that_ends_serves_a_waiter() {
 
 /// D7.
 #[test]
-fn client_that_gave_up_during_opening_holds_nothing() {
+fn client_that_times_out_during_opening_holds_nothing() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];
@@ -155,11 +155,11 @@ fn second_return_of_the_same_assignment_changes_nothing() {
 
 /// D9.
 #[test]
-fn late_return_by_the_previous_holder_leaves_the_process_with_the_present_one() {
+fn late_return_by_the_previous_holder_leaves_the_process_with_the_current_one() {
     let mut world = World::new(1, 1);
     let before = world.take(1, None);
     world.give_back(before);
-    let present = world.take(2, None);
+    let current = world.take(2, None);
     let third = world.ask(3, None);
     assert_eq!(world.give_back(before), []);
     let same_client = Lease {
@@ -169,13 +169,13 @@ fn late_return_by_the_previous_holder_leaves_the_process_with_the_present_one() 
     assert_eq!(world.give_back(same_client), []);
     let same_token = Lease {
         client: ClientId(1),
-        ..present
+        ..current
     };
     assert_eq!(world.give_back(same_token), []);
     assert!(
         world
             .pools
-            .holds(present.client, present.proc, present.token)
+            .holds(current.client, current.proc, current.token)
     );
     assert_eq!(world.lease(third, 3), None);
 }
@@ -198,8 +198,8 @@ fn slots_that_a_reload_frees_go_to_waiters() {
     assert_eq!(opened(&actions)[0].1, Some(waiter));
 }
 
-/// D10: while a whole batch is still ending nothing is reaped, so a waiter coexists with an idle process of another
-/// database: every way to free that slot serves the waiter.
+/// D10: nothing is reaped while a whole batch is still ending, so a waiter coexists with an idle process of another
+/// database; every way to free that slot serves the waiter.
 #[test]
 fn slots_that_idle_processes_leave_go_to_waiters() {
     for event in [0, 1, 2] {
@@ -222,7 +222,7 @@ fn slots_that_idle_processes_leave_go_to_waiters() {
     }
 }
 
-/// D11: even from zero, and even if nothing was ever opened.
+/// D11: even from zero, and even if no process was ever opened.
 #[test]
 fn raised_limit_serves_the_waiters() {
     let mut world = World::new(0, 0);
@@ -236,9 +236,9 @@ fn raised_limit_serves_the_waiters() {
     assert_eq!(opened(&actions)[0].1, Some(second));
 }
 
-/// The core's part of D15: a missing program fails each request once and is not retried.
+/// The core's part of D15, a missing program.
 #[test]
-fn failing_openings_are_not_retried_by_themselves() {
+fn failed_openings_are_not_retried() {
     let mut world = World::new(3, 2);
     let untagged = world.take(1, None);
     world.give_back(untagged);
@@ -251,7 +251,7 @@ fn failing_openings_are_not_retried_by_themselves() {
 
 /// The reference serves a waiter whose client is dead, and even opens a process for it.
 #[test]
-fn waiter_whose_client_is_gone_is_dropped_at_once() {
+fn waiter_whose_client_has_ended_is_dropped_at_once() {
     let mut world = World::new(1, 1);
     let lease = world.take(1, None);
     world.ask(2, None);

@@ -27,7 +27,7 @@ fn limit_of_zero_opens_nothing_and_requests_time_out() {
 }
 
 #[test]
-fn request_that_comes_after_its_deadline_is_refused_at_once() {
+fn request_that_arrives_after_its_deadline_is_refused_at_once() {
     let mut world = World::new(1, 1);
     let lease = world.take(1, None);
     world.give_back(lease);
@@ -39,7 +39,7 @@ fn request_that_comes_after_its_deadline_is_refused_at_once() {
 }
 
 #[test]
-fn nobody_is_served_after_the_deadline_even_when_the_tick_is_late() {
+fn no_request_is_served_after_its_deadline_even_if_the_tick_is_late() {
     let mut world = World::new(1, 1);
     let lease = world.take(1, None);
     let late = world.ask(2, None);
@@ -54,7 +54,7 @@ fn nobody_is_served_after_the_deadline_even_when_the_tick_is_late() {
 }
 
 #[test]
-fn process_taught_for_a_client_that_gave_up_keeps_what_it_learned() {
+fn process_taught_for_a_request_that_timed_out_keeps_the_document() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, tagged("db", "_design/1"));
     let (proc, _) = opened(&world.last)[0];
@@ -69,11 +69,17 @@ fn process_taught_for_a_client_that_gave_up_keeps_what_it_learned() {
     assert_eq!(world.on(Event::TeachOrResetDone { proc, ok: true }), []);
     assert_eq!(world.status().free_tagged, 1);
     let next = world.ask(2, tagged("db", "_design/1"));
-    assert_eq!(world.lease(next, 2).expect("it knows it").proc, proc);
+    assert_eq!(
+        world
+            .lease(next, 2)
+            .expect("the process knows the document")
+            .proc,
+        proc
+    );
 }
 
 #[test]
-fn requests_of_clients_that_ended_get_no_answer_and_leave_no_trace() {
+fn requests_of_ended_clients_get_no_answer_and_leave_no_trace() {
     let mut world = World::new(1, 1);
     world.ask(1, tagged("db", "_design/1"));
     let (proc, _) = opened(&world.last)[0];
@@ -88,7 +94,7 @@ fn requests_of_clients_that_ended_get_no_answer_and_leave_no_trace() {
 }
 
 #[test]
-fn a_new_text_replaces_the_old_one() {
+fn new_text_of_a_document_replaces_the_old_one() {
     let mut world = World::new(2, 2);
     let lease = world.take(1, affinity(Some("db"), "_design/1", "1-a"));
     world.give_back(lease);
@@ -116,7 +122,7 @@ fn untagged_process_that_knows_the_document_is_taught_again_to_become_tagged() {
 }
 
 #[test]
-fn newest_among_equals_is_chosen() {
+fn newest_of_equal_processes_is_chosen() {
     let mut world = World::new(3, 3);
     let leases: Vec<Lease> = (1..=3).map(|client| world.take(client, None)).collect();
     for at in [2, 0, 1] {
@@ -126,7 +132,7 @@ fn newest_among_equals_is_chosen() {
 }
 
 #[test]
-fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_database_only() {
+fn taught_process_serves_requests_without_a_document_only_for_its_own_database() {
     let mut world = World::new(2, 2);
     let a = world.take(1, tagged("a", "_design/1"));
     let z = world.take(2, tagged("z", "_design/1"));
@@ -142,7 +148,7 @@ fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_databa
     world.advance(Duration::from_millis(1));
     world.give_back(lease);
     assert_eq!(world.status().free_tagged, 2);
-    // Of another database, and of none.
+    // A request of another database, and one of none.
     world.ask(4, of("b"));
     assert_eq!(stopped(&world.last), [(z.proc, StopReason::Reaped)]);
     world.run();
@@ -151,8 +157,7 @@ fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_databa
 }
 
 #[test]
-fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest_database_as_its_last_resort()
- {
+fn with_lends_taught_a_request_without_a_document_gets_a_taught_process_as_a_last_resort() {
     let mut world = World::with(PoolSettings {
         lends_taught: true,
         ..PoolSettings::from(limits(3, 3))
@@ -164,7 +169,10 @@ fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest
         world.give_back(lease);
     }
     let of_own = world.take(4, plain(db("a")));
-    assert_eq!(of_own.proc, a.proc, "its own database goes first");
+    assert_eq!(
+        of_own.proc, a.proc,
+        "its own database's process comes first"
+    );
     let request = world.ask(5, None);
     let lease = world.lease(request, 5).expect("a process is idle");
     assert_eq!(lease.proc, newer_z.proc);
@@ -172,16 +180,19 @@ fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest
     assert!(matches!(&world.last[..], [action] if is_reset(action)));
     world.give_back(lease);
     world.give_back(of_own);
-    // It keeps what it was taught, and a request for a document never gets another database's.
+    // The process keeps its documents, and a request for a document never gets another database's process.
     assert_eq!(world.status().free_tagged, 3);
     let again = world.ask(6, tagged("z", "_design/1"));
-    assert!(world.lease(again, 6).is_some(), "nothing is taught again");
+    assert!(
+        world.lease(again, 6).is_some(),
+        "no document is taught again"
+    );
     world.ask(7, tagged("b", "_design/1"));
     assert_eq!(stopped(&world.last), [(z.proc, StopReason::Reaped)]);
 }
 
 #[test]
-fn oldest_used_are_reaped_first_and_a_batch_at_a_time() {
+fn least_recently_used_processes_are_reaped_first_and_in_batches() {
     let mut world = World::new(10, 10);
     let leases: Vec<Lease> = (0..10)
         .map(|n| world.take(n, tagged(&format!("db{n}"), "_design/1")))
@@ -197,7 +208,7 @@ fn oldest_used_are_reaped_first_and_a_batch_at_a_time() {
     ];
     assert_eq!(stopped(&world.last), reaped);
     world.ask(21, tagged("new2", "_design/1"));
-    assert_eq!(stopped(&world.last), [], "there is a slot left");
+    assert_eq!(stopped(&world.last), [], "a slot is left");
     world.ask(22, tagged("new3", "_design/1"));
     assert_eq!(world.last, [], "the whole batch is still ending");
     let actions = exit(&mut world, leases[9].proc);
@@ -231,7 +242,7 @@ fn openings_in_flight_at_a_reload_become_stale_processes() {
     let (proc, _) = opened(&world.last)[0];
     world.on(Event::SetThresholdTs);
     world.on(Event::SpawnOk { proc });
-    let lease = world.lease(request, 1).expect("served all the same");
+    let lease = world.lease(request, 1).expect("served anyway");
     assert_eq!(world.pools.stale_proc_count(), 1);
     assert_eq!(world.give_back(lease), stop(proc, StopReason::Stale));
     let fresh = world.take(1, None);
@@ -262,7 +273,7 @@ fn assigned_process_ignores_its_idle_timer() {
 }
 
 #[test]
-fn untagged_process_stays_below_the_soft_limit() {
+fn idle_untagged_process_is_kept_below_the_soft_limit() {
     let mut world = World::new(3, 2);
     let lease = world.take(1, None);
     world.give_back(lease);
@@ -270,7 +281,7 @@ fn untagged_process_stays_below_the_soft_limit() {
 }
 
 #[test]
-fn process_that_dies_with_its_client_frees_its_slot_and_cannot_be_returned() {
+fn lent_process_that_dies_frees_its_slot_and_cannot_be_returned() {
     let mut world = World::new(1, 1);
     let lease = world.take(1, None);
     let waiter = world.ask(2, None);
@@ -283,7 +294,7 @@ fn process_that_dies_with_its_client_frees_its_slot_and_cannot_be_returned() {
 }
 
 #[test]
-fn process_that_dies_while_it_learns_answers_its_client_once() {
+fn client_is_refused_once_if_its_process_dies_while_being_taught() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, tagged("db", "_design/1"));
     let (proc, _) = opened(&world.last)[0];
@@ -298,7 +309,7 @@ fn process_that_dies_while_it_learns_answers_its_client_once() {
 }
 
 #[test]
-fn process_that_needs_a_reset_is_lent_only_after_it_worked() {
+fn process_that_needs_a_reset_is_lent_only_after_the_reset_succeeds() {
     for ok in [true, false] {
         let mut world = World::new(1, 1);
         let lease = world.take(1, None);
@@ -317,7 +328,7 @@ fn process_that_needs_a_reset_is_lent_only_after_it_worked() {
 }
 
 #[test]
-fn processes_of_a_dead_client_are_taken_back_each_by_its_condition() {
+fn each_process_of_a_dead_client_is_handled_by_its_condition() {
     let mut world = World::new(3, 3);
     let leases: Vec<Lease> = (0..3).map(|_| world.take(1, None)).collect();
     let held: Vec<ProcId> = leases.iter().map(|lease| lease.proc).collect();
@@ -341,13 +352,13 @@ fn processes_of_a_dead_client_are_taken_back_each_by_its_condition() {
 }
 
 #[test]
-fn shutdown_refuses_everybody_and_stops_everything() {
+fn shutdown_refuses_every_request_and_stops_every_process() {
     let mut world = World::new(3, 3);
     let held = world.take(1, None);
     let idle = world.take(2, tagged("db", "_design/1"));
     world.give_back(idle);
     let opening = world.ask(3, tagged("other", "_design/1"));
-    let (unborn, _) = opened(&world.last)[0];
+    let (unopened, _) = opened(&world.last)[0];
     let actions = world.on(Event::Shutdown);
     let why = Refusal::ShuttingDown;
     assert_eq!(
@@ -369,16 +380,16 @@ fn shutdown_refuses_everybody_and_stops_everything() {
     );
     let request = world.ask(4, None);
     assert_eq!(world.last, [PoolAction::Refuse { request, why }]);
-    let actions = world.on(Event::SpawnOk { proc: unborn });
-    assert_eq!(actions, stop(unborn, StopReason::Shutdown));
-    for proc in [held.proc, idle.proc, unborn] {
+    let actions = world.on(Event::SpawnOk { proc: unopened });
+    assert_eq!(actions, stop(unopened, StopReason::Shutdown));
+    for proc in [held.proc, idle.proc, unopened] {
         exit(&mut world, proc);
     }
     assert_eq!((world.pools.proc_count(), world.status().stopping), (0, 0));
 }
 
 #[test]
-fn events_about_nothing_change_nothing() {
+fn events_of_unknown_processes_change_nothing() {
     let mut world = World::new(1, 1);
     let lease = world.take(1, None);
     let before = world.status();
@@ -406,7 +417,7 @@ fn events_about_nothing_change_nothing() {
 }
 
 #[test]
-fn request_identity_that_was_used_before_is_ignored() {
+fn request_with_a_used_id_is_ignored() {
     let mut world = World::new(1, 1);
     world.take(1, None);
     world.next_request = 1;
@@ -416,7 +427,7 @@ fn request_identity_that_was_used_before_is_ignored() {
 }
 
 #[test]
-fn status_shows_what_there_is() {
+fn status_shows_the_counts_and_processes_of_a_pool() {
     let mut world = World::new(4, 2);
     let held = world.take(1, tagged("db", "_design/1"));
     let idle = world.take(2, None);

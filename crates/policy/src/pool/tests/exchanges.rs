@@ -1,7 +1,7 @@
-//! What pools below a common ceiling cost each other, in simulated time.
+//! How pools below a common ceiling affect each other, in simulated time.
 //!
-//! SUMMARY   A closed loop: every caller holds a process for a call, returns it, rests, and asks again. Starting and
-//!           ending a process takes time, too. Counts calls and starts, and records the longest wait.
+//! SUMMARY   A closed loop: every caller holds a process for a call, returns it, rests, and requests the next. Starting
+//!           and ending a process takes time, too. Counts calls and starts, and records the longest wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ const TIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 struct Load {
     callers: usize,
-    /// How long each rests between a return and its next request; twice as long every second time.
+    /// How long each caller rests between a return and its next request; doubled every second time.
     rest: Duration,
 }
 
-/// What happened in a pool.
+/// The measurements of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     calls: u64,
@@ -40,10 +40,10 @@ enum Next {
     Tick,
 }
 
-/// Callers of several pools below a ceiling.
+/// A simulation of callers of several pools below a ceiling.
 struct Traffic {
     world: World,
-    /// For each caller its pool, and how long it rests.
+    /// Each caller's pool and rest.
     callers: Vec<(usize, Duration)>,
     agenda: BTreeSet<(Timestamp, Next)>,
     waiting: BTreeMap<RequestId, (usize, Timestamp)>,
@@ -72,21 +72,21 @@ impl Traffic {
         }
     }
 
-    /// Lets time pass, and returns what happened in each pool.
+    /// Runs for this time, and returns each pool's measurements.
     fn run(mut self, time: Duration) -> Vec<Seen> {
         let end = self.world.now + time;
         loop {
             let tick = self.world.pools.next_deadline().map(|at| (at, Next::Tick));
             let next = self.agenda.first().copied().into_iter().chain(tick).min();
-            let (at, next) = next.expect("somebody asks again");
+            let (at, next) = next.expect("a caller requests again");
             if at > end {
                 break;
             }
             self.agenda.remove(&(at, next));
             self.world.now = at;
-            self.happens(next);
+            self.execute(next);
             let due = self.world.pools.next_deadline();
-            assert!(due.is_none_or(|due| due > at), "a tick is of use");
+            assert!(due.is_none_or(|due| due > at), "a tick makes progress");
         }
         for (caller, since) in std::mem::take(&mut self.waiting).into_values() {
             self.waited(caller, since);
@@ -94,7 +94,7 @@ impl Traffic {
         self.seen
     }
 
-    fn happens(&mut self, next: Next) {
+    fn execute(&mut self, next: Next) {
         let now = self.world.now;
         match next {
             Next::Ends(proc) => drop(self.world.exit(proc)),
@@ -105,7 +105,10 @@ impl Traffic {
                 self.seen[pool].calls += 1;
                 let rest = rest * (1 + (self.seen[pool].calls % 2) as u32);
                 self.agenda.insert((now + rest, Next::Asks(caller)));
-                let lease = self.held.remove(&caller).expect("it holds a process");
+                let lease = self
+                    .held
+                    .remove(&caller)
+                    .expect("the caller holds a process");
                 self.world.give_back(lease);
             }
             Next::Asks(caller) => {
@@ -124,11 +127,11 @@ impl Traffic {
             }
         }
         for action in std::mem::take(&mut self.world.last) {
-            self.begins(action);
+            self.begin(action);
         }
     }
 
-    fn begins(&mut self, action: PoolAction) {
+    fn begin(&mut self, action: PoolAction) {
         let now = self.world.now;
         match action {
             PoolAction::Open { proc, .. } => {
@@ -144,7 +147,7 @@ impl Traffic {
                 token,
                 ..
             } => {
-                let (caller, since) = self.waiting.remove(&request).expect("it waits");
+                let (caller, since) = self.waiting.remove(&request).expect("the request waits");
                 self.waited(caller, since);
                 let client = ClientId(caller as u64);
                 let lease = Lease {
@@ -166,7 +169,7 @@ impl Traffic {
     }
 }
 
-/// The totals of all pools, and of each.
+/// Returns the measurements of all pools together, and of each.
 fn simulate(loads: &[Load]) -> (Seen, Vec<Seen>) {
     let each = Traffic::new(loads).run(TIME);
     let all = each.iter().fold(Seen::default(), |all, seen| Seen {
@@ -178,7 +181,7 @@ fn simulate(loads: &[Load]) -> (Seen, Vec<Seen>) {
     (all, each)
 }
 
-/// Callers that ask again after one or two milliseconds.
+/// Callers that request again after one or two milliseconds.
 fn eager(callers: usize) -> Load {
     let rest = Duration::from_millis(1);
     Load { callers, rest }
@@ -202,11 +205,11 @@ fn pools_with_few_callers_at_the_ceiling_need_no_start_for_each_call() {
 }
 
 #[test]
-fn pools_whose_callers_seldom_ask_leave_the_others_half_of_the_throughput() {
+fn pools_with_rare_requests_leave_the_others_half_of_the_throughput() {
     let (alone, _) = simulate(&[eager(100)]);
     let rest = Duration::from_millis(70);
-    let seldom = Load { callers: 1, rest };
-    let (all, each) = simulate(&[eager(100), seldom, seldom]);
+    let rare = Load { callers: 1, rest };
+    let (all, each) = simulate(&[eager(100), rare, rare]);
     assert!(all.calls * 2 > alone.calls, "{all:?}");
     for seen in &each[1..] {
         assert!(seen.longest_wait < Duration::from_millis(200), "{seen:?}");
@@ -214,7 +217,7 @@ fn pools_whose_callers_seldom_ask_leave_the_others_half_of_the_throughput() {
 }
 
 #[test]
-fn pools_without_a_place_each_take_turns_that_are_worth_their_starts() {
+fn more_pools_than_places_take_turns_that_are_worth_their_starts() {
     let (alone, _) = simulate(&[eager(100)]);
     let one_large = [vec![eager(100)], vec![eager(1); 10]].concat();
     for loads in [

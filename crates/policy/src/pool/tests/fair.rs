@@ -1,7 +1,7 @@
-//! In simulated time: databases share processes by time held, and the interactive lane goes before the bulk lane.
+//! In simulated time: databases share processes by time held, and interactive requests are served before bulk ones.
 //!
-//! SUMMARY   A closed loop: each client holds a process for a time, returns it, and requests the next at once. Counts
-//!           how often each database was served, how long it held processes, and how long each request waited.
+//! SUMMARY   A closed loop: each client holds a process for a time, returns it, rests, and requests the next. Counts
+//!           how often each database was served, how long it held processes, and the longest wait of each lane.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::*;
 const POOL: PoolId = PoolId(0);
 /// How long a prompt takes.
 const PROMPT: Duration = Duration::from_millis(10);
-/// After how long a second of holding a process counts half.
+/// The half-life of the time for which a database held processes.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 
 /// A client in a loop.
@@ -28,7 +28,7 @@ struct Caller {
     rest: Duration,
 }
 
-/// What a simulation measured.
+/// The measurements of a simulation.
 #[derive(Default)]
 struct Seen {
     served: BTreeMap<String, u64>,
@@ -42,7 +42,7 @@ enum Next {
     Ask(usize),
 }
 
-/// Runs the callers for this time.
+/// Simulates the callers for this time.
 fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen {
     let mut world = World::named(settings);
     world.check_every = 997;
@@ -74,21 +74,21 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
         world.now = at;
         match next {
             Next::Return(caller) => {
-                let lease = held.remove(&caller).expect("it was lent");
+                let lease = held.remove(&caller).expect("the caller holds a process");
                 world.give_back(lease);
                 agenda.insert((at + callers[caller].rest, Next::Ask(caller)));
             }
             Next::Ask(caller) => {
-                let who = &callers[caller];
+                let load = &callers[caller];
                 let deadline = at + Duration::from_secs(1000);
                 let request = world.ask_at(Event::GetProc {
                     request: RequestId(0),
                     client: ClientId(caller as u64),
                     target: Target::Pool(POOL),
-                    lane: who.lane,
-                    affinity: match who.tagged {
-                        true => tagged(&who.db, "_design/1"),
-                        false => plain(db(&who.db)),
+                    lane: load.lane,
+                    affinity: match load.tagged {
+                        true => tagged(&load.db, "_design/1"),
+                        false => plain(db(&load.db)),
                     },
                     deadline,
                 });
@@ -112,7 +112,7 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
     seen
 }
 
-/// Completes every action that was begun at once.
+/// Completes every action immediately.
 fn settle(world: &mut World) -> Vec<PoolAction> {
     world.run();
     std::mem::take(&mut world.last)
@@ -138,7 +138,7 @@ fn note(
         else {
             continue;
         };
-        let (caller, since) = waiting.remove(&request).expect("it waited");
+        let (caller, since) = waiting.remove(&request).expect("the request waited");
         let client = ClientId(caller as u64);
         let lease = Lease {
             client,
@@ -159,7 +159,7 @@ fn waited(seen: &mut Seen, lane: Lane, wait: Duration) {
     *longest = wait.max(*longest);
 }
 
-/// Jain's index: 1 when all got the same, 1/n when one got everything.
+/// Jain's index: 1 if all are served equally, 1/n if only one is served.
 fn jain(served: &BTreeMap<String, u64>, databases: usize) -> f64 {
     let counts = served.values().map(|count| *count as f64);
     let sum: f64 = counts.clone().sum();
@@ -205,7 +205,7 @@ fn twenty_databases_are_served_evenly_however_many_callers_each_has() {
     assert_eq!(
         sum(&in_turn),
         sum(&by_arrival),
-        "and it costs no throughput"
+        "the throughput is the same"
     );
 }
 
@@ -247,7 +247,7 @@ fn had(seen: &Seen) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn databases_have_processes_for_the_same_time_however_long_each_call_takes() {
+fn databases_hold_processes_for_the_same_time_however_long_each_call_takes() {
     let time = Duration::from_secs(60);
     for max in [1, 3] {
         for (reuse, can_forget, tagged) in [
@@ -286,29 +286,29 @@ fn a_loan_counts_before_it_is_returned() {
     world.give_back(leases[0]);
     let lease = world.lease(of_small, 6).expect("it holds fewer");
     world.give_back(lease);
-    assert!(world.lease(of_big, 5).is_some(), "nobody else waits");
+    assert!(world.lease(of_big, 5).is_some(), "no other request waits");
 }
 
 #[test]
-fn newcomer_is_next_and_has_no_claim_for_the_time_before() {
+fn newcomer_is_next_and_gets_no_credit_for_the_time_before() {
     let mut world = World::named(fair(1, Fairness::PerDb));
     let mut lease = world.take(1, plain(db("old")));
     let asked: Vec<RequestId> = (2..5).map(|n| world.ask(n, plain(db("old")))).collect();
     world.advance(Duration::from_secs(4));
     world.give_back(lease);
-    lease = world.lease(asked[0], 2).expect("nobody else asks");
+    lease = world.lease(asked[0], 2).expect("no other tenant waits");
     let of_new = [10, 11].map(|client| world.ask(client, plain(db("new"))));
     world.advance(Duration::from_millis(10));
     world.give_back(lease);
     lease = world.lease(of_new[0], 10).expect("the newcomer is next");
-    // The old database had four seconds when it was served last, and the newcomer started from there.
+    // The newcomer's account started at the old database's four seconds.
     world.advance(Duration::from_millis(100));
     world.give_back(lease);
     assert!(world.lease(asked[1], 3).is_some());
 }
 
 #[test]
-fn database_that_had_everything_is_served_again_after_a_half_life() {
+fn database_that_held_every_process_is_served_again_after_a_half_life() {
     const HOUR: Duration = Duration::from_secs(3600);
     let mut world = World::named(fair(4, Fairness::PerDb));
     let big: Vec<Lease> = (0..4).map(|n| world.take(n, plain(db("big")))).collect();
@@ -326,7 +326,7 @@ fn database_that_had_everything_is_served_again_after_a_half_life() {
         .zip(of_small)
         .map(|(lease, (client, request))| {
             world.give_back(lease);
-            world.lease(request, client).expect("it had nothing")
+            world.lease(request, client).expect("it held no process")
         });
     let small: Vec<Lease> = small.collect();
     world.advance(HALF_LIFE);
@@ -334,7 +334,7 @@ fn database_that_had_everything_is_served_again_after_a_half_life() {
     assert!(world.lease(of_big, 50).is_some());
 }
 
-/// The accounts of databases, added up step by step.
+/// The databases' accounts, computed step by step.
 #[derive(Default)]
 struct Ledgers {
     now: Timestamp,
@@ -393,9 +393,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// In any history, the tenant served had the smallest account of those waiting, added up step by step.
+    /// In any history, the account of the tenant served is the smallest of those waiting.
     #[test]
-    fn the_waiter_served_next_had_the_least(
+    fn the_waiter_with_the_smallest_account_is_served_next(
         max in 1..5_u32,
         steps in prop::collection::vec(any_step(), 1..200),
     ) {
@@ -420,7 +420,7 @@ proptest! {
                     world.give_back(lease);
                 }
                 Step::Leave(n) if !waiting.is_empty() => {
-                    let request = *waiting.keys().nth(n % waiting.len()).expect("one waits");
+                    let request = *waiting.keys().nth(n % waiting.len()).expect("a waiter");
                     let (client, _) = waiting.remove(&request).expect("it waits");
                     world.down(client, true);
                 }
@@ -450,7 +450,7 @@ proptest! {
     }
 }
 
-/// Requests one process for each of these, and requires this order of service.
+/// Requests a process for each of these, and asserts the order of service.
 fn served_in_turn(settings: PoolSettings, asks: &[Option<Affinity>], turns: &[usize]) {
     let mut world = World::named(settings);
     let mut lease = world.take(99, None);
@@ -472,9 +472,9 @@ fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 3, 5, 1, 4, 2]);
 }
 
-/// A pool of one process, which serves everybody and so has no tag.
+/// With a pool of one process.
 #[test]
-fn databases_are_served_in_turn_also_where_any_process_serves_them() {
+fn databases_are_served_in_turn_even_if_one_process_serves_them_all() {
     let dbs = ["big", "big", "big", "big", "s1", "s2", "s3"];
     let asks = dbs.map(|name| plain(db(name)));
     let turns = [0, 4, 5, 6, 1, 2, 3];
@@ -488,14 +488,14 @@ fn databases_are_served_in_turn_also_where_any_process_serves_them() {
             served_in_turn(settings, &asks, &turns);
         }
     }
-    // Design documents of all databases together are one tenant; each client that names no database is its own.
+    // Without `db_tag` the design documents of all databases share a tenant; a client without a database is its own.
     let all = || affinity(None, "_design/1", "1-a");
     let asks = [all(), all(), None, None];
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 2, 3, 1]);
 }
 
-/// `big` holds one pool of a group; all others wait in the other pool. Returns the requests in order of service, once
-/// `big` has returned its process and each later holder too.
+/// `big` holds the process of one pool of a group; the requests wait in the other pool. Returns their order of service
+/// as `big` and then each later holder returns the process.
 fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
     const GROUP: Target = Target::Group(GroupId(1));
     let in_group = |queue_max| PoolSettings {
@@ -504,7 +504,7 @@ fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
         ..settings
     };
     let mut world = World::empty();
-    let [queue, taker] = [None, Some(0)].map(|most| world.add(in_group(most)));
+    let [queue, taker] = [None, Some(0)].map(|queue_max| world.add(in_group(queue_max)));
     let ask = |world: &mut World, client, target, (name, lane): (&str, Lane)| {
         let deadline = world.now + Duration::from_secs(1000);
         let request = world.ask_at(Event::GetProc {
@@ -522,7 +522,7 @@ fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
     ask(&mut world, 100, Target::Pool(queue), one);
     let big = ("big", Lane::Interactive);
     let held = ask(&mut world, 101, Target::Pool(taker), big);
-    let mut held = world.lease(held, 101).expect("it is free");
+    let mut held = world.lease(held, 101).expect("the process is free");
     let requests: Vec<RequestId> = (0..)
         .zip(asks)
         .map(|(client, asks)| ask(&mut world, client, GROUP, *asks))
@@ -534,7 +534,7 @@ fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
         world.run();
         let leases = requests.iter().enumerate();
         let mut leases = leases.filter_map(|(at, id)| Some((at, world.lease(*id, at as u64)?)));
-        let (at, lease) = leases.next().expect("the pool takes one over");
+        let (at, lease) = leases.next().expect("the pool takes over a waiter");
         assert_eq!((lease.proc.pool, leases.next()), (taker, None));
         served.push(at);
         held = lease;
@@ -556,8 +556,8 @@ fn a_pool_takes_over_the_waiters_of_its_group_in_the_order_of_its_own_queue() {
     }
 }
 
-/// One process of database `a`, which forgets it for one of two waiters of `b`; one of `c` arrives later. Returns the
-/// world, the process and the three requests.
+/// The only process forgets database `a` for the first of two waiters of `b`; one of `c` waits behind them. Returns
+/// the world, the process and the three requests.
 fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {
     let mut world = World::named(PoolSettings {
         reuse: Reuse::Database,
@@ -573,18 +573,18 @@ fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {
 }
 
 #[test]
-fn a_request_that_loses_its_process_is_the_next_one_again() {
+fn a_request_that_loses_its_process_is_next_again() {
     let (mut world, proc, [first, _, of_c]) = forgetting_for_the_first_of_b();
     world.on(Event::TeachOrResetDone { proc, ok: false });
     world.run();
-    let lease = world.lease(first, 2).expect("it stood before the others");
+    let lease = world.lease(first, 2).expect("it was first before");
     world.give_back(lease);
     world.run();
-    assert!(world.lease(of_c, 4).is_some(), "it is the turn of c");
+    assert!(world.lease(of_c, 4).is_some(), "c is next");
 }
 
 #[test]
-fn a_request_that_loses_its_process_is_next_also_after_waiters_were_reordered() {
+fn a_request_that_loses_its_process_is_next_even_after_waiters_were_reordered() {
     let (mut world, proc, [first, ..]) = forgetting_for_the_first_of_b();
     let old = *world.pools.settings(POOL).expect("the pool");
     for fairness in [Fairness::Fifo, Fairness::PerDb] {
@@ -599,7 +599,7 @@ fn a_request_that_loses_its_process_is_next_also_after_waiters_were_reordered() 
     assert!(world.lease(first, 2).is_some());
 }
 
-/// Ten callers that build indexes without a pause, and one that sometimes validates a document.
+/// Ten callers that build indexes continuously, and one that sometimes validates a document.
 fn bulk_and_interactive() -> Vec<Caller> {
     let bulk = (0..10).map(|n| Caller {
         db: format!("bulk{n}"),
@@ -619,7 +619,7 @@ fn bulk_and_interactive() -> Vec<Caller> {
 }
 
 #[test]
-fn bulk_user_delays_an_interactive_one_by_no_more_than_one_prompt() {
+fn bulk_work_delays_an_interactive_request_by_at_most_one_prompt() {
     let time = Duration::from_secs(20);
     for max in [2, 3, 5] {
         let lanes = PoolSettings {
@@ -642,16 +642,16 @@ fn bulk_user_delays_an_interactive_one_by_no_more_than_one_prompt() {
             .filter(|(db, _)| *db != "shop")
             .map(|(_, n)| n)
             .sum();
-        let most = time.as_millis() / PROMPT.as_millis() * u128::from(max - 1);
+        let maximum = time.as_millis() / PROMPT.as_millis() * u128::from(max - 1);
         assert!(
-            u128::from(bulk) >= most * 99 / 100,
-            "bulk work uses all the rest: {bulk}"
+            u128::from(bulk) >= maximum * 99 / 100,
+            "bulk work uses all other processes: {bulk}"
         );
     }
 }
 
 #[test]
-fn interactive_waiters_go_before_bulk_waiters() {
+fn interactive_waiters_are_served_before_bulk_waiters() {
     let mut world = World::named(PoolSettings {
         interactive_reserved: 1,
         ..named(2)
@@ -680,7 +680,7 @@ fn interactive_waiters_go_before_bulk_waiters() {
     world.give_back(bulk);
     assert!(
         world.lease(second, 4).is_some(),
-        "it came after the bulk one"
+        "it overtakes the bulk request"
     );
     assert_eq!(world.pools.pools[0].bulk, 0);
 }

@@ -1,4 +1,4 @@
-//! Processes that can forget: they forget a tenant where others are stopped.
+//! Processes that can forget: they forget a tenant instead of being stopped.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     let totals = world.totals();
     assert_eq!((totals.started, totals.forgot), (1, 1));
     assert_eq!(totals.stopped(StopReason::Reaped), 0);
-    // It has forgotten what it knew: its first database has to teach it again.
+    // It has forgotten the first database, which must teach it again.
     world.give_back(lease);
     let request = world.ask(1, tagged("a", "_design/1"));
     assert_eq!(world.last, [PoolAction::Forget { proc }]);
@@ -52,7 +52,7 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
 }
 
 #[test]
-fn a_process_that_its_holder_has_taught_forgets_or_is_stopped_where_it_cannot() {
+fn a_process_taught_by_its_holder_forgets_or_is_stopped_if_it_cannot() {
     for can_forget in [true, false] {
         let settings = PoolSettings {
             can_forget,
@@ -93,7 +93,7 @@ fn process_is_opened_rather_than_made_to_forget_while_there_is_room() {
 }
 
 #[test]
-fn least_recently_used_process_forgets() {
+fn least_recently_used_process_forgets_first() {
     let mut world = World::with(forgetful(2, Reuse::Any));
     let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
     for lease in leases.into_iter().rev() {
@@ -121,13 +121,13 @@ fn waiter_waits_for_a_process_of_its_own_database_before_another_forgets() {
     assert_eq!(world.last, []);
     let actions = world.advance(WAIT);
     assert_eq!(actions, [PoolAction::Forget { proc: other.proc }]);
-    // The second waits for processes being prepared and for lent ones.
+    // The second request waits for lent processes and for those being prepared.
     world.ask(4, tagged("a", "_design/1"));
     assert_eq!(world.last, []);
 }
 
 #[test]
-fn request_whose_process_does_not_forget_is_served_by_a_pool_that_came_free_meanwhile() {
+fn request_whose_process_fails_to_forget_is_served_by_a_pool_freed_meanwhile() {
     let mut world = World::empty();
     let in_group = |max| PoolSettings {
         group: Some(GroupId(1)),
@@ -161,7 +161,7 @@ fn request_whose_process_does_not_forget_is_served_by_a_pool_that_came_free_mean
 }
 
 #[test]
-fn request_whose_process_does_not_forget_is_served_by_another() {
+fn request_whose_process_fails_to_forget_is_served_by_another() {
     for dies in [false, true] {
         let mut world = World::with(forgetful(2, Reuse::Any));
         let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
@@ -185,7 +185,7 @@ fn request_whose_process_does_not_forget_is_served_by_another() {
 }
 
 #[test]
-fn process_that_forgot_for_a_dead_client_serves_anyone() {
+fn process_that_forgot_for_a_dead_client_serves_any_tenant() {
     for reuse in [Reuse::Any, Reuse::Database] {
         let (mut world, proc) = one_of_a(forgetful(1, reuse));
         world.ask(2, tagged("b", "_design/1"));
@@ -281,7 +281,7 @@ fn at_the_ceiling_a_process_of_the_pool_forgets_and_none_is_stopped() {
 }
 
 #[test]
-fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait() {
+fn pool_of_a_group_with_an_idle_process_that_can_forget_serves_before_full_pools() {
     let group = Some(GroupId(1));
     let mut world = World::empty();
     for _ in 0..2 {
@@ -312,8 +312,8 @@ fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait()
         world.give_back(lease);
         let request = ask(&mut world, 3, "c");
         let other = world.lease(request, 3).expect("served");
-        assert_eq!(other.proc, lease.proc, "that of the other pool is in use");
-        // A waiter is served by the pool whose process is free first.
+        assert_eq!(other.proc, lease.proc, "the other pool's process is in use");
+        // A waiter is served by the first pool whose process is free.
         let waiter = ask(&mut world, 4, "d");
         assert_eq!(world.last, []);
         world.give_back(other);
@@ -324,7 +324,7 @@ fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait()
 }
 
 #[test]
-fn processes_from_before_they_could_forget_are_replaced() {
+fn processes_opened_before_can_forget_was_set_are_replaced() {
     let (mut world, proc) = one_of_a(PoolSettings::from(limits(1, 1)));
     let actions = world.on(Event::Reconfigure {
         pool: PoolId(0),
@@ -334,7 +334,7 @@ fn processes_from_before_they_could_forget_are_replaced() {
 }
 
 #[test]
-fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_are_shared() {
+fn plain_work_of_another_tenant_gets_a_process_that_forgot_even_if_processes_are_shared() {
     let mut world = World::with(forgetful(3, Reuse::Any));
     let mut lease = world.take(1, plain(db("a")));
     for tenant in [
@@ -353,11 +353,15 @@ fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_
     world.give_back(lease);
     let request = world.ask(8, tagged("a", "_design/1"));
     let proc = lease.proc;
-    assert_eq!(world.last, [taught(proc, request)], "it is of a");
+    assert_eq!(
+        world.last,
+        [taught(proc, request)],
+        "the process belongs to a"
+    );
     done(&mut world, proc, true);
     let lease = world.lease(request, 8).expect("served");
     world.give_back(lease);
-    // Now it knows a document, and there is room.
+    // The process knows a document now, and there is room for another.
     let request = world.ask(9, plain(db("b")));
     assert_eq!(
         opened(&world.last),

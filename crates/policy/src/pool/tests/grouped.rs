@@ -1,4 +1,4 @@
-//! Groups: which pool serves, who waits where, and pools added while a request waits.
+//! Groups: which pool serves, where requests wait, and pools added while a request waits.
 //!
 //! SOURCE    pidq: a random pool among those of a type. The fallbacks are this project's.
 
@@ -25,7 +25,7 @@ fn world_of(settings: &[PoolSettings]) -> World {
 fn take_of(world: &mut World, client: u64, target: Target) -> Lease {
     let request = world.ask_of(client, target);
     world.run();
-    world.lease(request, client).expect("it is served")
+    world.lease(request, client).expect("served")
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn pools_with_a_free_process_are_drawn_evenly_however_many_each_has() {
         drawn[lease.proc.pool.0 as usize] += 1;
         world.give_back(lease);
     }
-    assert_eq!(drawn[3], 0, "it has no free process");
+    assert_eq!(drawn[3], 0, "a pool without a free process");
     for at in [0, 1, 2, 4] {
         assert!((1850..=2150).contains(&drawn[at]), "2000 each: {drawn:?}");
     }
@@ -73,7 +73,7 @@ fn same_seed_draws_the_same_pools() {
 }
 
 #[test]
-fn without_a_free_process_a_pool_that_may_open_one_is_drawn() {
+fn without_a_free_process_a_pool_below_its_limit_is_drawn() {
     let mut world = world_of(&[in_group(1), in_group(2)]);
     let full = world.ask_of(1, Target::Pool(PoolId(0)));
     world.run();
@@ -85,7 +85,7 @@ fn without_a_free_process_a_pool_that_may_open_one_is_drawn() {
 }
 
 #[test]
-fn without_either_the_shortest_queue_is_joined() {
+fn if_all_pools_are_full_the_shortest_queue_is_joined() {
     let mut world = world_of(&[in_group(1), in_group(1)]);
     for pool in [0, 1] {
         take_of(&mut world, 1, Target::Pool(PoolId(pool)));
@@ -99,7 +99,7 @@ fn without_either_the_shortest_queue_is_joined() {
 }
 
 #[test]
-fn waiter_of_a_group_is_served_by_whichever_pool_has_a_process_first() {
+fn waiter_of_a_group_is_served_by_the_first_pool_with_a_free_process() {
     let mut world = world_of(&[in_group(1), in_group(1)]);
     let leases = [0, 1].map(|pool| take_of(&mut world, 1, Target::Pool(PoolId(pool))));
     for (lease, client) in leases.into_iter().zip([2, 3]) {
@@ -107,7 +107,7 @@ fn waiter_of_a_group_is_served_by_whichever_pool_has_a_process_first() {
         world.give_back(lease);
         let served = world
             .lease(request, client)
-            .expect("the first that returns");
+            .expect("the first return serves it");
         assert_eq!(served.proc, lease.proc);
     }
 }
@@ -163,7 +163,7 @@ fn group_or_language_without_a_pool_is_refused() {
 }
 
 #[test]
-fn full_queues_of_a_whole_group_refuse() {
+fn request_for_a_group_is_refused_when_all_its_queues_are_full() {
     let short = PoolSettings {
         queue_max: Some(1),
         ..in_group(1)
@@ -178,7 +178,7 @@ fn full_queues_of_a_whole_group_refuse() {
 }
 
 #[test]
-fn group_queues_while_any_of_its_pools_has_room_to_queue() {
+fn request_for_a_group_waits_while_any_of_its_queues_has_room() {
     let of = |queue_max| PoolSettings {
         queue_max: Some(queue_max),
         ..in_group(1)
@@ -194,7 +194,7 @@ fn group_queues_while_any_of_its_pools_has_room_to_queue() {
 }
 
 #[test]
-fn waiters_design_document_finds_the_pool_that_has_a_process_of_its_database() {
+fn request_for_a_group_gets_the_pool_with_a_process_of_its_database() {
     let mut world = world_of(&[in_group(1), in_group(1)]);
     let ask = |world: &mut World, target, db| {
         let deadline = world.now + PATIENCE;

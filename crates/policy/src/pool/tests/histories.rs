@@ -3,14 +3,14 @@
 //! SUMMARY   A manager that keeps its state in plain lists: pending openings, helpers and stopping processes, and the
 //!           result of each request and lease. After every event every invariant is checked, and the manager's own
 //!           count of each pool.
-//! PROMISES  At the end: everybody was answered once, every removed pool is gone, and no process was lost or held
+//! PROMISES  At the end: every request was answered once, every removed pool is gone, and no process was lost or lent
 //!           twice.
-//! LIMITS    There is no second implementation of named pools to compare with: the model covers languages' own pools,
-//!           which use the same tables.
+//! LIMITS    Named pools have no second implementation to compare with: the model covers languages' own pools, which
+//!           use the same tables.
 //!
 //! # Replay
 //! As for the histories of languages' own pools, see `properties.rs`; the seeds of failures are kept in
-//! `proptest-regressions/policy/pool/tests/histories.txt`.
+//! `proptest-regressions/pool/tests/histories.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,7 +188,7 @@ impl Manager {
                     return;
                 }
                 let pool = self.pools.add_pool(*settings);
-                assert!(!self.live.contains(&pool), "it is nobody else's");
+                assert!(!self.live.contains(&pool), "another pool has this id");
                 self.live.push(pool);
                 Some(Event::StartPool { pool })
             }
@@ -225,7 +225,7 @@ impl Manager {
             }
             Step::EndOpening(n, ok) => take(&mut self.opening, n).map(|proc| match ok {
                 true => {
-                    assert!(self.procs.insert(proc), "{proc} is born twice");
+                    assert!(self.procs.insert(proc), "{proc} is opened twice");
                     Event::SpawnOk { proc }
                 }
                 false if n % 2 == 0 => Event::SpawnKilled { proc },
@@ -345,7 +345,7 @@ impl Manager {
                 let before = self.leases.iter().find(stale);
                 let twice = before
                     .is_some_and(|lease| self.pools.holds(lease.client, lease.proc, lease.token));
-                assert!(!twice, "{proc} is lent to two ({lent})");
+                assert!(!twice, "{proc} is lent twice ({lent})");
                 self.leases.push(Lease {
                     client,
                     proc,
@@ -358,10 +358,10 @@ impl Manager {
                 token,
                 ..
             } => {
-                let is_told = |lease: &Lease| {
+                let is_it = |lease: &Lease| {
                     (lease.client, lease.proc, lease.token) == (client, proc, token)
                 };
-                assert!(self.leases.iter().any(is_told), "somebody else is told");
+                assert!(self.leases.iter().any(is_it), "an unknown lease is revoked");
             }
             PoolAction::PoolGone { pool } => {
                 let left = self.procs.iter().chain(&self.opening).chain(&self.stopping);
@@ -379,7 +379,7 @@ impl Manager {
 
     fn answered(&mut self, request: RequestId) {
         let was_open = self.unanswered.remove(&request).is_some();
-        assert!(was_open, "PM-4: {request:?} again");
+        assert!(was_open, "PM-4: {request:?} is answered twice");
     }
 
     /// The manager's own count of every pool.
@@ -396,7 +396,7 @@ impl Manager {
         }
     }
 
-    /// Ends everything, removes every pool, and requires that nothing is left.
+    /// Removes every pool, completes all work, and asserts that nothing is left.
     fn wind_up(&mut self) {
         let mode = RemoveMode::Graceful;
         for pool in self.live.clone() {
@@ -464,7 +464,7 @@ fn apart(step: Step) -> Step {
 
 proptest! {
     #[test]
-    fn whatever_happens_everybody_is_answered_once_and_removal_ends(
+    fn every_request_is_answered_once_and_removal_ends(
         first in valid_settings(),
         steps in prop::collection::vec(any_step(), 1..120),
     ) {
@@ -477,7 +477,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happens_where_processes_are_not_shared_everybody_is_answered_once(
+    fn every_request_is_answered_once_and_removal_ends_where_processes_are_not_shared(
         first in valid_settings(),
         steps in prop::collection::vec(any_step().prop_map(apart), 1..120),
     ) {

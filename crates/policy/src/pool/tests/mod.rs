@@ -1,4 +1,4 @@
-//! Tests of the decision core, and the world that runs it.
+//! Tests of the decision core, and the simulated world that runs it.
 //!
 //! SUMMARY   A [`World`] that requests, opens, teaches and returns, and checks every invariant after every event.
 
@@ -186,7 +186,7 @@ impl World {
         })
     }
 
-    /// Requests a process from several pools.
+    /// Requests a process from a target.
     fn ask_of(&mut self, client: u64, target: Target) -> RequestId {
         let deadline = self.now + PATIENCE;
         self.ask_at(Event::GetProc {
@@ -214,8 +214,7 @@ impl World {
     fn take(&mut self, client: u64, affinity: Option<Affinity>) -> Lease {
         let request = self.ask(client, affinity);
         self.run();
-        self.lease(request, client)
-            .expect("the client gets a process")
+        self.lease(request, client).expect("a process")
     }
 
     /// The loan for this request, if the latest events made it.

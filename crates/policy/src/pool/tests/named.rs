@@ -24,14 +24,17 @@ fn pool_starts_init_size_processes_when_it_is_added() {
 }
 
 #[test]
-fn after_every_take_free_and_opening_are_brought_up_to_min_free_in_the_background() {
+fn every_take_opens_processes_up_to_min_free_in_the_background() {
     let mut world = World::named(PoolSettings {
         min_free: 2,
         ..named(10)
     });
     for taken in 1..=8 {
         let request = world.ask(taken, None);
-        assert!(world.lease(request, taken).is_some(), "nobody waits for it");
+        assert!(
+            world.lease(request, taken).is_some(),
+            "served without waiting"
+        );
         assert_eq!(opened(&world.last).len(), 1);
         world.run();
         assert_eq!(world.counts(POOL), (taken as u32, 2, 0));
@@ -93,7 +96,7 @@ fn queue_max_of_zero_serves_requests_that_can_be_served_at_once() {
 }
 
 #[test]
-fn free_processes_are_reused_newest_returned_first() {
+fn most_recently_returned_process_is_reused_first() {
     let mut world = World::named(named(3));
     let leases: Vec<Lease> = (1..=3).map(|client| world.take(client, None)).collect();
     for at in [2, 0, 1] {
@@ -105,7 +108,7 @@ fn free_processes_are_reused_newest_returned_first() {
 }
 
 #[test]
-fn quiet_pool_keeps_one_process_busy_and_lets_the_rest_grow_old() {
+fn lightly_used_pool_keeps_using_one_process() {
     let mut world = World::named(PoolSettings {
         init_size: 4,
         ..named(4)
@@ -119,7 +122,7 @@ fn quiet_pool_keeps_one_process_busy_and_lets_the_rest_grow_old() {
 }
 
 #[test]
-fn newest_returned_of_a_database_is_reused_first_too() {
+fn most_recently_returned_process_of_a_database_is_reused_first_too() {
     let mut world = World::named(named(2));
     let one = world.take(1, tagged("db", "_design/1"));
     let two = world.take(2, tagged("db", "_design/1"));
@@ -161,7 +164,7 @@ fn each_process_of_a_crashed_client_is_replaced_exactly_once() {
 }
 
 #[test]
-fn replacements_beyond_a_reap_batch_wait_until_the_destroyed_have_ended() {
+fn replacements_beyond_a_reap_batch_wait_until_destroyed_processes_have_ended() {
     let mut world = World::named(named(3));
     for _ in 0..3 {
         world.take(1, None);
@@ -177,7 +180,7 @@ fn replacements_beyond_a_reap_batch_wait_until_the_destroyed_have_ended() {
 }
 
 #[test]
-fn process_of_a_crashed_client_goes_back_as_it_is_with_on_client_crash_return() {
+fn process_of_a_crashed_client_is_reset_and_kept_with_on_client_crash_return() {
     let mut world = World::named(PoolSettings {
         on_client_crash: OnClientCrash::Return,
         ..named(1)
@@ -200,7 +203,7 @@ fn replacement_of_a_crashed_clients_process_serves_the_waiter() {
 }
 
 #[test]
-fn returning_fail_destroys_the_process_and_opens_a_fresh_one_in_its_place() {
+fn returning_fail_destroys_the_process_and_opens_a_replacement() {
     let mut world = World::named(named(2));
     let lease = world.take(1, None);
     let actions = world.give_back_as(lease, ReturnStatus::Fail, Condition::Clean);
@@ -211,7 +214,7 @@ fn returning_fail_destroys_the_process_and_opens_a_fresh_one_in_its_place() {
 }
 
 #[test]
-fn return_by_a_client_that_does_not_hold_it_changes_nothing() {
+fn return_by_a_client_that_does_not_hold_the_process_changes_nothing() {
     let mut world = World::named(named(2));
     let lease = world.take(1, None);
     let other = Lease {
@@ -267,7 +270,7 @@ fn process_that_dies_above_init_size_and_min_free_is_not_replaced() {
 }
 
 #[test]
-fn idle_closing_leaves_init_size_and_min_free_alone() {
+fn idle_processes_are_not_stopped_below_init_size_or_min_free() {
     for (init_size, min_free) in [(2, 0), (0, 2)] {
         let mut world = World::named(PoolSettings {
             init_size,
@@ -282,7 +285,7 @@ fn idle_closing_leaves_init_size_and_min_free_alone() {
 }
 
 #[test]
-fn reload_replaces_what_init_size_asks_for() {
+fn reload_replaces_processes_up_to_init_size() {
     let mut world = World::named(PoolSettings {
         init_size: 2,
         ..named(4)
@@ -296,7 +299,7 @@ fn reload_replaces_what_init_size_asks_for() {
 }
 
 #[test]
-fn status_tells_holders_memory_and_what_happened() {
+fn status_shows_holders_and_memory_and_totals_count_starts() {
     let mut world = World::named(PoolSettings {
         init_size: 2,
         ..named(3)
@@ -308,7 +311,7 @@ fn status_tells_holders_memory_and_what_happened() {
     });
     let status = world.status();
     let held = status.procs.iter().find(|proc| proc.proc == lease.proc);
-    let held = held.expect("it is there");
+    let held = held.expect("the lent process");
     assert_eq!((held.holder, held.memory), (Some(ClientId(7)), Some(4096)));
     assert_eq!((status.used, status.free), (1, 1));
     assert_eq!(status.settings.init_size, 2);

@@ -82,7 +82,7 @@ impl Model {
         let Some((at, index)) = self.find(proc) else {
             return;
         };
-        self.judge(proc, true);
+        self.note_end(proc, true);
         match self.pools[at].procs.remove(index).state {
             State::Teaching(Some(ask), _) => self.refuse(ask.id, Refusal::TeachFailed),
             State::Forgetting(Some(ask)) => self.wait_again(at, ask),
@@ -90,15 +90,15 @@ impl Model {
         }
     }
 
-    pub(super) fn come_back(&mut self, proc: ProcId, condition: Condition) {
+    pub(super) fn returned(&mut self, proc: ProcId, condition: Condition) {
         let can_forget = self.pools[proc.pool.0 as usize].can_forget;
-        let is_spoilt = match condition {
+        let is_unusable = match condition {
             Condition::Broken => true,
             Condition::NeedsForgetting => !can_forget && self.row(proc).isolates_max == 0,
             Condition::Clean | Condition::NeedsReset => false,
         };
-        if !is_spoilt {
-            self.judge(proc, false);
+        if !is_unusable {
+            self.note_end(proc, false);
             self.row(proc).state = State::Resetting;
         }
         match (condition, self.fate(proc)) {
@@ -155,7 +155,7 @@ impl Model {
     }
 
     pub(super) fn stop(&mut self, proc: ProcId, why: StopReason) {
-        self.judge(proc, true);
+        self.note_end(proc, true);
         let (at, index) = self.find(proc).expect("the caller found it");
         self.pools[at].procs.remove(index);
         self.pools[at].stopping.push(proc);
@@ -197,8 +197,11 @@ impl Model {
     pub(super) fn down(&mut self, client: ClientId, conditions: &[(ProcId, Condition)]) {
         self.leaving = Some(client);
         for proc in self.held_by(client) {
-            let told = conditions.iter().find(|(other, _)| *other == proc);
-            self.come_back(proc, told.map_or(Condition::NeedsReset, |told| told.1));
+            let condition = conditions.iter().find(|(other, _)| *other == proc);
+            self.returned(
+                proc,
+                condition.map_or(Condition::NeedsReset, |found| found.1),
+            );
         }
         for pool in &mut self.pools {
             for ask in pool.asks().iter().filter(|ask| ask.client == client) {

@@ -16,10 +16,10 @@ use super::*;
 use pool::{Ask, ModelOpening, ModelPool};
 use proc::{ModelProc, State};
 
-/// Seconds in thousandths of a core's nanoseconds, for a share of a thousandth.
+/// The CPU time of a second at a share of a thousandth of a core, in thousandths of nanoseconds.
 const SECOND: i128 = 1_000_000_000;
 
-/// All pools, naively.
+/// The model of all pools.
 pub(super) struct Model {
     pools: Vec<ModelPool>,
     now: Timestamp,
@@ -31,7 +31,7 @@ pub(super) struct Model {
     /// The client whose end is being handled.
     leaving: Option<ClientId>,
     rules: TenantRules,
-    /// The rest in the buckets that are not full, in thousandths of nanoseconds.
+    /// The levels of buckets that are not full, in thousandths of nanoseconds.
     left: BTreeMap<DbKey, i128>,
     /// The tenants held back.
     held_back: BTreeSet<DbKey>,
@@ -126,7 +126,7 @@ impl Model {
                 {
                     match status {
                         ReturnStatus::Fail => self.stop(proc, StopReason::Failed),
-                        ReturnStatus::Ok | ReturnStatus::Lost => self.come_back(proc, condition),
+                        ReturnStatus::Ok | ReturnStatus::Lost => self.returned(proc, condition),
                     }
                 }
             }

@@ -8,19 +8,18 @@ pub(super) struct ModelPool {
     pub(super) can_forget: bool,
     pub(super) isolates_max: u32,
     pub(super) lends_taught: bool,
-    /// Processes below this number were decided before `reuse` or `can_forget` changed.
+    /// Processes below this number were requested before the latest change of a setting that makes processes stale.
     pub(super) renewed: u64,
     pub(super) procs: Vec<ModelProc>,
     pub(super) opening: Vec<ModelOpening>,
     pub(super) stopping: Vec<ProcId>,
     pub(super) last_impatience: Timestamp,
     pub(super) queue: Vec<Ask>,
-    /// The score of each tenant during whose work processes with isolates have ended; and whether it has separate
-    /// processes.
+    /// Tenants under which processes with isolates have ended: each one's score, and whether it has separate processes.
     pub(super) offenders: BTreeMap<Tenant, (u32, bool)>,
 }
 
-/// A request, wherever it is.
+/// An unanswered request.
 #[derive(Clone)]
 pub(super) struct Ask {
     pub(super) id: RequestId,
@@ -80,11 +79,11 @@ impl ModelPool {
         self.procs.iter().position(|proc| proc.id == id)
     }
 
-    /// The best idle process. Better: the client's own tag, then knowing the document. If processes are shared, for a
-    /// client without a document: no tag, else its own. Among equals, the newest. If there is none: the one unused
-    /// for longest among those that can forget their tenant without losing a document.
+    /// Returns the best idle process: one with the client's own tag, preferably one that knows the document. If
+    /// processes are shared, a client without a document prefers one without a tag. Among equals, the newest. If none
+    /// fits, the least recently used one that can forget its tenant without losing a document.
     ///
-    /// With isolates: one that knows tenant and document, one that knows the tenant, one with room for it.
+    /// With isolates: one that knows tenant and document, else one that knows the tenant, else one with room for it.
     pub(super) fn pick_own(&self, ask: &Ask) -> Option<usize> {
         if self.isolates_max > 0 {
             let score = |proc: &ModelProc| match proc.knows(&ask.tenant()) {
@@ -116,7 +115,7 @@ impl ModelPool {
         best.or(oldest.map(|(at, _)| at))
     }
 
-    /// Like [`Self::pick_own`]; else, if taught processes are lent, the one with the largest tag: the newest.
+    /// Like [`Self::pick_own`]; else, if taught processes are lent, the newest of those with the largest tag.
     pub(super) fn pick(&self, ask: &Ask) -> Option<usize> {
         let lends = self.lends_taught && !self.apart() && ask.ddoc().is_none();
         let idle = self

@@ -78,7 +78,7 @@ impl ModelProc {
         Some(Select { tenant, is_new })
     }
 
-    /// Whether forgetting would lose no lessons.
+    /// Whether forgetting its tenant would lose no document.
     pub(super) fn is_untaught(&self) -> bool {
         self.tag.is_some() && self.ddocs.is_empty()
     }

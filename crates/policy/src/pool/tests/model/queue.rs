@@ -19,11 +19,11 @@ impl Model {
             self.flush(at);
             let all = self.pools.iter().flat_map(|pool| &pool.queue);
             let waiting = all.filter(|ask| ask.tenant() == tenant).count();
-            let most = tenant
+            let queue_max = tenant
                 .db()
                 .and_then(|db| self.rules.bound(db, TenantBound::QueueMax));
             let waits = self.pools[at].queue.iter().any(|ask| ask.id == id);
-            if waits && most.is_some_and(|most| waiting > most as usize) {
+            if waits && queue_max.is_some_and(|max| waiting > max as usize) {
                 self.pools[at].pull(id);
                 self.refuse(id, Refusal::TenantBusy);
             }
@@ -133,7 +133,7 @@ impl Model {
     pub(super) fn serve(&mut self, at: usize, waiter: usize) {
         let ask = self.pools[at].queue.remove(waiter);
         let pool = &self.pools[at];
-        let chosen = pool.pick(&ask).expect("the caller looked");
+        let chosen = pool.pick(&ask).expect("the caller found one");
         let proc = &pool.procs[chosen];
         let id = proc.id;
         if pool.isolates_max > 0 {

@@ -1,4 +1,4 @@
-//! What tenants have: their shares of the processors, and what their work has cost.
+//! Tenants' CPU shares, and the charges for their work.
 
 use super::*;
 
@@ -7,7 +7,7 @@ impl Model {
         self.rules.bound(db, TenantBound::CpuShare).map(i128::from)
     }
 
-    /// Time passes for the buckets.
+    /// Fills the buckets for this time.
     pub(super) fn fill(&mut self, time: Duration) {
         for (db, mut left) in std::mem::take(&mut self.left) {
             let share = self.share(&db).expect("only a share has a bucket");
@@ -18,7 +18,7 @@ impl Model {
         }
     }
 
-    /// Serves tenants that are out of debt, the one whose bucket will be full last first.
+    /// Serves tenants that are out of debt: first the one whose bucket will be full last.
     pub(super) fn free(&mut self) {
         let left = |db: &DbKey| self.left.get(db).copied().unwrap_or(0);
         let free = self.held_back.iter().filter(|db| left(db) >= 0).cloned();
@@ -47,16 +47,16 @@ impl Model {
         }
     }
 
-    /// Serves who can be served now that this tenant is held back, or no longer is, where it waits longest first.
+    /// Serves waiters after a tenant was held back or released: first in the pool where it has waited longest.
     pub(super) fn settle(&mut self, db: DbKey) {
         let tenant = Tenant::Database(db);
-        let of = |pool: &ModelPool| {
+        let oldest = |pool: &ModelPool| {
             let own = pool.queue.iter().filter(|ask| ask.tenant() == tenant);
             own.map(|ask| ask.id).min()
         };
         let pools = self.pools.iter().enumerate();
         let mut waits: Vec<_> = pools
-            .filter_map(|(at, pool)| Some((of(pool)?, at)))
+            .filter_map(|(at, pool)| Some((oldest(pool)?, at)))
             .collect();
         waits.sort_unstable();
         for (_, at) in waits {
@@ -81,8 +81,8 @@ impl Model {
         matches!(ask.tenant(), Tenant::Database(db) if self.held_back.contains(&db))
     }
 
-    /// A use of a process is over; `ended`: the process was, too.
-    pub(super) fn judge(&mut self, proc: ProcId, ended: bool) {
+    /// Records the end of a loan; `ended`: its process ended, too.
+    pub(super) fn note_end(&mut self, proc: ProcId, ended: bool) {
         let Some((at, index)) = self.find(proc) else {
             return;
         };
