@@ -241,7 +241,7 @@ fn if_excess_is_trimmed_rotation_still_happens() {
         World::new(RuleSet::Current, jobs()).cycle(1, 20).running(),
         ["1"]
     );
-    // Not so in the first version.
+    // The first version does not rotate then.
     assert_eq!(
         World::new(RuleSet::First, jobs()).cycle(1, 20).running(),
         ["3"]
