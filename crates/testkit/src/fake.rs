@@ -91,7 +91,7 @@ impl FakeLanguage {
         self
     }
 
-    /// Sets how long a process takes to end once it is stopped.
+    /// Sets how long a process takes to exit once it is stopped.
     #[must_use]
     pub fn stop_delay(mut self, time: Duration) -> Self {
         self.stop_delay = time;

@@ -181,7 +181,7 @@ pub struct TestPool {
 }
 
 impl TestPool {
-    /// Begins a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
+    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
     pub fn builder() -> TestPoolBuilder {
         TestPoolBuilder::new()
     }

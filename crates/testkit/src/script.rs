@@ -99,8 +99,8 @@ impl Script {
         self
     }
 
-    /// Does `steps` for prompts with `command` as first element, for example `reset`, or `hang` for a prompt
-    /// `["hang"]` of the test's own.
+    /// Does `steps` for prompts with `command` as first element, for example `reset`, or `hang` for a
+    /// test's own prompt `["hang"]`.
     #[must_use]
     pub fn on(self, command: &str, steps: impl Into<Vec<Step>>) -> Self {
         let start = serde_json::json!([command]).to_string();

@@ -343,7 +343,7 @@ async fn a_second_daemon_gets_its_share_and_each_handed_over_run_writes_a_checkp
 async fn jobs_found_at_start_are_noted_once_each_in_a_few_requests() {
     let world = World::of(600).await;
     let one = world.start("one");
-    eventually("all are noted", || async {
+    eventually("all jobs are noted", || async {
         one.connection.noted().iter().sum::<usize>() == 600
     })
     .await;
@@ -362,7 +362,7 @@ async fn documents_are_read_in_batches_each_after_the_jobs_of_the_last_are_added
         let is_read = |number: &usize| states.row(&format!("d{number:02}")).is_some();
         (0..1000).filter(is_read).count()
     };
-    eventually("some are read", || async { read() >= ADDS_MAX }).await;
+    eventually("some documents are read", || async { read() >= ADDS_MAX }).await;
     // All requests to the store so far are answered and processed.
     for _ in 0..10 {
         world.document("d00").await;
@@ -371,7 +371,7 @@ async fn documents_are_read_in_batches_each_after_the_jobs_of_the_last_are_added
     // Some of them were claimed, others arrived as updates.
     assert!(read() <= 2 * ADDS_MAX, "{}", read());
     one.connection.hold_notes(false);
-    eventually("all are noted", || async {
+    eventually("all jobs are noted", || async {
         one.connection.noted().iter().sum::<usize>() == 1000
     })
     .await;
@@ -415,7 +415,7 @@ async fn a_daemon_that_shuts_down_stops_its_jobs_with_checkpoints_and_releases_a
     let before = world.checkpoints(&one);
     one.member.do_send(Stop { now: false });
     world.until_running(&two, 20).await;
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     world.assert_one_run_each();
     assert_eq!(world.checkpoints(&one), before + 10);
     assert_eq!(world.fleet.owned(), [(two.epoch(), 20)].into());
@@ -428,7 +428,7 @@ async fn a_disconnected_daemon_still_shuts_down_and_leaves_no_lease() {
     world.until_running(&one, 3).await;
     one.connection.cut();
     one.member.do_send(Stop { now: true });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert!(one.last_run().guard.left().is_none());
     assert_eq!(world.checkpoints(&one), 3);
 }
@@ -445,7 +445,7 @@ async fn a_document_whose_replication_has_completed_is_released() {
         world.state_of(&doc).await.as_deref() == Some(state::COMPLETED)
     })
     .await;
-    eventually("it is released", || async {
+    eventually("the document is released", || async {
         world.fleet.owned() == [(one.epoch(), 1)].into()
     })
     .await;
@@ -527,7 +527,7 @@ async fn one_of_two_documents_with_the_same_replication_on_two_daemons_fails() {
     let body = world.document(failed[0]).await.body;
     let why = format!("already started, triggered by document `{other}`");
     assert!(body.contains(&why), "{body}");
-    eventually("it is released", || async {
+    eventually("the document is released", || async {
         world.fleet.owned().into_values().sum::<usize>() == 1
     })
     .await;
@@ -541,10 +541,10 @@ async fn a_replication_id_held_by_a_missing_document_is_a_temporary_error() {
     world.until_running(&one, 1).await;
     let id = one.last_run().id.to_string();
     one.member.do_send(Stop { now: false });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     world.fleet.note_id(&id, "gone");
     let two = world.start("two");
-    eventually("it is an error", || async {
+    eventually("the document is in error", || async {
         let row = two.states.lock().row("d00").cloned();
         row.is_some_and(|row| row.state == RowState::Error && row.info.unwrap().contains("`gone`"))
     })
@@ -561,7 +561,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_repeated() {
     world.write("late", 99).await;
     // The next renewal reports one more daemon.
     world.clock.set_forward(Duration::from_secs(8));
-    eventually("it is claimed", || async {
+    eventually("the document is claimed", || async {
         world.fleet.owned().into_values().sum::<usize>() == 6
     })
     .await;
@@ -578,7 +578,7 @@ async fn a_member_whose_documents_actor_fails_stops_and_ends_its_leases() {
     let one = world.start("one");
     world.until_running(&one, 2).await;
     one.documents.do_send(Stop { now: false });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert!(one.last_run().guard.left().is_none());
 }
 
@@ -602,6 +602,6 @@ async fn a_daemon_that_stops_before_it_learns_its_epoch_leaves_none() {
     })
     .await;
     one.member.do_send(Stop { now: true });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert_eq!(world.fleet.live(), []);
 }

@@ -79,8 +79,8 @@ pub async fn changes_list_each_document_once_in_the_order_of_its_last_update(pla
     assert_eq!(store.changes(3, 9).await.unwrap().documents, []);
 }
 
-/// The last changes are all changes read from the end.
-pub async fn the_last_changes_are_all_changes_read_from_the_end(place: &TestPlace) {
+/// `last_changes` returns the newest changes first.
+pub async fn last_changes_returns_the_newest_changes_first(place: &TestPlace) {
     let store = place.handle();
     assert_eq!(store.last_changes(9).await.unwrap(), []);
     let first = one(&store, edit("a", None, "1")).await.unwrap();

@@ -11,7 +11,7 @@ macro_rules! store_suite {
             a_deleted_document_keeps_its_last_revision_and_can_be_recreated
             edits_of_one_request_see_the_earlier_ones
             changes_list_each_document_once_in_the_order_of_its_last_update
-            the_last_changes_are_all_changes_read_from_the_end
+            last_changes_returns_the_newest_changes_first
             a_change_applies_to_the_current_revision_or_not_at_all
             local_documents_count_their_updates_and_appear_nowhere_else
             the_order_of_members_and_the_digits_of_numbers_are_kept

@@ -6,9 +6,9 @@
 //!
 //! # Replay
 //! A failure prints its shortest history and adds a line with its seed to
-//! `proptest-regressions/policy/pool/tests/properties.txt`. Every seed in that file runs before any new history;
-//! commit the line with the fix. `PROPTEST_RNG_SEED=1 cargo test --lib pool::tests::properties` (any number) repeats
-//! a whole run, `PROPTEST_CASES=20000` makes a longer one.
+//! `crates/policy/proptest-regressions/pool/tests/properties.txt`. Every seed in that file runs before any new
+//! history; commit the line with the fix. `PROPTEST_RNG_SEED=1 cargo test -p settee-policy pool::tests::properties`
+//! (any number) repeats a whole run, `PROPTEST_CASES=20000` makes a longer one.
 
 use proptest::prelude::*;
 

@@ -46,7 +46,7 @@ fn same_settings_change_nothing() {
 }
 
 #[test]
-fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
+fn lowered_max_stops_idle_processes_at_once_and_lent_ones_on_return() {
     let mut world = World::named(PoolSettings {
         init_size: 7,
         ..named(10)

@@ -205,7 +205,7 @@ fn processes_in_use_are_not_culled() {
 }
 
 #[test]
-fn pool_with_culling_ignores_idle_reports_of_processes() {
+fn pool_with_culling_ignores_os_process_idle_limit() {
     let mut world = after_a_burst();
     for status in world.status().procs {
         assert_eq!(world.on(Event::OsProcIdle { proc: status.proc }), []);

@@ -290,7 +290,7 @@ fn if_permanent_job_crashes_it_stays_in_the_table() {
         });
         world.end("1", crash("failed"));
         assert_eq!(world.scheduler.census().total, 1);
-        let job = world.scheduler.job("1").expect("it stays");
+        let job = world.scheduler.job("1").expect("the job stays");
         assert_eq!(job.history.fresh_crash(), Some(&reason("failed")));
         assert_eq!(world.counts(), (0, 1));
     }

@@ -49,7 +49,7 @@ fn a_job_with_earlier_crashes_keeps_its_back_off_and_crash_count() {
     assert!(!started_by(
         world.on(Event::Add(with_past("a", three_crashes())))
     ));
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(
         (job.shown.summary.state, job.shown.summary.error_count),
         (JobState::Crashing, 3)
@@ -99,7 +99,7 @@ fn a_run_whose_owner_died_counts_as_stopped_not_as_crashed() {
         world.types("a"),
         ["started", "stopped", "started", "crashed", "started"]
     );
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.shown.summary.error_count, 0);
 }
 
@@ -108,7 +108,7 @@ fn an_earlier_history_is_cut_to_max_history_and_to_now() {
     let mut world = world_at(100);
     world.configure(|settings| settings.max_history = 3);
     world.on(Event::Add(with_past("a", three_crashes())));
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     let expected = History::of([crashed(100), started(100), crashed(100)]);
     assert_eq!(*job.history, expected);
     assert_eq!(
@@ -126,7 +126,7 @@ fn a_job_is_started_at_not_before_and_no_earlier() {
         world.why_not("a"),
         "not to start before 1970-01-01T00:08:20Z"
     );
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.shown.listed, JobState::Pending);
     world.on(Event::Cycle);
     assert_eq!(world.scheduler.next_wake(), Some(at(500)));
@@ -156,7 +156,7 @@ fn a_restarted_job_drops_its_earlier_history() {
     let id: JobId = "a".into();
     assert!(started_by(world.on(Event::Restart { id })));
     assert_eq!(world.types("a"), ["started", "added"]);
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.not_before, WallTime::ZERO);
 }
 
@@ -177,7 +177,7 @@ fn a_server_that_answers_again_starts_no_job_before_not_before() {
     world.on(Event::Add(not_before("a", at(100))));
     let servers = [server.clone(), server.clone()];
     world.end("a", End::Unreachable(reason("gone"), servers));
-    let slot = world.scheduler.find("a").expect("it is known");
+    let slot = world.scheduler.find("a").expect("the job exists");
     // Nothing sets `not_before` while a job runs, but a clock set back puts it in the future again.
     world
         .scheduler

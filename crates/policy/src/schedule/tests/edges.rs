@@ -331,7 +331,7 @@ fn under_the_first_rules_a_free_slot_waits_for_the_next_cycle_if_jobs_exceed_max
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.end("a", crash("x"))), [""; 0]);
     assert_eq!(starts(world.on(Event::Cycle)), ["c"]);
-    // With fewer jobs than slots it does not.
+    // With fewer jobs than slots it does not wait.
     world.configure(|settings| settings.max_jobs = 9);
     world.on(Event::Pause {
         id: "b".into(),
@@ -610,7 +610,7 @@ fn equal_reasons_are_kept_once() {
         world.advance(Duration::from_secs(600));
         world.configure(|settings| settings.health_threshold = Duration::from_secs(9999));
     }
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     let reasons: Vec<_> = job
         .history
         .iter()

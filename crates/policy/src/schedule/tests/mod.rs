@@ -288,7 +288,7 @@ impl World {
 
     fn run_of(&self, id: &str) -> Run {
         let run = self.scheduler.job(id).and_then(|job| job.shown.run);
-        run.unwrap_or_else(|| panic!("{id} runs"))
+        run.unwrap_or_else(|| panic!("{id} does not run"))
     }
 
     fn advance(&mut self, by: Duration) -> &[ScheduleAction] {
@@ -354,7 +354,7 @@ impl World {
     }
 
     fn types(&self, id: &str) -> Vec<&'static str> {
-        let job = self.scheduler.job(id).expect("it is known");
+        let job = self.scheduler.job(id).expect("the job exists");
         job.history.iter().map(|entry| entry.what.name()).collect()
     }
 }

@@ -219,7 +219,7 @@ impl Pair {
     /// Compares every job.
     fn compare(&self) {
         for expected in self.model.jobs.iter().filter(|job| !job.leaving) {
-            let job = self.core.job(&expected.id).expect("it is known");
+            let job = self.core.job(&expected.id).expect("the job exists");
             assert_eq!(job.history, &expected.history, "{:#?}", self.events);
             assert_eq!(job.penalty, expected.penalty, "{:#?}", self.events);
             assert_eq!(job.shown.run, expected.run);

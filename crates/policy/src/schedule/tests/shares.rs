@@ -72,7 +72,7 @@ fn running_time_is_charged_up_to_an_interval() {
     world.on(Event::Add(new_job("j1")));
     let charges = |world: &World| charges_of(&world.scheduler.fair_share, "_replicator");
     let charge = |world: &mut World, id: &str| {
-        let slot = world.scheduler.jobs.find(id).expect("it is known");
+        let slot = world.scheduler.jobs.find(id).expect("the job exists");
         world.scheduler.charge(slot, world.now);
     };
     assert_eq!(charges(&world), None);

@@ -13,7 +13,7 @@ fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
             ..cr(0)
         }],
     );
-    world.scheduler.summary("0").expect("it is known")
+    world.scheduler.summary("0").expect("the job exists")
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_one_a
     world.now = at(1000);
     world.on(Event::Add(new_job("a")));
     let listed = |world: &World| {
-        let job = world.scheduler.job("a").expect("it is known");
+        let job = world.scheduler.job("a").expect("the job exists");
         (job.shown.listed, job.shown.since)
     };
     assert_eq!(listed(&world), (JobState::Running, at(1000)));
@@ -212,7 +212,7 @@ fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_one_a
     let count = |state| world.scheduler.count(&[state]);
     assert_eq!((count(JobState::Paused), count(JobState::Crashing)), (1, 0));
     assert_eq!(world.scheduler.count(&JobState::ALL), 1);
-    let summary = world.scheduler.summary("a").expect("it is known");
+    let summary = world.scheduler.summary("a").expect("the job exists");
     assert_eq!(summary.state, JobState::Crashing, "as in CouchDB");
     world.on(Event::Restart { id: id() });
     assert_eq!(listed(&world), (JobState::Running, now));
@@ -258,7 +258,7 @@ fn a_rate_limited_job_starts_eased_until_it_is_added_again() {
 }
 
 #[test]
-fn a_job_counts_as_failing_from_its_first_crash_until_a_run_ends_without_one() {
+fn a_job_counts_as_failing_from_its_first_crash_until_a_run_stops_without_a_crash() {
     let mut world = World::new(RuleSet::Current, []);
     world.now = at(1000);
     world.on(Event::Add(new_job("a")));

@@ -57,7 +57,7 @@ impl Held {
     }
 }
 
-/// Answers requests without a body.
+/// Answers requests that have no body, each with a permit of `may`.
 async fn serve(
     mut stream: TcpStream,
     waiting: watch::Sender<usize>,

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::*;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, spec};
 
-/// A server that a request must not reach.
+/// A server at another origin, whose answers set a session cookie.
 async fn elsewhere() -> Server {
     Server::start(|_| Answer::with(200, &[("set-cookie", "AuthSession=theirs")], "{}")).await
 }

@@ -181,7 +181,7 @@ async fn damage_to_an_open_file_is_reported_by_the_requests_that_read_it() {
     for n in 0..24 {
         last = store.document(&n.to_string()).await.err().or(last);
     }
-    let error = last.expect("it is damaged");
+    let error = last.expect("a read fails");
     assert_ne!(error, StoreError::Closed);
     let text = store.open().await.unwrap_err().to_string();
     assert!(text.contains("s.redb is damaged"), "{text}");
