@@ -1,5 +1,5 @@
 //! For tests of every crate: [`TestRandom`] makes repeatable choices, [`eventually`] and [`within`] wait with a
-//! deadline, [`Probe`] records messages, [`effort`] says how much a long test does.
+//! deadline, [`Probe`] records messages, [`effort`] scales long tests.
 
 #![allow(
     clippy::missing_panics_doc,

@@ -41,7 +41,7 @@ where
     /// There is none within [`PATIENCE`](crate::PATIENCE).
     pub async fn next(&mut self) -> M {
         let next = within("the next message of the probe", self.messages.recv()).await;
-        next.expect("the probe's actor lives as long as the probe")
+        next.expect("the probe keeps its actor alive")
     }
 
     /// Returns whether no message arrives for `time`.

@@ -47,7 +47,7 @@ impl TestRandom {
     /// Returns one of `choices`.
     ///
     /// # Panics
-    /// There is none.
+    /// `choices` is empty.
     pub fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

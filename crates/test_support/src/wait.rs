@@ -9,27 +9,26 @@ use actix_rt::time::{sleep, timeout};
 /// load.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The poll interval.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until `condition` holds.
 ///
 /// Uses the test's clock: under `tokio::time::pause` it lets simulated time pass, as fast as everything else allows.
 ///
 /// # Panics
-/// It does not hold within [`PATIENCE`]; says `what`.
+/// It does not hold within [`PATIENCE`]; the message has `what`.
 pub async fn eventually<C, F>(what: &str, mut condition: C)
 where
     C: FnMut() -> F,
     F: Future<Output = bool>,
 {
-    let look = async {
+    let poll = async {
         while !condition().await {
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
     assert!(
-        timeout(PATIENCE, look).await.is_ok(),
+        timeout(PATIENCE, poll).await.is_ok(),
         "did not happen within {PATIENCE:?}: {what}"
     );
 }
@@ -37,7 +36,7 @@ where
 /// Waits for a future to be ready.
 ///
 /// # Panics
-/// It is not ready within [`PATIENCE`]; says `what`.
+/// It is not ready within [`PATIENCE`]; the message has `what`.
 pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
     match timeout(PATIENCE, future).await {
         Ok(output) => output,

@@ -14,14 +14,14 @@ use settee::otp::pid::{ExitReason, PidGuard};
 use settee::otp::registered_name::RegisteredName;
 use test_support::within;
 
-/// A client gets a process within this time, or not at all ([`TestClient::ping`]).
+/// How long [`TestClient::ping`] waits for a process.
 pub const PING: Duration = Duration::from_secs(1);
 
 type Asking = JoinHandle<Result<Lease, GetProcError>>;
 
 /// A scripted client: requests one process at a time, holds it, prompts it, returns it, or dies.
 ///
-/// When dropped, it ends in order and returns its process.
+/// When dropped, it disconnects cleanly and its process is returned.
 pub struct TestClient {
     name: String,
     manager: RegisteredName<ProcManager>,
@@ -60,7 +60,7 @@ impl TestClient {
         }
     }
 
-    /// Requests a process without waiting for it. Returns an earlier one first.
+    /// Requests a process without waiting for it. Drops the lease of an earlier one first.
     pub fn asks(&mut self, want: Want) -> &mut Self {
         self.asks_within(want, None)
     }
@@ -89,7 +89,10 @@ impl TestClient {
     /// It has not requested anything, or there is no answer.
     pub async fn answer(&mut self) -> Result<(), GetProcError> {
         let what = format!("{}: an answer to its request", self.name);
-        let asking = self.asking.take().expect("the client asked for something");
+        let asking = self
+            .asking
+            .take()
+            .expect("the client has requested a process");
         let answer = within(&what, asking).await;
         self.take_answer(answer.expect("a request's task does not panic"))
     }
@@ -233,12 +236,12 @@ impl TestClient {
         lease.ret_proc(status).await
     }
 
-    /// Drops its process without returning it.
+    /// Drops its lease, so that its process is returned as lost.
     pub fn lets_go(&mut self) {
         self.lease = None;
     }
 
-    /// Dies like a cut connection: nothing is returned, only its end is noticed.
+    /// Dies like a cut connection: it returns nothing, and only its exit is noticed.
     pub fn dies(mut self) {
         if let Some(asking) = self.asking.take() {
             asking.abort();

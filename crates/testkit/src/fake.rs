@@ -1,9 +1,9 @@
 //! FakeLanguage: processes without a child or a thread, for tests under paused time.
 //!
 //! SUMMARY   A fake process answers from a closure, on the test's arbiter, after the time that the closure sets. With
-//!           `tokio::time::pause` that time is simulated and costs nothing.
+//!           `tokio::time::pause` that time is simulated.
 //! PROMISES  To the manager a fake is like any other process: it has a token, deadlines, ordered answers, an idle
-//!           time and a life.
+//!           time and a lifetime.
 //! LIMITS    Never mix fakes under paused time with real children: simulated time advances while a child works.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum FakeAnswer {
     After(Duration, String),
     /// Never answers.
     Never,
-    /// Ends.
+    /// Exits.
     Exits,
 }
 
@@ -91,14 +91,14 @@ impl FakeLanguage {
         self
     }
 
-    /// Sets how long a process takes to end once it is stopped.
+    /// Sets how long a process takes to exit once it is stopped.
     #[must_use]
     pub fn stop_delay(mut self, time: Duration) -> Self {
         self.stop_delay = time;
         self
     }
 
-    /// Lets its processes forget a database; otherwise they are replaced for another.
+    /// Lets its processes forget a database; otherwise another database gets new ones.
     #[must_use]
     pub fn forgetting(mut self) -> Self {
         self.can_forget = true;

@@ -101,7 +101,7 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Sets whom processes may serve, anybody by default; `None`: decided by their language.
+    /// Sets which tenants a process may serve, any by default; `None`: decided by its language.
     #[must_use]
     pub fn reuse(mut self, reuse: Option<Reuse>) -> Self {
         self.settings.reuse = reuse;
@@ -150,9 +150,9 @@ impl TestPoolBuilder {
     /// Starts the manager on the current arbiter.
     ///
     /// # Panics
-    /// The system has no room for a thread.
+    /// No thread can be spawned.
     pub fn start(self) -> TestPool {
-        let spawner = Spawner::start().expect("the system has room for the spawner's thread");
+        let spawner = Spawner::start().expect("the spawner's thread starts");
         let settings = Arc::new(self.settings);
         let manager = ProcManager::new(Arc::clone(&settings), spawner, &self.log)
             .with_metrics(self.metrics.clone());
@@ -181,7 +181,7 @@ pub struct TestPool {
 }
 
 impl TestPool {
-    /// Begins a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
+    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
     pub fn builder() -> TestPoolBuilder {
         TestPoolBuilder::new()
     }
@@ -218,7 +218,7 @@ impl TestPool {
         Want::language(LanguageName::new(language))
     }
 
-    /// Wants a process of the default language that knows the design document `id` of `db`, in its only text.
+    /// Wants a process of the default language that knows the design document `id` of `db`, with a fixed body.
     pub fn ddoc(&self, db: &str, id: &str) -> Want {
         let body = format!(r#""language":"{}""#, self.default_language);
         self.ddoc_with(db, id, &body)
@@ -374,7 +374,7 @@ impl TestPool {
         let what = format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left");
         eventually(&what, async || alive(&groups, &grandchildren).is_empty()).await;
         self.scripts.iter().for_each(ScriptedChild::remove_folder);
-        // It suffices that nothing restores it.
+        // Just removed: this finds a folder that was recreated.
         let is_gone = |child: &ScriptedChild| !child.folder().exists();
         assert!(self.scripts.iter().all(is_gone), "a file is left");
     }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_program_is_found_by_its_number_and_by_its_group() {
+    fn this_program_is_found_by_its_pid_and_by_its_group() {
         let this = std::process::id();
         let group = read_entry(this).unwrap().group;
         assert_eq!(alive(&[], &[this]), [this]);

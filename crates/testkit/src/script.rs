@@ -25,9 +25,9 @@ pub enum Step {
     Drip(String),
     /// Writes this as one line to its standard error.
     Complain(String),
-    /// Does nothing any more.
+    /// Does nothing from now on.
     Hang,
-    /// Ends with this status.
+    /// Exits with this status.
     Exit(u8),
     /// Kills itself with this signal, named without `SIG`.
     Signal(&'static str),
@@ -37,7 +37,7 @@ pub enum Step {
     CloseOutput,
     /// Closes its standard input.
     CloseInput,
-    /// Starts a child of its own that keeps its output open and never ends.
+    /// Starts a child that keeps its output open and never exits.
     Grandchild,
     /// Leaves a mark, see [`crate::ScriptedChild::reached`].
     Mark(&'static str),
@@ -76,7 +76,7 @@ impl Step {
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     at_start: Vec<Step>,
-    /// Shell patterns of prompts; the first match counts.
+    /// Shell patterns of prompts; the first match applies.
     cases: Vec<(String, Vec<Step>)>,
     otherwise: Vec<Step>,
     at_end_of_input: Vec<Step>,
@@ -99,8 +99,8 @@ impl Script {
         self
     }
 
-    /// Does `steps` for prompts with `command` as first element, for example `reset`, or `hang` for a prompt
-    /// `["hang"]` of the test's own.
+    /// Does `steps` for prompts with `command` as first element, for example `reset`, or `hang` for a
+    /// test's own prompt `["hang"]`.
     #[must_use]
     pub fn on(self, command: &str, steps: impl Into<Vec<Step>>) -> Self {
         let start = serde_json::json!([command]).to_string();
@@ -201,7 +201,7 @@ fn written(steps: &[Step]) -> String {
     text
 }
 
-/// Quotes a text for the shell.
+/// Quotes a string for the shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -36,21 +36,21 @@ use test_support::eventually;
 
 /// An action of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Did {
+enum RunAction {
     Begin,
-    /// With this epoch.
+    /// Under this epoch.
     Checkpoint(u64),
     End,
 }
 
 /// The actions of runs: the daemon, the document, the action.
-type Deeds = Arc<Mutex<Vec<(&'static str, String, Did)>>>;
+type RunActions = Arc<Mutex<Vec<(&'static str, String, RunAction)>>>;
 
-/// A run that writes a checkpoint when stopped, if it may.
+/// A run that writes a checkpoint when stopped, if its lease allows.
 struct FakeJob {
     run: NewRun,
     daemon: &'static str,
-    deeds: Deeds,
+    actions: RunActions,
     runs: Runs,
 }
 
@@ -71,9 +71,12 @@ impl Handler<Complete> for FakeJob {
 }
 
 impl FakeJob {
-    fn note(&self, did: Did) {
+    fn note(&self, action: RunAction) {
         let doc = self.run.replication.doc.as_ref().unwrap().id.clone();
-        self.deeds.lock().unwrap().push((self.daemon, doc, did));
+        self.actions
+            .lock()
+            .unwrap()
+            .push((self.daemon, doc, action));
     }
 
     fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
@@ -89,13 +92,13 @@ impl Actor for FakeJob {
     fn started(&mut self, ctx: &mut Self::Context) {
         let begun = (self.run.clone(), ctx.address());
         self.runs.lock().unwrap().push(begun);
-        self.note(Did::Begin);
+        self.note(RunAction::Begin);
     }
 }
 
 impl Drop for FakeJob {
     fn drop(&mut self) {
-        self.note(Did::End);
+        self.note(RunAction::End);
     }
 }
 
@@ -104,7 +107,7 @@ impl Handler<StopJob> for FakeJob {
 
     fn handle(&mut self, _: StopJob, ctx: &mut Self::Context) {
         if let (Some(_), Some(epoch)) = (self.run.guard.left(), self.run.guard.epoch()) {
-            self.note(Did::Checkpoint(epoch));
+            self.note(RunAction::Checkpoint(epoch));
         }
         self.end(JobEnd::Stopped, ctx);
     }
@@ -132,7 +135,7 @@ struct World {
     store: Store,
     clock: BootClock,
     fleet: FakeFleet,
-    deeds: Deeds,
+    actions: RunActions,
     log: Logger,
 }
 
@@ -149,7 +152,7 @@ struct Member {
 }
 
 impl World {
-    /// Begins with this many documents.
+    /// Starts with this many documents.
     async fn of(documents: usize) -> Self {
         let log = Logger::root(Discard, o!());
         let store = Store::start(StorePlace::Memory, Arc::new(()), Arc::new(()), &log).unwrap();
@@ -158,7 +161,7 @@ impl World {
             fleet: FakeFleet::new(store.clone(), clock.clone()),
             store,
             clock,
-            deeds: Deeds::default(),
+            actions: RunActions::default(),
             log,
         };
         for number in 0..documents {
@@ -184,12 +187,12 @@ impl World {
     fn start(&self, name: &'static str) -> Member {
         let (runs, log) = (Runs::default(), self.log.clone());
         let states: Arc<DocStates> = Arc::default();
-        let (deeds, started) = (Arc::clone(&self.deeds), Arc::clone(&runs));
+        let (actions, started) = (Arc::clone(&self.actions), Arc::clone(&runs));
         let jobs = move |run: NewRun| {
             Ok(job_supervisor::run(FakeJob {
                 run,
                 daemon: name,
-                deeds: Arc::clone(&deeds),
+                actions: Arc::clone(&actions),
                 runs: Arc::clone(&started),
             }))
         };
@@ -243,19 +246,20 @@ impl World {
         }
     }
 
-    fn deeds(&self) -> Vec<(&'static str, String, Did)> {
-        self.deeds.lock().unwrap().clone()
+    fn actions(&self) -> Vec<(&'static str, String, RunAction)> {
+        self.actions.lock().unwrap().clone()
     }
 
-    /// Returns the number of documents with a running run.
+    /// Returns the number of runs in progress.
     fn running(&self, member: &Member) -> usize {
-        let count = |wanted: Did| {
-            let deeds = self.deeds();
-            let of_it =
-                |(daemon, _, did): &&(&str, String, Did)| *daemon == member.name && *did == wanted;
-            deeds.iter().filter(of_it).count()
+        let count = |wanted: RunAction| {
+            let actions = self.actions();
+            let of_it = |(daemon, _, action): &&(&str, String, RunAction)| {
+                *daemon == member.name && *action == wanted
+            };
+            actions.iter().filter(of_it).count()
         };
-        count(Did::Begin) - count(Did::End)
+        count(RunAction::Begin) - count(RunAction::End)
     }
 
     async fn until_running(&self, member: &Member, count: usize) {
@@ -266,24 +270,24 @@ impl World {
     /// Asserts that no document had two runs at a time.
     fn assert_one_run_each(&self) {
         let mut running: BTreeMap<String, &str> = BTreeMap::new();
-        for (daemon, doc, did) in self.deeds() {
-            match did {
-                Did::Begin => {
+        for (daemon, doc, action) in self.actions() {
+            match action {
+                RunAction::Begin => {
                     let before = running.insert(doc.clone(), daemon);
                     assert_eq!(before, None, "{doc} has two runs");
                 }
-                Did::End => assert_eq!(running.remove(&doc), Some(daemon)),
-                Did::Checkpoint(_) => assert_eq!(running.get(&doc), Some(&daemon)),
+                RunAction::End => assert_eq!(running.remove(&doc), Some(daemon)),
+                RunAction::Checkpoint(_) => assert_eq!(running.get(&doc), Some(&daemon)),
             }
         }
     }
 
     fn checkpoints(&self, member: &Member) -> usize {
-        let deeds = self.deeds();
-        let of_it = |(daemon, _, did): &&(&str, String, Did)| {
-            *daemon == member.name && matches!(did, Did::Checkpoint(_))
+        let actions = self.actions();
+        let of_it = |(daemon, _, action): &&(&str, String, RunAction)| {
+            *daemon == member.name && matches!(action, RunAction::Checkpoint(_))
         };
-        deeds.iter().filter(of_it).count()
+        actions.iter().filter(of_it).count()
     }
 
     async fn document(&self, id: &str) -> Document {
@@ -305,7 +309,7 @@ impl Member {
         self.runs.lock().unwrap().last().unwrap().0.clone()
     }
 
-    /// Returns how long its runs may begin checkpoints, as known to it.
+    /// Returns how long its runs may still begin checkpoints, as the member knows it.
     fn lease_left(&self) -> Duration {
         let runs = self.runs.lock().unwrap();
         let left = runs.iter().filter_map(|(run, _)| run.guard.left());
@@ -322,7 +326,7 @@ impl Member {
 }
 
 #[actix_rt::test]
-async fn a_second_daemon_gets_its_share_and_each_run_that_is_handed_over_leaves_a_checkpoint() {
+async fn a_second_daemon_gets_its_share_and_each_handed_over_run_writes_a_checkpoint() {
     let world = World::of(20).await;
     let one = world.start("one");
     world.until_running(&one, 20).await;
@@ -336,20 +340,20 @@ async fn a_second_daemon_gets_its_share_and_each_run_that_is_handed_over_leaves_
 }
 
 #[actix_rt::test]
-async fn the_jobs_of_a_start_are_noted_in_a_few_requests_and_each_once() {
+async fn jobs_found_at_start_are_noted_once_each_in_a_few_requests() {
     let world = World::of(600).await;
     let one = world.start("one");
-    eventually("all are noted", || async {
+    eventually("all jobs are noted", || async {
         one.connection.noted().iter().sum::<usize>() == 600
     })
     .await;
-    // Documents claimed while the updates were read are in either.
+    // Documents claimed while updates are read may come in any request.
     let requests = one.connection.noted();
     assert!(requests.len() <= 6, "{requests:?}");
 }
 
 #[actix_rt::test]
-async fn documents_are_read_some_at_a_time_and_the_next_ones_when_the_jobs_of_these_are_added() {
+async fn documents_are_read_in_batches_each_after_the_jobs_of_the_last_are_added() {
     let world = World::of(1000).await;
     let one = world.start("one");
     one.connection.hold_notes(true);
@@ -358,7 +362,7 @@ async fn documents_are_read_some_at_a_time_and_the_next_ones_when_the_jobs_of_th
         let is_read = |number: &usize| states.row(&format!("d{number:02}")).is_some();
         (0..1000).filter(is_read).count()
     };
-    eventually("some are read", || async { read() >= ADDS_MAX }).await;
+    eventually("some documents are read", || async { read() >= ADDS_MAX }).await;
     // All requests to the store so far are answered and processed.
     for _ in 0..10 {
         world.document("d00").await;
@@ -367,20 +371,20 @@ async fn documents_are_read_some_at_a_time_and_the_next_ones_when_the_jobs_of_th
     // Some of them were claimed, others arrived as updates.
     assert!(read() <= 2 * ADDS_MAX, "{}", read());
     one.connection.hold_notes(false);
-    eventually("all are noted", || async {
+    eventually("all jobs are noted", || async {
         one.connection.noted().iter().sum::<usize>() == 1000
     })
     .await;
 }
 
 #[actix_rt::test]
-async fn the_jobs_of_a_daemon_that_is_cut_off_end_without_checkpoints_before_another_has_them() {
+async fn jobs_of_a_disconnected_daemon_end_without_checkpoints_before_another_runs_them() {
     let world = World::of(20).await;
     let (one, two) = (world.start("one"), world.start("two"));
     world.until_running(&two, 10).await;
     world.until_running(&one, 10).await;
     let (cut_off, other) = (one.epoch(), two.epoch());
-    // Number of handovers while both began.
+    // Handovers while both daemons started.
     let before = world.checkpoints(&one);
     one.connection.cut();
     while world.fleet.lease_left(cut_off) > Duration::ZERO {
@@ -403,7 +407,7 @@ async fn the_jobs_of_a_daemon_that_is_cut_off_end_without_checkpoints_before_ano
 }
 
 #[actix_rt::test]
-async fn a_daemon_that_ends_stops_its_jobs_with_checkpoints_and_releases_all() {
+async fn a_daemon_that_shuts_down_stops_its_jobs_with_checkpoints_and_releases_all() {
     let world = World::of(20).await;
     let (one, two) = (world.start("one"), world.start("two"));
     world.until_running(&two, 10).await;
@@ -411,20 +415,20 @@ async fn a_daemon_that_ends_stops_its_jobs_with_checkpoints_and_releases_all() {
     let before = world.checkpoints(&one);
     one.member.do_send(Stop { now: false });
     world.until_running(&two, 20).await;
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     world.assert_one_run_each();
     assert_eq!(world.checkpoints(&one), before + 10);
     assert_eq!(world.fleet.owned(), [(two.epoch(), 20)].into());
 }
 
 #[actix_rt::test]
-async fn a_daemon_that_is_cut_off_ends_all_the_same_and_leaves_no_lease() {
+async fn a_disconnected_daemon_still_shuts_down_and_leaves_no_lease() {
     let world = World::of(3).await;
     let one = world.start("one");
     world.until_running(&one, 3).await;
     one.connection.cut();
     one.member.do_send(Stop { now: true });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert!(one.last_run().guard.left().is_none());
     assert_eq!(world.checkpoints(&one), 3);
 }
@@ -441,31 +445,30 @@ async fn a_document_whose_replication_has_completed_is_released() {
         world.state_of(&doc).await.as_deref() == Some(state::COMPLETED)
     })
     .await;
-    eventually("it is released", || async {
+    eventually("the document is released", || async {
         world.fleet.owned() == [(one.epoch(), 1)].into()
     })
     .await;
-    assert!(run.guard.left().is_none(), "the claim is over");
+    assert!(run.guard.left().is_none(), "the claim has ended");
 }
 
 #[actix_rt::test]
-async fn documents_of_a_server_that_one_daemon_does_not_reach_are_handed_to_another_and_shared_when_it_does()
- {
+async fn documents_of_a_server_that_one_daemon_cannot_reach_move_to_another_until_it_can() {
     let world = World::of(10).await;
     let (one, two) = (world.start("one"), world.start("two"));
     world.until_running(&two, 5).await;
     world.until_running(&one, 5).await;
     let before = world.checkpoints(&one);
-    let tell = |answers| {
+    let report = |answers| {
         let server = "http://s".into();
         one.servers.send(ServerReach { server, answers }).unwrap();
     };
-    tell(false);
+    report(false);
     world.clock.set_forward(Duration::from_secs(10));
     world.until_running(&one, 0).await;
     world.until_running(&two, 10).await;
     assert_eq!(world.checkpoints(&one), before + 5);
-    tell(true);
+    report(true);
     for daemon in [&one, &two] {
         world.clock.set_forward(Duration::from_secs(10));
         world.until_running(daemon, 5).await;
@@ -474,7 +477,7 @@ async fn documents_of_a_server_that_one_daemon_does_not_reach_are_handed_to_anot
 }
 
 #[actix_rt::test]
-async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
+async fn the_outcome_of_a_lost_claim_is_not_written() {
     let world = World::of(1).await;
     let one = world.start("one");
     world.until_running(&one, 1).await;
@@ -490,7 +493,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
     });
     one.flush().await;
     assert_eq!(world.state_of("d00").await, None);
-    // Nor one of a document owned by another.
+    // Nor is that of a document that another daemon owns.
     let two = world.start("two");
     world.clock.set_forward(Duration::from_secs(6));
     world.until_running(&two, 1).await;
@@ -505,7 +508,7 @@ async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
 }
 
 #[actix_rt::test]
-async fn of_two_documents_with_the_same_replication_on_two_daemons_one_fails() {
+async fn one_of_two_documents_with_the_same_replication_on_two_daemons_fails() {
     let world = World::of(0).await;
     world.write("a", 1).await;
     world.write("b", 1).await;
@@ -524,7 +527,7 @@ async fn of_two_documents_with_the_same_replication_on_two_daemons_one_fails() {
     let body = world.document(failed[0]).await.body;
     let why = format!("already started, triggered by document `{other}`");
     assert!(body.contains(&why), "{body}");
-    eventually("it is released", || async {
+    eventually("the document is released", || async {
         world.fleet.owned().into_values().sum::<usize>() == 1
     })
     .await;
@@ -532,16 +535,16 @@ async fn of_two_documents_with_the_same_replication_on_two_daemons_one_fails() {
 }
 
 #[actix_rt::test]
-async fn an_id_that_is_noted_for_a_document_that_is_gone_is_a_temporary_error() {
+async fn a_replication_id_held_by_a_missing_document_is_a_temporary_error() {
     let world = World::of(1).await;
     let one = world.start("one");
     world.until_running(&one, 1).await;
     let id = one.last_run().id.to_string();
     one.member.do_send(Stop { now: false });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     world.fleet.note_id(&id, "gone");
     let two = world.start("two");
-    eventually("it is an error", || async {
+    eventually("the document is in error", || async {
         let row = two.states.lock().row("d00").cloned();
         row.is_some_and(|row| row.state == RowState::Error && row.info.unwrap().contains("`gone`"))
     })
@@ -550,7 +553,7 @@ async fn an_id_that_is_noted_for_a_document_that_is_gone_is_a_temporary_error() 
 }
 
 #[actix_rt::test]
-async fn a_claim_whose_answer_was_lost_is_found_and_made_again() {
+async fn a_claim_whose_answer_was_lost_is_found_and_repeated() {
     let world = World::of(5).await;
     let one = world.start("one");
     world.until_running(&one, 5).await;
@@ -558,7 +561,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_made_again() {
     world.write("late", 99).await;
     // The next renewal reports one more daemon.
     world.clock.set_forward(Duration::from_secs(8));
-    eventually("it is claimed", || async {
+    eventually("the document is claimed", || async {
         world.fleet.owned().into_values().sum::<usize>() == 6
     })
     .await;
@@ -570,12 +573,12 @@ async fn a_claim_whose_answer_was_lost_is_found_and_made_again() {
 }
 
 #[actix_rt::test]
-async fn a_member_whose_documents_fail_ends_and_its_leases_with_it() {
+async fn a_member_whose_documents_actor_fails_stops_and_ends_its_leases() {
     let world = World::of(2).await;
     let one = world.start("one");
     world.until_running(&one, 2).await;
     one.documents.do_send(Stop { now: false });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert!(one.last_run().guard.left().is_none());
 }
 
@@ -590,7 +593,7 @@ async fn epochs_whose_answers_were_lost_are_removed_once_one_is_taken() {
 }
 
 #[actix_rt::test]
-async fn a_daemon_that_ends_before_it_knows_of_an_epoch_leaves_none() {
+async fn a_daemon_that_stops_before_it_learns_its_epoch_leaves_none() {
     let world = World::of(1).await;
     let one = world.start("one");
     one.connection.lose_epochs(usize::MAX);
@@ -599,6 +602,6 @@ async fn a_daemon_that_ends_before_it_knows_of_an_epoch_leaves_none() {
     })
     .await;
     one.member.do_send(Stop { now: true });
-    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    eventually("the daemon has stopped", || async { !one.pid.is_alive() }).await;
     assert_eq!(world.fleet.live(), []);
 }

@@ -1,4 +1,4 @@
-//! Two daemons, each with a real scheduler that starts nothing and a store of its own, report their jobs to each
+//! Two daemons, each with a real scheduler that starts nothing and its own store, report their jobs to each
 //! other. Documents of one are known to the other as if they shared the store.
 
 mod fake;
@@ -52,7 +52,7 @@ impl Member {
                 max_jobs: 0,
                 ..Settings::default()
             },
-            jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+            jobs: Box::new(|_| Err(Crash::JobDied("no job may start".to_owned()))),
             live: Default::default(),
             states: Arc::clone(&states),
             http: http(),
@@ -60,7 +60,7 @@ impl Member {
             log: log.clone(),
         });
         let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
-        // The configuration does not change, and lives as long as its reader.
+        // The configuration does not change: its value outlives the sender.
         let config = watch::Sender::new(Arc::new(Config::default()));
         let options = DocumentsOptions {
             // This daemon acts on all documents: ownership is not tested here.
@@ -113,8 +113,8 @@ impl Member {
         assert!(written.iter().all(Result::is_ok));
     }
 
-    /// Learns of documents that another daemon owns.
-    fn hear_of(&self, ids: &[&str]) {
+    /// Is notified of documents that another daemon owns.
+    fn learn_of(&self, ids: &[&str]) {
         let documents = ids.iter().map(|id| ((*id).to_owned(), Some(0)));
         self.states.written(documents.collect());
     }
@@ -123,7 +123,7 @@ impl Member {
         self.api.list(query, &Whose::All).await.unwrap()
     }
 
-    /// Waits until a list is as it should be.
+    /// Waits until the list satisfies `is_so`.
     async fn lists(
         &self,
         what: &str,
@@ -168,9 +168,9 @@ async fn two() -> (Arc<FakeFleet>, Member, Member) {
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     let two = Member::start(&fleet, "two.example:5984", Epoch(2));
     one.write(&["a1", "a2"]).await;
-    one.hear_of(&["b1"]);
+    one.learn_of(&["b1"]);
     two.write(&["b1"]).await;
-    two.hear_of(&["a1", "a2"]);
+    two.learn_of(&["a1", "a2"]);
     for member in [&one, &two] {
         member
             .lists("all jobs", &all(), |jobs| jobs.len() == 3)
@@ -286,12 +286,12 @@ async fn every_daemon_lists_the_jobs_documents_and_counts_of_all() {
 #[actix_rt::test]
 async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
     let (_fleet, one, two) = two().await;
-    let told = two
+    let ordered = two
         .api
         .order("a1", JobOrder::Pause, &Whose::All, &ann())
         .await
         .unwrap();
-    assert_eq!(told.job["told"], "one.example:5984");
+    assert_eq!(ordered.job["told"], "one.example:5984");
     let kept = two.api.database().store().kept("a1").await.unwrap();
     assert_eq!(&*Kept::read(&kept.unwrap()).paused.unwrap().by, "ann");
     let is_paused = |jobs: &[Value]| {
@@ -313,7 +313,8 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
     );
     assert_eq!((record.count, record.error), (Some(1), None));
     assert_eq!(record.before["state"], "pending", "{}", record.before);
-    two.lists("the pause told back", &all(), is_paused).await;
+    two.lists("the pause reported back", &all(), is_paused)
+        .await;
     let paused = JobsQuery {
         select: JobSelection {
             states: vec!["paused".to_owned()],
@@ -348,7 +349,8 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
     let have_it = |jobs: &[Value]| jobs.iter().all(|job| job["priority"] == 7);
     one.lists("the priority in its owner", &all(), have_it)
         .await;
-    two.lists("the priority told back", &all(), have_it).await;
+    two.lists("the priority reported back", &all(), have_it)
+        .await;
 }
 
 #[actix_rt::test]
@@ -380,13 +382,15 @@ async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_authorized_u
     two.api.replicate(&cancel, &ann()).await.unwrap();
     one.lists("the end of the job", &all(), |jobs| jobs.len() == 3)
         .await;
-    two.lists("the end of the job told", &all(), |jobs| jobs.len() == 3)
-        .await;
+    two.lists("the end of the job, reported", &all(), |jobs| {
+        jobs.len() == 3
+    })
+    .await;
     assert!(fleet.has(&StatusOf::Transient(id.into())));
 }
 
 #[actix_rt::test]
-async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the_next() {
+async fn a_job_whose_daemon_lost_its_lease_reports_that_and_its_orders_are_kept_for_the_next() {
     let (fleet, one, two) = two().await;
     // It has stopped reporting.
     one.epoch.send_replace(None);
@@ -453,7 +457,7 @@ async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the
 }
 
 #[actix_rt::test]
-async fn while_the_database_does_not_answer_lists_come_from_memory_and_say_how_old_they_are() {
+async fn while_the_database_is_down_lists_come_from_memory_with_their_age() {
     let (fleet, one, two) = two().await;
     fleet.set_down(true);
     let grows = async {
@@ -469,14 +473,14 @@ async fn while_the_database_does_not_answer_lists_come_from_memory_and_say_how_o
         .await;
     assert!(matches!(refused, Err(ReplicatorError::Store(_))));
     one.write(&["a3"]).await;
-    two.hear_of(&["a3"]);
+    two.learn_of(&["a3"]);
     fleet.set_down(false);
-    two.lists("what was written since", &all(), |jobs| jobs.len() == 4)
+    two.lists("the job written meanwhile", &all(), |jobs| jobs.len() == 4)
         .await;
 }
 
 #[actix_rt::test]
-async fn a_restarted_daemon_is_counted_once_and_two_of_one_address_twice() {
+async fn a_restarted_daemon_is_counted_once_and_two_at_one_address_twice() {
     let fleet = FakeFleet::new();
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     let name = DaemonName {
@@ -514,8 +518,8 @@ async fn a_restarted_daemon_is_counted_once_and_two_of_one_address_twice() {
     are_shown(&[1, 3, 7]).await;
 }
 
-/// Makes a daemon's check find these problems.
-fn look(member: &Member, address: &str, subjects: &[&str]) {
+/// Lets a daemon's check find these problems.
+fn find_problems(member: &Member, address: &str, subjects: &[&str]) {
     let problems = subjects.iter().map(|subject| {
         let problem = Problem {
             kind: "pool_failing".to_owned(),
@@ -530,10 +534,10 @@ fn look(member: &Member, address: &str, subjects: &[&str]) {
 }
 
 /// Waits until a daemon reports each daemon's health and the subjects of its problems.
-async fn tells(member: &Member, expected: Value) {
-    let mut told = Value::Null;
+async fn reports(member: &Member, expected: Value) {
+    let mut reported = Value::Null;
     let asking = async {
-        while told != expected {
+        while reported != expected {
             sleep(Duration::from_millis(20)).await;
             let own = member.metrics.health().told();
             let health = member.api.fleet_health(own).await;
@@ -541,59 +545,59 @@ async fn tells(member: &Member, expected: Value) {
                 let about = one.problems.iter().map(|problem| problem.subject.as_str());
                 json!([one.daemon, one.status, about.collect::<Vec<_>>()])
             };
-            told = health.daemons.iter().map(of_one).collect();
+            reported = health.daemons.iter().map(of_one).collect();
         }
     };
-    within(&format!("{expected} is told"), asking).await;
+    within(&format!("{expected} is reported"), asking).await;
 }
 
 #[actix_rt::test]
-async fn problems_of_a_daemon_are_reported_by_all_for_as_long_as_it_lives() {
+async fn problems_of_a_daemon_are_reported_by_all_while_it_is_alive() {
     let fleet = FakeFleet::new();
     let (one, two) = ("one.example:5984", "two.example:5984");
     let first = Member::start(&fleet, one, Epoch(1));
     let second = Member::start(&fleet, two, Epoch(2));
-    look(&first, one, &[]);
+    find_problems(&first, one, &[]);
     // So far the second one is only known to exist.
-    tells(&first, json!([[one, "ok", []], [two, "unknown", []]])).await;
-    look(&second, two, &["js", "python"]);
+    reports(&first, json!([[one, "ok", []], [two, "unknown", []]])).await;
+    find_problems(&second, two, &["js", "python"]);
     let both = json!([one, "ok", []]);
     let bad = json!([two, "critical", ["js", "python"]]);
-    tells(&first, json!([both, bad])).await;
-    tells(&second, json!([bad, both])).await;
-    let told = first.api.fleet_health(first.metrics.health().told()).await;
+    reports(&first, json!([both, bad])).await;
+    reports(&second, json!([bad, both])).await;
+    let health = first.api.fleet_health(first.metrics.health().told()).await;
     assert_eq!(
-        (told.status.as_str(), told.daemons[0].age_s),
+        (health.status.as_str(), health.daemons[0].age_s),
         ("critical", None)
     );
-    assert!(told.daemons[1].age_s.is_some_and(|age| age >= 7));
+    assert!(health.daemons[1].age_s.is_some_and(|age| age >= 7));
     // A failed write is repeated later with the current state; the reported state stays meanwhile.
     fleet.set_down(true);
-    look(&second, two, &["js"]);
-    tells(&first, json!([both, bad])).await;
+    find_problems(&second, two, &["js"]);
+    reports(&first, json!([both, bad])).await;
     fleet.set_down(false);
     let better = json!([two, "critical", ["js"]]);
-    tells(&first, json!([both, better])).await;
+    reports(&first, json!([both, better])).await;
     // Under a new epoch it is reported again.
     let name = DaemonName {
         address: two.into(),
         version: "1.2.3".into(),
     };
     fleet.end_lease(Epoch(2));
-    tells(&first, json!([both])).await;
+    reports(&first, json!([both])).await;
     fleet.enter(name, Epoch(3));
     second.epoch.send_replace(Some(Epoch(3)));
-    tells(&first, json!([both, better])).await;
+    reports(&first, json!([both, better])).await;
 }
 
 #[actix_rt::test]
-async fn lasting_problems_are_written_again_three_times_a_minute() {
+async fn lasting_problems_are_rewritten_three_times_a_minute() {
     let fleet = FakeFleet::new();
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     tokio::time::pause();
     sleep(REPORT_AGAIN * 2).await;
-    assert_eq!(fleet.reports_written(), 0, "nobody has looked");
-    look(&one, "one.example:5984", &["js"]);
+    assert_eq!(fleet.reports_written(), 0, "no check has run");
+    find_problems(&one, "one.example:5984", &["js"]);
     sleep(REPORT_AGAIN * 6).await;
     let written = fleet.reports_written();
     assert!((5..=7).contains(&written), "{written}");

@@ -61,43 +61,40 @@ macro_rules! of_servers {
 
 of_servers! {
     documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_others
-    documents_of_a_server_that_nobody_reaches_stay_where_they_are
+    documents_of_a_server_that_no_daemon_reaches_stay_with_their_owners
     a_daemon_avoids_a_server_for_longer_each_time_and_not_in_its_next_epoch
 }
 
 of_places! {
     documents_that_request_no_replication_are_not_claimed_and_owners_are_notified
     a_release_ends_the_claim_that_it_names_and_no_later_one
-    daemons_that_claim_at_the_same_time_share_nothing
-    each_daemon_claims_in_an_order_of_its_own
+    daemons_that_claim_at_the_same_time_never_get_the_same_document
+    each_daemon_claims_in_its_own_order
     a_daemon_that_leaves_does_not_count_as_alive
-    of_two_documents_with_the_same_replication_one_gets_it
-    ids_of_many_documents_are_noted_in_one_request
+    one_of_two_documents_with_the_same_replication_gets_it
+    ids_of_many_documents_are_set_in_one_request
     only_the_owner_saves_a_past
     a_document_is_changed_for_its_owner_only
     daemons_are_notified_when_there_may_be_something_to_claim
     a_setting_of_one_daemon_is_visible_to_all
-    of_secrets_proposed_at_the_same_time_all_daemons_get_one
+    daemons_that_propose_secrets_at_the_same_time_get_the_same_one
     statuses_of_others_are_read_once_and_only_owners_write_them
     a_reader_misses_no_status_while_two_daemons_write
     a_report_lasts_as_long_as_its_daemon
 }
 
 of_leases! {
-    a_document_has_one_owner_while_the_lease_of_that_one_lasts
-    epochs_that_departed_were_succeeded_or_expired_own_nothing
+    a_document_has_one_owner_while_the_owners_lease_lasts
+    epochs_that_departed_were_succeeded_or_expired_owning_nothing_are_removed
     an_order_reaches_the_daemon_that_has_the_job
     a_report_ends_with_its_lease
 }
 
 #[tokio::test]
-async fn random_requests_about_leases_are_answered_as_a_model_answers_them() {
+async fn random_requests_about_leases_match_a_model() {
     let (place, database) = place();
     let end_lease = end_lease(&database);
-    suite::random_requests_about_leases_are_answered_as_a_model_answers_them(
-        &place, 600, end_lease,
-    )
-    .await;
+    suite::random_requests_about_leases_match_a_model(&place, 600, end_lease).await;
 }
 
 #[tokio::test]

@@ -31,11 +31,11 @@ async fn acknowledged_writes_survive_lost_connections() {
 }
 
 #[tokio::test]
-async fn while_the_database_is_gone_requests_fail_and_afterwards_they_succeed() {
+async fn while_the_database_is_down_requests_fail_and_afterwards_they_succeed() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let place = TestPlace::postgres(&database.url()).unwrap();
-    suite::while_the_database_is_gone_requests_fail_and_afterwards_they_succeed(
+    suite::while_the_database_is_down_requests_fail_and_afterwards_they_succeed(
         &place,
         || server.stop(),
         || server.start(),
@@ -69,16 +69,16 @@ async fn requests_to_a_silent_database_time_out() {
 }
 
 #[tokio::test]
-async fn services_that_start_at_the_same_time_make_one_store() {
+async fn services_that_start_at_the_same_time_create_one_store() {
     let (place, database) = place();
-    suite::services_that_start_at_the_same_time_make_one_store(&place).await;
+    suite::services_that_start_at_the_same_time_create_one_store(&place).await;
     assert_eq!(database.sql("SELECT count(*) FROM settee.meta"), "1");
 }
 
 #[tokio::test]
-async fn an_id_that_cannot_be_kept_fails_its_own_write_alone() {
+async fn an_id_that_cannot_be_stored_fails_only_its_own_write() {
     let (place, _database) = place();
-    suite::an_id_that_cannot_be_kept_fails_its_own_write_alone(&place).await;
+    suite::an_id_that_cannot_be_stored_fails_only_its_own_write(&place).await;
 }
 
 #[tokio::test]

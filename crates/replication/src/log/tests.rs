@@ -1,4 +1,4 @@
-//! Logs, by tables and against a server with scripted answers.
+//! Checkpoint logs, in tables and against a server with scripted answers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -42,12 +42,12 @@ fn check(source: &LogBody, target: &LogBody, start: &str, kept: &[&str]) {
 }
 
 #[test]
-fn without_logs_everything_is_new() {
+fn without_logs_replication_starts_at_0() {
     check(&LogBody::default(), &LogBody::default(), "0", &[]);
 }
 
 #[test]
-fn a_log_of_only_the_source_is_not_a_checkpoint() {
+fn a_log_on_only_one_side_is_not_a_checkpoint() {
     check(
         &log("s2@20", &["s2@20", "s1@10"]),
         &LogBody::default(),
@@ -63,7 +63,7 @@ fn a_log_of_only_the_source_is_not_a_checkpoint() {
 }
 
 #[test]
-fn logs_of_one_session_resume_at_the_source_s_sequence() {
+fn logs_of_one_session_resume_at_the_sources_sequence() {
     let source = log("s2@20", &["s2@20", "s1@10"]);
     check(&source, &source, "20", &["s2", "s1"]);
     let ahead = log("s2@40", &["s2@40", "s1@10"]);
@@ -71,7 +71,7 @@ fn logs_of_one_session_resume_at_the_source_s_sequence() {
 }
 
 #[test]
-fn histories_meet_at_the_newest_session_of_both() {
+fn histories_resume_at_the_newest_common_session() {
     let short = log("s2@20", &["s2@20", "s1@10"]);
     let long = log("s3@30", &["s3@30", "s2@20", "s1@10"]);
     check(&long, &short, "20", &["s1"]);
@@ -137,7 +137,7 @@ fn body_at(seq: &str, history: &[HistoryEntry], by_doc_ids: bool) -> LogBody {
 }
 
 #[test]
-fn a_log_has_its_members_in_couchdbs_order_and_sequences_as_they_came() {
+fn a_log_has_its_members_in_couchdbs_order_and_sequences_unchanged() {
     let expected = concat!(
         r#"{"_id":"x","session_id":"d5a34cbbdafa70e0db5cb57d02a6b955","source_last_seq":[26, "g1"],"#,
         r#""replication_id_version":4,"history":[{"session_id":"d5a34cbbdafa70e0db5cb57d02a6b955","#,
@@ -178,7 +178,7 @@ fn with_doc_ids_counters_are_at_the_top_level_too() {
 }
 
 #[test]
-fn a_history_has_fifty_sessions_and_each_run_one() {
+fn a_history_keeps_fifty_sessions_and_one_per_run() {
     let mut history = Vec::new();
     for _ in 0..60 {
         let first = body_at("1", &history, false);
@@ -248,7 +248,7 @@ fn plain() -> Replication {
 }
 
 #[tokio::test]
-async fn a_log_is_looked_for_under_the_ids_of_all_versions() {
+async fn a_log_is_searched_under_the_ids_of_all_versions() {
     let server = Server::start(|_| Answer::new(404, r#"{"error":"not_found"}"#)).await;
     let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
     let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
@@ -267,7 +267,7 @@ async fn a_log_is_looked_for_under_the_ids_of_all_versions() {
 }
 
 #[tokio::test]
-async fn a_log_of_an_older_version_is_written_under_the_newest_id_when_that_is_asked_for() {
+async fn a_log_of_an_older_version_is_rewritten_under_the_newest_id_by_renew() {
     let old = "b4763dd4f5a459a429253ace81d630b2";
     let locals = Locals::default();
     let body = json!({"_id": format!("_local/{old}"), "session_id": "s", "source_last_seq": 7});
@@ -294,7 +294,7 @@ async fn a_log_of_an_older_version_is_written_under_the_newest_id_when_that_is_a
 }
 
 #[tokio::test]
-async fn the_code_of_the_filter_is_asked_for_only_if_older_ids_are_needed() {
+async fn the_filters_code_is_fetched_only_if_older_ids_are_needed() {
     let server = Server::start(|request| match &*request.line {
         "GET /db/" => Answer::new(200, r#"{"update_seq":1,"instance_start_time":"0"}"#),
         "GET /db/_design/d" => Answer::new(200, r#"{"filters":{"f":"function() {}"}}"#),
@@ -320,7 +320,7 @@ async fn the_code_of_the_filter_is_asked_for_only_if_older_ids_are_needed() {
 }
 
 #[tokio::test]
-async fn any_other_answer_than_a_log_or_none_is_an_error() {
+async fn any_answer_except_a_log_or_404_is_an_error() {
     let (replication, identity) = (plain(), identity());
     for (status, body) in [
         (401, "{}"),
@@ -347,7 +347,7 @@ fn empty_log() -> CheckpointLog {
 }
 
 #[tokio::test]
-async fn a_log_is_written_again_and_again_with_its_revision() {
+async fn each_write_of_a_log_names_its_latest_revision() {
     let locals = Locals::default();
     let server = Server::start(move |request| locals.answer(request)).await;
     let (endpoint, mut log) = (server.endpoint(), empty_log());
@@ -408,7 +408,7 @@ async fn a_log_written_by_another_replicator_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn any_other_answer_to_a_log_is_an_error_with_its_words() {
+async fn any_other_answer_to_a_log_write_is_an_error_that_quotes_it() {
     for status in [
         200, 201, 202, 204, 400, 401, 403, 404, 405, 412, 413, 415, 417,
     ] {
@@ -427,7 +427,7 @@ async fn any_other_answer_to_a_log_is_an_error_with_its_words() {
             ..
         } = result.unwrap_err()
         else {
-            panic!("it is refused");
+            panic!("expected a refusal");
         };
         assert_eq!(
             (code, &*error),
@@ -452,7 +452,7 @@ async fn any_other_answer_to_a_log_is_an_error_with_its_words() {
 }
 
 #[tokio::test]
-async fn a_commit_is_asked_for_with_an_empty_body_of_json() {
+async fn a_commit_is_requested_with_an_empty_json_body() {
     let server = Server::start(|_| Answer::new(201, r#"{"instance_start_time":17}"#)).await;
     assert_eq!(ensure_full_commit(&server.endpoint()).await.unwrap(), "17");
     let received = &server.received()[0];
@@ -506,8 +506,8 @@ async fn a_check_finds_a_database_that_was_deleted_recreated_or_restored() {
     assert_eq!(look(same, shorter).await, None);
 }
 
-/// Makes a checkpoint between two servers with these answers to commits. Returns the result, and the requests of
-/// both.
+/// Makes a checkpoint between two servers with these answers to commits. Returns the result, and the requests
+/// to each.
 async fn checkpointed(
     source: (&'static str, Answer),
     target: (&'static str, Answer),
@@ -581,7 +581,7 @@ async fn a_start_time_of_0_means_unknown() {
 }
 
 #[tokio::test]
-async fn a_side_that_was_restarted_or_does_not_commit_gets_no_checkpoint() {
+async fn no_checkpoint_is_written_if_a_side_was_restarted_or_does_not_commit() {
     let refused = || Answer::new(404, r#"{"error":"not_found","reason":"gone"}"#);
     for (source, target, text) in [
         (
@@ -623,14 +623,14 @@ async fn a_side_that_was_restarted_or_does_not_commit_gets_no_checkpoint() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_names_its_side() {
+async fn a_failed_log_write_names_its_side() {
     let (result, lines) =
         checkpointed(("1", committed("1")), ("2", committed("2")), [403, 201]).await;
     let text = result.unwrap_err().to_string();
     let words =
         "Error updating the source checkpoint document: e: r (status 403), the answer to PUT ";
     assert!(text.starts_with(words), "{text}");
-    assert_eq!(lines[1].len(), 1, "the target's is not written then");
+    assert_eq!(lines[1].len(), 1, "the target's log is not written");
     let (result, _) = checkpointed(("1", committed("1")), ("2", committed("2")), [201, 403]).await;
     let text = result.unwrap_err().to_string();
     let words =

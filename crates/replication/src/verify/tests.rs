@@ -11,7 +11,7 @@ fn wanted(id: &str, revs: &[&str]) -> Wanted {
 }
 
 #[test]
-fn present_revisions_are_the_requested_without_the_missing() {
+fn present_revisions_are_the_requested_minus_the_missing_ones() {
     let asked = vec![
         wanted("a", &["1-a"]),
         wanted("b", &["1-b", "2-b"]),
@@ -33,7 +33,7 @@ fn a_document_with_very_many_leaves_is_read_in_parts() {
 }
 
 #[test]
-fn a_difference_is_one_line_and_reads_as_it_was_written() {
+fn a_difference_prints_as_one_line_and_survives_serialization() {
     let leaf = Leaf {
         id: "a\nb".to_owned(),
         rev: "1-x".to_owned(),

@@ -22,7 +22,7 @@ fn started(place: StorePlace) -> Store {
 }
 
 #[tokio::test]
-async fn writes_survive_a_reopening_of_the_file() {
+async fn writes_survive_reopening_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in/there/s.redb");
     let place = StorePlace::of(Some(&path));
@@ -43,7 +43,7 @@ async fn writes_survive_a_reopening_of_the_file() {
     let folder = path.parent().unwrap();
     assert_eq!(mode(folder), 0o700);
     let files = folder.read_dir().unwrap().count();
-    assert_eq!(files, 2, "the store and its uuid; nothing of the making");
+    assert_eq!(files, 2, "the store and its uuid; no temporary file");
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_file_in_use_is_an_error_and_opens_once_it_is_free() {
 }
 
 #[tokio::test]
-async fn a_file_in_use_is_waited_for_briefly() {
+async fn opening_waits_briefly_for_a_file_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     drop(redb::Database::create(&path).unwrap());
@@ -77,12 +77,12 @@ async fn a_file_in_use_is_waited_for_briefly() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut has_it = [0];
+    let mut ready = [0];
     other
         .stdout
         .as_mut()
         .unwrap()
-        .read_exact(&mut has_it)
+        .read_exact(&mut ready)
         .unwrap();
     started(StorePlace::of(Some(&path))).open().await.unwrap();
     assert!(other.wait().unwrap().success());
@@ -101,7 +101,7 @@ async fn a_file_that_is_not_a_store_is_left_unchanged() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
+async fn a_directory_that_cannot_be_created_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -126,7 +126,7 @@ impl StoreObserver for Refused {
 }
 
 #[tokio::test]
-async fn a_write_that_the_store_refuses_is_counted_and_one_while_another_process_has_it_is_not() {
+async fn refused_writes_are_counted_except_while_another_process_holds_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file/s.redb");
     fs::write(path.parent().unwrap(), "").unwrap();
@@ -136,7 +136,7 @@ async fn a_write_that_the_store_refuses_is_counted_and_one_while_another_process
     let store = Store::start(place, Arc::new(()), Arc::clone(&refused) as _, &log).unwrap();
     let counted = || refused.0.lock().unwrap().clone();
     store.open().await.unwrap_err();
-    assert_eq!(counted(), [0; 0], "nothing was to be written");
+    assert_eq!(counted(), [0; 0], "there was nothing to write");
     store.keep("a", None).await.unwrap_err();
     assert_eq!(counted(), [1]);
     fs::remove_file(path.parent().unwrap()).unwrap();
@@ -164,9 +164,9 @@ async fn a_file_of_another_format_is_refused() {
         }
         let store = started(StorePlace::of(Some(&path)));
         let error = store.open().await.unwrap_err().to_string();
-        let told =
+        let expected =
             format!("(format {format}, this program knows 3): start the program that wrote it");
-        assert!(error.contains(&told), "{error}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 
@@ -191,9 +191,9 @@ async fn free_space_is_returned_once_no_snapshot_is_held() {
         store.snapshot().await.unwrap(),
     );
     crate::suite::purge_all(&store).await;
-    assert_eq!(store.compact().await, Ok(0), "it waits for both");
+    assert_eq!(store.compact().await, Ok(0), "two snapshots are held");
     drop(first);
-    assert_eq!(store.compact().await, Ok(0), "it waits for the other one");
+    assert_eq!(store.compact().await, Ok(0), "one snapshot is held");
     drop(second);
     // Space kept by a snapshot is free after the next write.
     one(&store, edit("later", None, "{}")).await.unwrap();
@@ -201,7 +201,7 @@ async fn free_space_is_returned_once_no_snapshot_is_held() {
 }
 
 #[test]
-fn a_snapshot_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
+fn an_unread_snapshot_is_dropped_after_a_minute() {
     let (_, requests) = mpsc::channel(1);
     let mut keeper = Keeper {
         place: StorePlace::Memory,
@@ -246,7 +246,7 @@ async fn replaced(place: &StorePlace, bytes: &[u8]) -> Result<(), OpenError> {
 }
 
 #[tokio::test]
-async fn a_store_made_from_an_export_replaces_the_old_one_completely() {
+async fn an_export_replaces_the_whole_store() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| StorePlace::File(folder.path().join(name));
     let first = started(at("first.redb"));
@@ -271,17 +271,17 @@ async fn a_store_made_from_an_export_replaces_the_old_one_completely() {
             again.extend(some);
         }
         drop(lines);
-        assert!(again == bytes, "they differ");
+        assert!(again == bytes, "the exports differ");
         let store = opened(place).await;
         assert_eq!(store.changes(0, 9999).await, first.changes(0, 9999).await);
         assert_eq!(store.info().await, first.info().await);
         let purged = store.purge(u64::MAX, 0, 9999).await.unwrap();
-        assert_eq!(purged.removed, 700, "it is known when they were deleted");
+        assert_eq!(purged.removed, 700, "deletion times are kept");
     }
 }
 
 #[tokio::test]
-async fn a_store_stays_as_it_is_when_the_export_fails_and_a_damaged_one_is_replaced() {
+async fn a_failed_export_leaves_the_store_unchanged_and_a_damaged_store_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::File(path.clone());
@@ -294,16 +294,16 @@ async fn a_store_stays_as_it_is_when_the_export_fails_and_a_damaged_one_is_repla
     let before = fs::read(&path).unwrap();
     let (head, mut reader) = ExportReader::open(&*bytes).unwrap();
     let first = reader.row().unwrap().map(Ok);
-    let failing = place.cannot_open(OpenProblem::Failed("it broke off".to_owned()));
+    let failing = place.cannot_open(OpenProblem::Failed("it ended early".to_owned()));
     let rows = [first.unwrap(), Err(failing.clone())].into_iter();
     assert_eq!(place.replace(&head, rows, &()).await, Err(failing));
     assert!(fs::read(&path).unwrap() == before);
     assert_eq!(
         fs::read_dir(&folder).unwrap().count(),
         2,
-        "and replicate.uuid"
+        "the store and replicate.uuid"
     );
-    // An export changes nothing in the file, and keeps services away.
+    // An export does not change the file, and no service can open it meanwhile.
     let snapshot = place.snapshot().await.unwrap();
     let refused = file::open(&place);
     assert!(matches!(refused, Err(OpenProblem::InUse)), "{refused:?}");

@@ -32,7 +32,7 @@ fn config(folder: &Path, text: &str) -> Config {
 }
 
 #[tokio::test]
-async fn the_first_daemon_makes_the_secrets_and_the_others_take_them_over() {
+async fn the_first_daemon_creates_the_secrets_and_the_others_adopt_them() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let fleet = FakeFleet::default();
     let first = config(one.path(), "");
@@ -44,7 +44,7 @@ async fn the_first_daemon_makes_the_secrets_and_the_others_take_them_over() {
     assert_eq!(second.chttpd_auth.secret, first.chttpd_auth.secret);
     assert_eq!(second.admins, first.admins);
     assert!(!join(&fleet, &second).await.unwrap());
-    // A third start without its folder.
+    // The first daemon restarts without its folder.
     fs::remove_dir_all(one.path().join("data")).unwrap();
     assert!(join(&fleet, &config(one.path(), "")).await.unwrap());
     assert_eq!(config(one.path(), "").admins, first.admins);
@@ -53,7 +53,7 @@ async fn the_first_daemon_makes_the_secrets_and_the_others_take_them_over() {
 const ANN: &str = "[admins]\nann = \"sesame-one\"\n[chttpd_auth]\nsecret = \"of cookies\"\n";
 
 #[tokio::test]
-async fn explicit_secrets_count_over_generated_ones_and_are_nowhere_kept_in_plain() {
+async fn explicit_secrets_override_generated_ones_and_are_never_stored_in_plain_text() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = FakeFleet::default();
     join(&fleet, &config(folder.path(), ANN)).await.unwrap();
@@ -97,7 +97,7 @@ async fn an_explicit_secret_that_differs_from_that_of_a_running_daemon_is_refuse
 }
 
 #[tokio::test]
-async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_reload() {
+async fn an_explicit_secret_may_change_while_no_other_daemon_runs_or_by_a_reload() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = FakeFleet::default();
     join(&fleet, &config(folder.path(), ANN)).await.unwrap();
@@ -109,7 +109,7 @@ async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_relo
     tell_explicit(&fleet, &third).await.unwrap();
     join(&fleet, &third).await.unwrap();
     join(&fleet, &second).await.unwrap_err();
-    // A lone daemon forgets everything that is not named any more.
+    // A lone daemon drops secrets that are no longer configured.
     fleet.set_running(0);
     let folder = tempfile::tempdir().unwrap();
     join(&fleet, &config(folder.path(), "")).await.unwrap();
@@ -117,7 +117,7 @@ async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_relo
 }
 
 #[tokio::test]
-async fn overrides_of_the_database_hold_except_for_what_is_a_daemons_own_or_not_for_http() {
+async fn database_overrides_apply_except_to_daemon_specific_keys_and_keys_closed_to_http() {
     let fleet: Arc<dyn FleetStore> = Arc::new(FakeFleet::default());
     let set = |section: &str, key: &str, value: Option<&str>| Override {
         section: section.to_owned(),

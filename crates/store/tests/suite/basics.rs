@@ -3,7 +3,7 @@
 use super::*;
 use crate::documents::Document;
 
-/// Who writes must know the last revision.
+/// A write must name the last revision.
 pub async fn a_write_must_name_the_last_revision(place: &TestPlace) {
     let store = place.handle();
     let first = one(&store, edit("a", None, "{}")).await.unwrap();
@@ -26,10 +26,8 @@ pub async fn a_write_must_name_the_last_revision(place: &TestPlace) {
     assert_eq!((found.revision, found.body.as_str()), (second, "{\"x\":1}"));
 }
 
-/// A deleted document stays as its last revision and can be made again.
-pub async fn a_deleted_document_stays_as_its_last_revision_and_can_be_made_again(
-    place: &TestPlace,
-) {
+/// A deleted document keeps its last revision and can be recreated.
+pub async fn a_deleted_document_keeps_its_last_revision_and_can_be_recreated(place: &TestPlace) {
     let store = place.handle();
     let first = one(&store, edit("a", None, "{}")).await.unwrap();
     let gone = one(&store, deletion("a", Some(first.clone())))
@@ -45,8 +43,8 @@ pub async fn a_deleted_document_stays_as_its_last_revision_and_can_be_made_again
     assert_eq!((info.documents, info.deleted), (1, 0));
 }
 
-/// Edits of one request see those before them.
-pub async fn edits_of_one_request_see_those_before_them(place: &TestPlace) {
+/// Edits of one request see the earlier ones.
+pub async fn edits_of_one_request_see_the_earlier_ones(place: &TestPlace) {
     let store = place.handle();
     let edits = vec![
         edit("a", None, "1"),
@@ -58,8 +56,8 @@ pub async fn edits_of_one_request_see_those_before_them(place: &TestPlace) {
     assert_eq!(results[2], Err(Conflict));
 }
 
-/// Changes have each document once in the order of its last update.
-pub async fn changes_have_each_document_once_in_the_order_of_its_last_update(place: &TestPlace) {
+/// Changes list each document once in the order of its last update.
+pub async fn changes_list_each_document_once_in_the_order_of_its_last_update(place: &TestPlace) {
     let store = place.handle();
     let updates = store.updates();
     let first = one(&store, edit("a", None, "{}")).await.unwrap();
@@ -81,8 +79,8 @@ pub async fn changes_have_each_document_once_in_the_order_of_its_last_update(pla
     assert_eq!(store.changes(3, 9).await.unwrap().documents, []);
 }
 
-/// The last changes are all changes read from the end.
-pub async fn the_last_changes_are_all_changes_read_from_the_end(place: &TestPlace) {
+/// `last_changes` returns the newest changes first.
+pub async fn last_changes_returns_the_newest_changes_first(place: &TestPlace) {
     let store = place.handle();
     assert_eq!(store.last_changes(9).await.unwrap(), []);
     let first = one(&store, edit("a", None, "1")).await.unwrap();
@@ -100,7 +98,7 @@ pub async fn the_last_changes_are_all_changes_read_from_the_end(place: &TestPlac
     }
 }
 
-/// A change is made to what is there at that moment or not at all.
+/// A change applies to the current revision or not at all.
 pub async fn a_change_applies_to_the_current_revision_or_not_at_all(place: &TestPlace) {
     let store = place.handle();
     let longer = |document: &Document| Some(format!("{}+", document.body));
@@ -120,7 +118,7 @@ pub async fn a_change_applies_to_the_current_revision_or_not_at_all(place: &Test
     assert_eq!(store.change("a", longer).await.unwrap(), None);
 }
 
-/// Local documents count their updates and are nowhere else.
+/// Local documents count their updates and appear nowhere else.
 pub async fn local_documents_count_their_updates_and_appear_nowhere_else(place: &TestPlace) {
     let store = place.handle();
     let put = async |expected, body: Option<&str>| {
@@ -137,7 +135,7 @@ pub async fn local_documents_count_their_updates_and_appear_nowhere_else(place: 
     assert_eq!(store.local("x").await.unwrap(), None);
 }
 
-/// The order of members and the digits of numbers stay.
+/// The order of members and the digits of numbers are kept.
 pub async fn the_order_of_members_and_the_digits_of_numbers_are_kept(place: &TestPlace) {
     let store = place.handle();
     let body = r#"{"z":1.0,"a":12345678901234567890123,"e":1e2,"é":"\u0000 \n ☃","z":0.10}"#;

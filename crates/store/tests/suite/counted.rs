@@ -1,4 +1,4 @@
-//! A store that counts of how many documents' jobs each request asked what is kept, for tests.
+//! A store that counts the documents of each request for kept values, for tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,29 +12,29 @@ use crate::place::StorePlace;
 use crate::revision::Revision;
 use crate::tables::{Import, Imported};
 
-/// What was asked, each request.
-pub type KeptAsked = Arc<Mutex<Vec<usize>>>;
+/// The number of documents of each request.
+pub type KeptCounts = Arc<Mutex<Vec<usize>>>;
 
 #[derive(Debug)]
 struct CountedStore {
     store: Store,
-    asked: KeptAsked,
+    counts: KeptCounts,
 }
 
-/// Returns a handle of a store that counts.
-pub fn counted(store: Store) -> (Store, KeptAsked) {
-    let (asked, new_uuid) = (KeptAsked::default(), Arc::clone(&store.new_uuid));
+/// Returns a counting handle of a store, with its counts.
+pub fn counted(store: Store) -> (Store, KeptCounts) {
+    let (counts, new_uuid) = (KeptCounts::default(), Arc::clone(&store.new_uuid));
     let counted = CountedStore {
         store,
-        asked: Arc::clone(&asked),
+        counts: Arc::clone(&counts),
     };
     let store = Arc::new(counted);
-    (Store { store, new_uuid }, asked)
+    (Store { store, new_uuid }, counts)
 }
 
 impl DocumentStore for CountedStore {
     fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
-        self.asked.lock().unwrap().push(ids.len());
+        self.counts.lock().unwrap().push(ids.len());
         self.store.kept_of(ids)
     }
 

@@ -1,4 +1,4 @@
-//! Documents on their way out of the store and into it.
+//! Export and import of documents.
 
 use super::*;
 use crate::export::{ExportLines, ExportReader, ExportRow};
@@ -19,8 +19,8 @@ pub async fn exported(store: &Store) -> (Vec<u8>, Vec<ExportRow>) {
     (all, rows)
 }
 
-/// An export has each document once with what is kept of its job.
-pub async fn an_export_has_each_document_once_with_what_is_kept_of_its_job(place: &TestPlace) {
+/// An export has each document once with the kept value of its job.
+pub async fn an_export_has_each_document_once_with_the_kept_value_of_its_job(place: &TestPlace) {
     let store = place.handle();
     let edits = (0..1200).map(|n| edit(&format!("d{n:04}"), None, "{}"));
     store.edit(edits.collect()).await.unwrap();
@@ -39,7 +39,11 @@ pub async fn an_export_has_each_document_once_with_what_is_kept_of_its_job(place
     {
         sizes.push(rows.len());
     }
-    assert_eq!(sizes, [1, 500, 500, 201, 1], "a long one comes alone");
+    assert_eq!(
+        sizes,
+        [1, 500, 500, 201, 1],
+        "a long document is a batch of its own"
+    );
     let (_, rows) = exported(&store).await;
     assert_eq!(rows[0].doc.get(), long);
     let kept = rows
@@ -52,7 +56,7 @@ pub async fn an_export_has_each_document_once_with_what_is_kept_of_its_job(place
     assert_eq!((&*local.id, &*local.rev), ("_local/l", "0-1"));
 }
 
-/// An export has what was there when it began.
+/// An export is a snapshot of its beginning.
 pub async fn an_export_is_a_snapshot_of_its_beginning(place: &TestPlace) {
     let store = place.handle();
     make_and_delete(&store, 600, 200).await;
@@ -65,12 +69,12 @@ pub async fn an_export_is_a_snapshot_of_its_beginning(place: &TestPlace) {
     while let Some(some) = lines.next().await.unwrap() {
         all.extend(some);
     }
-    assert!(all == before, "it has changed");
+    assert!(all == before, "the export has changed");
     let (_, rows) = exported(&store).await;
     assert!(rows.iter().any(|row| row.id == "later"));
 }
 
-/// An import writes what is not there, and leaves what is.
+/// An import writes missing documents and leaves existing ones.
 pub async fn an_import_writes_missing_documents_and_leaves_existing_ones(place: &TestPlace) {
     let store = place.handle();
     let mine = one(&store, edit("mine", None, "{\"a\":1}")).await.unwrap();

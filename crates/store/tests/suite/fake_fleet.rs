@@ -1,4 +1,4 @@
-//! What daemons share of settings, in memory, for tests. Of the rest it knows nothing.
+//! Settings shared by daemons, in memory, for tests. All other requests fail.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -26,26 +26,26 @@ pub struct FakeFleet {
 }
 
 impl FakeFleet {
-    /// Says how many daemons have a lease.
+    /// Sets how many daemons have a lease.
     pub fn set_running(&self, running: u64) {
         *self.running.lock().unwrap() = running;
     }
 
-    /// Has it fail, or no longer.
+    /// Makes requests fail, or succeed again.
     pub fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::SeqCst);
     }
 
     fn ready<'a, T: Send + 'a>(&self, value: impl FnOnce() -> T) -> Answer<'a, T> {
         if self.is_gone.load(Ordering::SeqCst) {
-            return none();
+            return unavailable();
         }
         let value = value();
         Box::pin(async { Ok(value) })
     }
 }
 
-fn none<'a, T: Send + 'a>() -> Answer<'a, T> {
+fn unavailable<'a, T: Send + 'a>() -> Answer<'a, T> {
     Box::pin(async { Err(StoreError::Closed) })
 }
 
@@ -99,39 +99,39 @@ impl FleetStore for FakeFleet {
     }
 
     fn take_epoch(&self, _: DaemonName, _: Epoch, _: Vec<Epoch>) -> Answer<'_, Counts> {
-        none()
+        unavailable()
     }
 
     fn renew(&self, _: Epoch, _: bool, _: Reach) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
-        none()
+        unavailable()
     }
 
     fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, Claimed> {
-        none()
+        unavailable()
     }
 
     fn release(&self, _: Epoch, _: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
-        none()
+        unavailable()
     }
 
     fn depart(&self, _: Epoch) -> Answer<'_, ()> {
-        none()
+        unavailable()
     }
 
     fn job_rows(&self, _: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
-        none()
+        unavailable()
     }
 
     fn set_replication_ids(&self, _: Epoch, _: Vec<JobNote>) -> Answer<'_, IdsSet> {
-        none()
+        unavailable()
     }
 
     fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
-        none()
+        unavailable()
     }
 
     fn write_statuses(&self, _: Epoch, _: Vec<JobStatus>) -> Answer<'_, ()> {
-        none()
+        unavailable()
     }
 
     fn statuses(
@@ -140,22 +140,22 @@ impl FleetStore for FakeFleet {
         _: Vec<(Epoch, u64)>,
         _: usize,
     ) -> Answer<'_, Vec<ReadStatus>> {
-        none()
+        unavailable()
     }
 
     fn write_report(&self, _: Epoch, _: String) -> Answer<'_, ()> {
-        none()
+        unavailable()
     }
 
     fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        none()
+        unavailable()
     }
 
     fn leave_orders(&self, _: Vec<Order>) -> Answer<'_, Vec<bool>> {
-        none()
+        unavailable()
     }
 
     fn take_orders(&self, _: Epoch) -> Answer<'_, Vec<Order>> {
-        none()
+        unavailable()
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for a store that several services share, whatever happens to its connections.
+//! Cases for a store that several services share, with failing connections.
 
 use std::future::Future;
 use std::time::Instant;
@@ -12,7 +12,7 @@ const WRITERS: usize = 10;
 /// Writes of each, at least.
 const WRITES: u64 = 20;
 
-/// Tries until it succeeds; each error has to be one that passes.
+/// Retries until it succeeds; every error must be a temporary one.
 async fn until_it_works<T, F: Future<Output = Result<T, StoreError>>>(
     mut work: impl FnMut() -> F,
 ) -> T {
@@ -28,7 +28,7 @@ async fn until_it_works<T, F: Future<Output = Result<T, StoreError>>>(
     }
 }
 
-/// What was answered is there though connections are cut. `cut` cuts all that there are; returns how many.
+/// Acknowledged writes survive lost connections. `cut` cuts all connections; returns how many.
 pub async fn acknowledged_writes_survive_lost_connections(
     place: &TestPlace,
     cut: impl Fn() -> usize,
@@ -47,8 +47,8 @@ pub async fn acknowledged_writes_survive_lost_connections(
                 }
                 let wish = || edit(&id, known.clone(), "1");
                 known = match try_one(store, wish()).await {
-                    Ok(written) => Some(written.expect("nobody else writes it")),
-                    // It may be written or not, and nothing but it.
+                    Ok(written) => Some(written.expect("no other writer")),
+                    // This write may have been made or not, and no other.
                     Err(_) => {
                         let found = until_it_works(|| store.document(&id)).await;
                         let (number, before) = (
@@ -73,19 +73,19 @@ pub async fn acknowledged_writes_survive_lost_connections(
         assert_eq!(found.map(|document| document.revision), known, "{id}");
     }
     let seq = until_it_works(|| stores[0].info()).await.update_seq;
-    heard(&watched, seq).await;
+    wait_for_updates(&watched, seq).await;
     assert_eq!(noted.all().len(), WRITERS);
 }
 
-async fn heard(store: &Store, seq: u64) {
+async fn wait_for_updates(store: &Store, seq: u64) {
     let mut updates = store.updates();
     let heard = updates.wait_for(|known| known.is_some_and(|known| known >= seq));
     let heard = tokio::time::timeout(PATIENCE, heard).await;
     drop(heard.expect("all updates").unwrap());
 }
 
-/// While the database is gone requests fail and say why, and afterwards all goes on.
-pub async fn while_the_database_is_gone_requests_fail_and_afterwards_they_succeed(
+/// While the database is down requests fail with the reason, and afterwards they succeed.
+pub async fn while_the_database_is_down_requests_fail_and_afterwards_they_succeed(
     place: &TestPlace,
     stop: impl FnOnce(),
     start: impl FnOnce(),
@@ -117,12 +117,12 @@ pub async fn while_the_database_is_gone_requests_fail_and_afterwards_they_succee
         .await
         .unwrap();
     let seq = other.info().await.unwrap().update_seq;
-    heard(&watched, seq).await;
+    wait_for_updates(&watched, seq).await;
     assert!(noted.all().contains(&("c".to_owned(), 2)));
 }
 
-/// What was acknowledged of jobs survives a failover that lost it: `back_up` keeps what a standby has, `fail_over` has that
-/// take over.
+/// Acknowledged orders for jobs survive a failover that lost them: `back_up` saves the standby's state, `fail_over` lets
+/// the standby take over.
 pub async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
     place: &TestPlace,
     back_up: impl FnOnce(),
@@ -146,7 +146,7 @@ pub async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
     keep(&second, "lost", Some("set")).await;
     fail_over();
     let kept = until_it_works(|| second.kept("c")).await;
-    assert_eq!(kept.as_deref(), Some("set"), "who asked first was told");
+    assert_eq!(kept.as_deref(), Some("set"), "its writer restores it");
     until_it_works(|| first.document("a")).await;
     let of = ["a", "b", "c", "lost"].map(str::to_owned);
     let expected = [Some("second"), Some("after"), Some("set"), None];
@@ -168,8 +168,8 @@ pub async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
     }
 }
 
-/// A database that says nothing fails requests after their time, and does not hold up later ones. `pause` stops what
-/// has connections to it, `resume` has that go on.
+/// Requests to a silent database time out, and do not delay later ones. `pause` stops the processes with connections
+/// to it, `resume` continues them.
 pub async fn requests_to_a_silent_database_time_out(
     place: &TestPlace,
     pause: impl FnOnce(),
@@ -191,8 +191,8 @@ pub async fn requests_to_a_silent_database_time_out(
     until_it_works(|| try_one(&store, wish())).await.unwrap();
 }
 
-/// Services that start at the same time make one schema.
-pub async fn services_that_start_at_the_same_time_make_one_store(place: &TestPlace) {
+/// Services that start at the same time create one schema.
+pub async fn services_that_start_at_the_same_time_create_one_store(place: &TestPlace) {
     let stores: Vec<Store> = (0..4).map(|_| place.handle()).collect();
     let opened = stores.iter().map(|store| async move {
         store.open().await.unwrap();
@@ -203,7 +203,7 @@ pub async fn services_that_start_at_the_same_time_make_one_store(place: &TestPla
     assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{uuids:?}");
 }
 
-/// Returns the error of opening it.
+/// Returns the permanent error of opening it.
 pub async fn refusal(place: &TestPlace) -> String {
     let error = place.handle().open().await.unwrap_err();
     assert!(
@@ -220,7 +220,7 @@ pub async fn opens(place: &TestPlace) -> impl Sized {
     store
 }
 
-/// Returns the error of opening it where the server does not answer as it should.
+/// Returns the temporary error of opening it while the server misbehaves.
 pub async fn failure(place: &TestPlace) -> String {
     let error = place.handle().open().await.unwrap_err();
     let passes = |open: &OpenError| open.may_pass();
@@ -231,8 +231,8 @@ pub async fn failure(place: &TestPlace) -> String {
     error.to_string()
 }
 
-/// An id that the database cannot keep fails its own write and no other.
-pub async fn an_id_that_cannot_be_kept_fails_its_own_write_alone(place: &TestPlace) {
+/// An id that the database cannot store fails only its own write.
+pub async fn an_id_that_cannot_be_stored_fails_only_its_own_write(place: &TestPlace) {
     let store = place.handle();
     for id in ["a\0b", &"x".repeat(2601)] {
         let error = try_one(&store, edit(id, None, "{}")).await.unwrap_err();

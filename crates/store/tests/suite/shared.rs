@@ -1,4 +1,4 @@
-//! Several who read and write at the same time.
+//! Concurrent readers and writers.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::*;
 use crate::documents::Document;
 use policy::counted::Class;
 
-/// Documents of each of the handles.
+/// Concurrent writers, each of one document.
 const WRITERS: usize = 20;
 /// Updates of each writer.
 const UPDATES: u64 = 10;
 
-/// What was written is there for every handle.
+/// A write is visible to every handle.
 pub async fn a_write_is_visible_to_every_handle(place: &TestPlace) {
     let (first, second) = (place.handle(), place.handle());
     let revision = one(&first, edit("a", None, "{}")).await.unwrap();
@@ -32,8 +32,8 @@ pub async fn a_write_is_visible_to_every_handle(place: &TestPlace) {
     assert_eq!(place.handle().info().await.unwrap().update_seq, 2);
 }
 
-/// Of fifty writers of one revision one wins.
-pub async fn of_fifty_writers_of_one_revision_one_wins(place: &TestPlace) {
+/// One of fifty concurrent writers of one revision wins.
+pub async fn one_of_fifty_concurrent_writers_of_one_revision_wins(place: &TestPlace) {
     let stores = [place.handle(), place.handle()];
     let mut known = None;
     for round in 1..=4 {
@@ -56,7 +56,7 @@ pub async fn of_fifty_writers_of_one_revision_one_wins(place: &TestPlace) {
     assert_eq!(stores[1].info().await.unwrap().update_seq, 4);
 }
 
-/// Reads updates until there were as many; each has to come after the one before.
+/// Reads updates up to the sequence `last`; each must be later than the one before.
 async fn follow(store: Store, last: u64) -> BTreeMap<String, Document> {
     let mut updates = store.updates();
     store.open().await.unwrap();
@@ -104,7 +104,7 @@ pub async fn followers_miss_no_update_of_twenty_writers(place: &TestPlace) {
     }
 }
 
-/// Notes what it is told: id -> class, while the document is there.
+/// Records the reported class of each existing document, by id.
 #[derive(Debug, Default)]
 pub(super) struct Noted(Mutex<BTreeMap<String, Class>>);
 
@@ -142,7 +142,7 @@ impl Noted {
     }
 }
 
-/// Watchers learn of the writes of other handles, in their order, and of their own before these are answered.
+/// Watchers see the writes of other handles in order, and those of their own before these are answered.
 pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace) {
     let noted = Arc::new(Noted::default());
     let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
@@ -170,8 +170,8 @@ pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace
     one(&other, deletion("own", Some(known))).await.unwrap();
     let seq = other.info().await.unwrap().update_seq;
     let mut updates = watched.updates();
-    let told = updates.wait_for(|known| known.is_some_and(|known| known >= seq));
-    let told = tokio::time::timeout(PATIENCE, told).await;
-    drop(told.expect("all updates").unwrap());
+    let caught_up = updates.wait_for(|known| known.is_some_and(|known| known >= seq));
+    let caught_up = tokio::time::timeout(PATIENCE, caught_up).await;
+    drop(caught_up.expect("all updates").unwrap());
     assert_eq!(noted.all(), pairs(&[("early", 1), ("late", 3)]));
 }

@@ -1,14 +1,14 @@
-//! Deleted documents, and how they go.
+//! Purges of deleted documents.
 
 use super::*;
 use crate::unix_now;
 
-/// The time by which everything that was deleted so far is old.
+/// A time at which every deletion so far is due for a purge.
 pub fn later() -> u64 {
     unix_now() + 10
 }
 
-/// Makes documents with long bodies, and deletes them again.
+/// Creates documents with bodies of about `bytes` bytes, and deletes them.
 pub async fn make_and_delete(store: &Store, count: usize, bytes: usize) {
     let body = format!("{{\"x\":\"{}\"}}", "x".repeat(bytes));
     for first in (0..count).step_by(500) {
@@ -34,7 +34,7 @@ pub(crate) async fn purge_all(store: &Store) -> usize {
     }
 }
 
-/// Deleted documents are purged after their time and no live one ever.
+/// Deleted documents are purged after their time, live ones never.
 pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlace) {
     let store = place.handle();
     let live = one(&store, edit("live", None, "{}")).await.unwrap();
@@ -47,14 +47,14 @@ pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlac
     assert_eq!(
         (early.removed, early.last),
         (0, None),
-        "it is not their time"
+        "they are not due yet"
     );
     assert_eq!(store.info().await.unwrap().deleted, 250);
     assert_eq!(purge_all(&store).await, 250);
     assert_eq!(purge_all(&store).await, 0);
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted, info.bytes), (2, 0, 4));
-    assert_eq!(info.update_seq, seq, "sequence numbers go on");
+    assert_eq!(info.update_seq, seq, "sequence numbers continue");
     let changes = store.changes(0, 999).await.unwrap();
     let shown: Vec<_> = changes
         .documents
@@ -65,9 +65,9 @@ pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlac
     assert_eq!(
         store.pending(0).await.unwrap(),
         2,
-        "no row of a dead document is left"
+        "no row of a purged document is left"
     );
     assert_eq!(store.document("gone-000000").await.unwrap(), None);
-    let anew = one(&store, edit("gone-000000", None, "{}")).await.unwrap();
-    assert_eq!(anew.number, 1);
+    let recreated = one(&store, edit("gone-000000", None, "{}")).await.unwrap();
+    assert_eq!(recreated.number, 1);
 }

@@ -37,7 +37,7 @@ struct Tables {
     owners: BTreeMap<DocId, (Epoch, Claim)>,
     ids: BTreeMap<Arc<str>, DocId>,
     servers: BTreeMap<DocId, [Server; 2]>,
-    /// Which daemons reported which servers as unreachable.
+    /// Servers reported as unreachable, with the reporting daemons.
     unreached: Vec<(Epoch, Server)>,
 }
 
@@ -63,7 +63,7 @@ impl Tables {
         Some(Ok(()))
     }
 
-    /// Which epochs may claim a document: not one that cannot reach its server while another can.
+    /// Whether an epoch may claim a document: not while it cannot reach a server that another can.
     fn standing(&self, doc: &str, epoch: Epoch) -> Standing {
         let servers = self.servers.get(doc).into_iter().flatten();
         let avoids = |one: Epoch| {
@@ -179,12 +179,12 @@ impl FakeConnection {
         self.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// Whether claims are carried out but their answers lost.
+    /// Sets whether claims succeed but their answers are lost.
     pub fn lose_claims(&self, loses: bool) {
         self.loses_claims.store(loses, Ordering::SeqCst);
     }
 
-    /// The next `count` epochs are taken, but the answers lost.
+    /// Lets the next `count` epochs be taken, but loses the answers.
     pub fn lose_epochs(&self, count: usize) {
         self.epochs_lost.store(count, Ordering::SeqCst);
     }
@@ -194,7 +194,7 @@ impl FakeConnection {
         self.noted.lock().unwrap().clone()
     }
 
-    /// Whether requests that note replications are held without an answer; releasing answers waiting ones.
+    /// Sets whether requests that note replications wait; clearing it answers the waiting ones.
     pub fn hold_notes(&self, holds: bool) {
         self.holds_notes.send_replace(holds);
     }
@@ -213,7 +213,7 @@ impl FakeConnection {
         })
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.fleet.told.send_modify(|told| *told += 1);
     }
 }
@@ -237,7 +237,7 @@ impl FleetStore for FakeConnection {
                 is_live: false,
             };
             tables.epochs.insert(epoch, row);
-            self.tell();
+            self.notify();
             tables.counts(&wanted, now)
         });
         Box::pin(async move {
@@ -282,7 +282,7 @@ impl FleetStore for FakeConnection {
         })
     }
 
-    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed> {
+    fn claim(&self, epoch: Epoch, claim: Claim, max: usize) -> Answer<'_, Claimed> {
         let claiming = self.ask(move |tables, wanted, now| {
             if !tables.holds(epoch, now) {
                 return Claimed {
@@ -303,7 +303,7 @@ impl FleetStore for FakeConnection {
             };
             let mut docs = of(|standing| *standing == Standing::Shared);
             let extra = of(|standing| *standing == Standing::Extra);
-            docs.truncate(most);
+            docs.truncate(max);
             for doc in docs.iter().chain(&extra) {
                 tables.owners.insert(Arc::clone(doc), (epoch, claim));
             }
@@ -330,7 +330,7 @@ impl FleetStore for FakeConnection {
                     tables.owners.remove(&doc);
                 }
             }
-            self.tell();
+            self.notify();
         })
     }
 
@@ -338,7 +338,7 @@ impl FleetStore for FakeConnection {
         self.ask(move |tables, _, _| {
             tables.epochs.remove(&epoch);
             tables.owners.retain(|_, (owner, _)| *owner != epoch);
-            self.tell();
+            self.notify();
         })
     }
 

@@ -2,13 +2,13 @@
 //!
 //! SUMMARY   Clients request, return, cancel and die; openers and helpers succeed and fail; limits change; processes
 //!           die; time passes; with late, repeated and invented events in between. After every event the actions must
-//!           equal the model's, and every invariant hold. At the end every request was answered exactly once.
+//!           equal the model's, and every invariant must hold. At the end every request has been answered exactly once.
 //!
 //! # Replay
 //! A failure prints its shortest history and adds a line with its seed to
-//! `proptest-regressions/policy/pool/tests/properties.txt`. Every seed in that file runs before any new history;
-//! commit the line with the fix. `PROPTEST_RNG_SEED=1 cargo test --lib pool::tests::properties` (any number) repeats
-//! a whole run, `PROPTEST_CASES=20000` makes a longer one.
+//! `crates/policy/proptest-regressions/pool/tests/properties.txt`. Every seed in that file runs before any new
+//! history; commit the line with the fix. `PROPTEST_RNG_SEED=1 cargo test -p settee-policy pool::tests::properties`
+//! (any number) repeats a whole run, `PROPTEST_CASES=20000` makes a longer one.
 
 use proptest::prelude::*;
 
@@ -87,8 +87,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Patient clients of few databases that take and return with few failures: this makes long queues, tagged processes,
-/// and overtaking waiters.
+/// Patient clients of few databases that take and return with few failures: this produces long queues, tagged
+/// processes, and overtaking waiters.
 pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
     let pick = 0..1000_usize;
     let ask = (0..30_u64, any_affinity(), 100..300_u64);
@@ -111,7 +111,7 @@ pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
 /// Databases with small debts of processor time, and their own queues.
 fn any_bounded_step() -> impl Strategy<Value = Step> {
     let db = prop_oneof![Just("a"), Just("b"), Just("c")];
-    // Times and costs of the steps are integral for each of them.
+    // With each share the steps' times and costs are integral.
     let share = prop_oneof![1 => Just(0), 2 => Just(100), 2 => Just(500), 2 => Just(2000)];
     let queue = prop_oneof![2 => Just(0), 1 => 1..5_u32];
     let bound = (db.clone(), share, queue);
@@ -127,7 +127,7 @@ fn any_bounded_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn core_and_model_agree_where_tenants_have_shares_and_queues_of_their_own(
+    fn core_and_model_agree_when_tenants_have_shares_and_their_own_queues(
         limits in prop::collection::vec(any_limits(), 2),
         steps in prop::collection::vec(any_bounded_step(), 50..250),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn core_and_model_agree_and_everybody_is_answered_once(
+    fn core_and_model_agree_and_every_request_is_answered_once(
         limits in prop::collection::vec(any_limits(), 2),
         steps in prop::collection::vec(any_step(), 1..150),
     ) {
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn after_a_shutdown_everybody_is_answered_and_nothing_is_left(
+    fn after_shutdown_every_request_is_answered_and_no_process_remains(
         limits in prop::collection::vec(any_limits(), 2),
         before in prop::collection::vec(any_step(), 1..80),
         after in prop::collection::vec(any_step(), 0..20),

@@ -1,4 +1,4 @@
-//! Settings that change while a pool runs: the plan, and its effect.
+//! Settings changed while a pool runs: the plan, and its effect.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn same_settings_change_nothing() {
 }
 
 #[test]
-fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
+fn lowered_max_stops_idle_processes_at_once_and_lent_ones_on_return() {
     let mut world = World::named(PoolSettings {
         init_size: 7,
         ..named(10)
@@ -77,7 +77,7 @@ fn queue_is_shortened_after_the_new_limit_has_served_its_waiters() {
 }
 
 #[test]
-fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
+fn shrinking_a_queue_moves_group_waiters_to_pools_with_free_places() {
     let of = |queue_max| PoolSettings {
         group: Some(GroupId(1)),
         queue_max: Some(queue_max),
@@ -137,7 +137,7 @@ fn changes_are_carried_out() {
 }
 
 #[test]
-fn pool_that_is_throttled_starts_nothing() {
+fn reconfiguring_a_throttled_pool_starts_no_process() {
     let mut world = World::named(named(5));
     for _ in 0..crate::admission::FAILURES_MIN {
         world.ask(1, None);
@@ -153,7 +153,7 @@ fn pool_that_is_throttled_starts_nothing() {
 }
 
 #[test]
-fn shorter_age_applies_to_existing_processes() {
+fn lowered_max_age_applies_to_existing_processes() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         ..named(5)
@@ -173,7 +173,7 @@ fn shorter_age_applies_to_existing_processes() {
 }
 
 #[test]
-fn pool_that_changes_its_group_serves_the_new_one_at_once() {
+fn pool_moved_to_another_group_serves_it_at_once() {
     let of = |group| PoolSettings {
         group: Some(GroupId(group)),
         ..named(1)
@@ -197,8 +197,8 @@ fn pool_that_changes_its_group_serves_the_new_one_at_once() {
             Some(waits)
         )]
     );
-    let nobody = world.ask_of(3, Target::Group(GroupId(1)));
-    assert_eq!(world.refusal(nobody), Some(Refusal::NoPool));
+    let refused = world.ask_of(3, Target::Group(GroupId(1)));
+    assert_eq!(world.refusal(refused), Some(Refusal::NoPool));
 }
 
 #[test]
@@ -215,7 +215,9 @@ fn waiters_keep_their_order_when_fairness_changes() {
     }
     for (waiter, client) in waiters.into_iter().zip(2..) {
         world.give_back(lease);
-        lease = world.lease(waiter, client).expect("in order of arrival");
+        lease = world
+            .lease(waiter, client)
+            .expect("served in order of arrival");
     }
 }
 
@@ -232,9 +234,9 @@ fn any_settings() -> impl Strategy<Value = PoolSettings> {
 }
 
 proptest! {
-    /// The plan's statements about processes and the queue come true, in pools without design documents.
+    /// Pools without design documents: processes and the queue change as planned.
     #[test]
-    fn plan_matches_what_is_carried_out(
+    fn plan_matches_the_actions_taken(
         old in any_settings(),
         new in any_settings(),
         clients in 0..12_u64,
@@ -272,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn pool_that_leaves_its_group_and_refuses_the_next_waiter_waits_for_the_one_behind_it() {
+fn refusing_the_first_waiter_when_leaving_a_group_sets_the_timer_for_the_next() {
     let wait = Duration::from_secs(1);
     let settings = PoolSettings {
         limits: Limits {

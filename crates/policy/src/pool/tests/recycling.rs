@@ -15,7 +15,7 @@ fn recycling(recycle: Recycle, max: u32) -> PoolSettings {
 }
 
 #[test]
-fn process_is_recycled_at_its_return_after_max_uses() {
+fn process_is_recycled_on_return_after_max_uses() {
     let max_uses = Some(2);
     let recycle = Recycle {
         max_uses,
@@ -32,7 +32,7 @@ fn process_is_recycled_at_its_return_after_max_uses() {
 }
 
 #[test]
-fn process_is_recycled_for_age_when_idle_and_never_under_a_client() {
+fn idle_process_is_recycled_at_max_age_and_a_lent_one_on_return() {
     let recycle = Recycle {
         max_age: Some(60 * SECOND),
         ..Recycle::default()
@@ -44,9 +44,9 @@ fn process_is_recycled_for_age_when_idle_and_never_under_a_client() {
     let mut world = World::named(settings);
     let held = world.take(1, None);
     let actions = world.advance(61 * SECOND);
-    assert_eq!(stopped(&actions).len(), 1, "the idle one goes by itself");
+    assert_eq!(stopped(&actions).len(), 1, "only the idle one");
     assert_eq!(stopped(&actions)[0].1, StopReason::Age);
-    assert_eq!(opened(&actions).len(), 1, "and is replaced for init_size");
+    assert_eq!(opened(&actions).len(), 1, "replaced to keep init_size");
     assert!(world.pools.holds(held.client, held.proc, held.token));
     world.run();
     let actions = world.give_back(held);
@@ -54,7 +54,7 @@ fn process_is_recycled_for_age_when_idle_and_never_under_a_client() {
 }
 
 #[test]
-fn jitter_spreads_the_ages_of_processes_that_were_born_together() {
+fn jitter_spreads_the_recycling_of_processes_opened_together() {
     let recycle = Recycle {
         max_age: Some(1000 * SECOND),
         jitter_percent: 50,
@@ -72,7 +72,10 @@ fn jitter_spreads_the_ages_of_processes_that_were_born_together() {
             .iter()
             .any(|proc| proc.proc.number <= 40)
         {
-            let next = world.pools.next_deadline().expect("there is one to go");
+            let next = world
+                .pools
+                .next_deadline()
+                .expect("one is yet to be recycled");
             world.now = next;
             let actions = world.on(Event::Tick);
             at.extend(
@@ -88,16 +91,16 @@ fn jitter_spreads_the_ages_of_processes_that_were_born_together() {
     let at = ends(&mut world);
     let born = SECOND;
     assert!(at[0] >= born + 500 * SECOND && at[39] <= born + 1000 * SECOND);
-    let thirds = at.iter().filter(|at| **at < born + 750 * SECOND).count();
+    let early = at.iter().filter(|at| **at < born + 750 * SECOND).count();
     assert!(
-        (10..=30).contains(&thirds),
-        "{thirds} of 40 in the first half"
+        (10..=30).contains(&early),
+        "{early} of 40 in the first half"
     );
-    assert_eq!(ends(&mut World::named(settings)), at, "and always the same");
+    assert_eq!(ends(&mut World::named(settings)), at, "deterministic");
 }
 
 #[test]
-fn soft_memory_lets_the_current_use_end_and_hard_memory_does_not() {
+fn soft_memory_limit_waits_for_the_return_and_hard_limit_revokes() {
     let recycle = Recycle {
         memory_soft: Some(100),
         memory_hard: Some(200),
@@ -119,20 +122,20 @@ fn soft_memory_lets_the_current_use_end_and_hard_memory_does_not() {
         proc,
         token,
     } = hard;
-    let told = PoolAction::ProcRevoked {
+    let revoked = PoolAction::ProcRevoked {
         client,
         proc,
         token,
         why,
     };
-    assert_eq!(actions, [told, PoolAction::Stop { proc, why }]);
+    assert_eq!(actions, [revoked, PoolAction::Stop { proc, why }]);
     assert_eq!(world.give_back(hard), []);
     let actions = world.on(memory(idle.proc, 100));
     assert_eq!(stopped(&actions), [(idle.proc, StopReason::Memory)]);
 }
 
 #[test]
-fn hard_memory_while_learning_answers_the_waiter() {
+fn hard_memory_limit_while_learning_refuses_the_request() {
     let recycle = Recycle {
         memory_hard: Some(200),
         ..Recycle::default()
@@ -146,7 +149,7 @@ fn hard_memory_while_learning_answers_the_waiter() {
     assert_eq!(stopped(&world.last), [(proc, StopReason::MemoryHard)]);
 }
 
-/// A pool of 20 with 20 idle processes after a burst; 4 are to stay.
+/// A pool with `init_size` 4 and 20 idle processes after a burst.
 fn after_a_burst() -> World {
     let mut world = World::named(PoolSettings {
         init_size: 4,
@@ -193,7 +196,7 @@ fn pool_shrinks_back_to_init_size_after_a_burst_one_reap_batch_at_a_time() {
 }
 
 #[test]
-fn processes_that_are_used_are_not_culled() {
+fn processes_in_use_are_not_culled() {
     let mut world = after_a_burst();
     let held: Vec<Lease> = (1..=18).map(|client| world.take(client, None)).collect();
     let actions = world.advance(60 * SECOND);
@@ -202,7 +205,7 @@ fn processes_that_are_used_are_not_culled() {
 }
 
 #[test]
-fn pool_that_is_culled_does_not_close_processes_for_being_idle() {
+fn pool_with_culling_ignores_os_process_idle_limit() {
     let mut world = after_a_burst();
     for status in world.status().procs {
         assert_eq!(world.on(Event::OsProcIdle { proc: status.proc }), []);
@@ -223,7 +226,7 @@ fn recycling_by_age_waits_while_a_whole_batch_is_stopping() {
     assert_eq!(stopped(&first).len(), 2);
     assert!(
         world.pools.next_deadline().is_none_or(|at| at > world.now),
-        "it does not spin"
+        "the timer does not spin"
     );
     let next = world.exit(stopped(&first)[0].0);
     assert_eq!(stopped(&next).len(), 1);
@@ -239,22 +242,22 @@ fn stopping_processes_beyond_a_batch_keep_their_slots() {
     };
     let mut world = World::named(recycling(recycle, 10));
     let batch = world.status().settings.limits.reap_batch();
-    let mut slow_to_end = Vec::new();
-    let mut waits = None;
+    let mut stopping = Vec::new();
+    let mut waiting = None;
     for client in 1..=100 {
         let request = world.ask(client, None);
         let [(proc, _)] = opened(&world.last)[..] else {
-            waits = Some(request);
+            waiting = Some(request);
             break;
         };
         world.on(Event::SpawnOk { proc });
         let lease = world.lease(request, client).expect("opened for it");
-        slow_to_end.push(proc);
+        stopping.push(proc);
         world.give_back(lease);
         let status = world.status();
         assert!(status.stopping + status.used + status.opening <= 10 + batch);
     }
-    assert_eq!(slow_to_end.len() as u32, 10 + batch);
-    let actions = world.exit(slow_to_end[0]);
-    assert_eq!(opened(&actions)[0].1, waits);
+    assert_eq!(stopping.len() as u32, 10 + batch);
+    let actions = world.exit(stopping[0]);
+    assert_eq!(opened(&actions)[0].1, waiting);
 }

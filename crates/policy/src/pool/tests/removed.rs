@@ -1,4 +1,4 @@
-//! Removed pools, gracefully and at once.
+//! Removal of pools, graceful and immediate.
 //!
 //! SOURCE    pidq's remove_pool; Postfix's order of removal (throttled first).
 
@@ -21,7 +21,7 @@ fn busy() -> (World, Lease, ProcId, RequestId) {
 }
 
 #[test]
-fn gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
+fn gracefully_removed_pool_is_gone_once_its_last_process_has_exited() {
     let (mut world, held, idle, opening) = busy();
     let unborn = ProcId {
         pool: POOL,
@@ -43,7 +43,7 @@ fn gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
 }
 
 #[test]
-fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
+fn immediate_removal_revokes_lent_processes_and_stops_all() {
     let (mut world, held, idle, opening) = busy();
     let actions = remove(&mut world, RemoveMode::Immediate);
     assert_eq!(world.refusal(opening), Some(Refusal::PoolRemoved));
@@ -53,13 +53,13 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
         token,
     } = held;
     let why = StopReason::Removed;
-    let told = PoolAction::ProcRevoked {
+    let revoked = PoolAction::ProcRevoked {
         client,
         proc,
         token,
         why,
     };
-    assert!(actions.contains(&told));
+    assert!(actions.contains(&revoked));
     let all = [(held.proc, why), (idle, why)];
     assert_eq!(stopped(&actions), all);
     assert!(!world.pools.holds(client, proc, token));
@@ -76,7 +76,7 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
 }
 
 #[test]
-fn waiters_of_a_pool_that_is_removed_are_answered_pool_removed() {
+fn waiters_of_a_removed_pool_are_refused_with_pool_removed() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let waiters = [2, 3].map(|client| world.ask(client, None));
@@ -89,7 +89,7 @@ fn waiters_of_a_pool_that_is_removed_are_answered_pool_removed() {
 }
 
 #[test]
-fn waiters_of_a_group_are_served_by_the_pools_that_are_left() {
+fn waiters_of_a_group_are_served_by_its_remaining_pools() {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
         ..named(1)
@@ -116,7 +116,7 @@ fn waiters_of_a_group_are_served_by_the_pools_that_are_left() {
 }
 
 #[test]
-fn deaths_while_a_pool_is_removed_are_not_failed_starts() {
+fn process_exits_during_removal_do_not_count_as_failed_starts() {
     let mut world = World::named(PoolSettings {
         init_size: 2,
         min_free: 1,
@@ -125,7 +125,7 @@ fn deaths_while_a_pool_is_removed_are_not_failed_starts() {
     let lease = world.take(1, None);
     world.run();
     let actions = remove(&mut world, RemoveMode::Graceful);
-    assert_eq!(opened(&actions), [], "nothing takes the place of what goes");
+    assert_eq!(opened(&actions), [], "stopped processes are not replaced");
     let actions = world.exit(lease.proc);
     assert!(
         !actions
@@ -137,7 +137,7 @@ fn deaths_while_a_pool_is_removed_are_not_failed_starts() {
 }
 
 #[test]
-fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
+fn graceful_removal_can_become_immediate_but_not_vice_versa() {
     let mut world = World::named(named(1));
     let lease = world.take(1, None);
     assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
@@ -152,7 +152,7 @@ fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
 }
 
 #[test]
-fn empty_pool_goes_at_once_and_its_identity_serves_another() {
+fn empty_pool_is_removed_at_once_and_its_id_is_reused() {
     let mut world = World::named(named(1));
     let actions = remove(&mut world, RemoveMode::Graceful);
     assert_eq!(actions, [PoolAction::PoolGone { pool: POOL }]);
@@ -162,11 +162,11 @@ fn empty_pool_goes_at_once_and_its_identity_serves_another() {
     let lease = world.take(2, None);
     assert_eq!(lease.proc.pool, POOL);
     assert_eq!(world.status().settings, named(2));
-    assert_eq!(world.totals().taken, 1, "it counts from the start");
+    assert_eq!(world.totals().taken, 1, "totals restart at zero");
 }
 
 #[test]
-fn process_that_is_reset_or_learns_when_its_pool_goes_is_stopped() {
+fn removal_stops_processes_that_are_being_reset_or_taught() {
     let mut world = World::named(named(2));
     let resets = world.take(1, None);
     let learns = world.ask(2, tagged("db", "_design/1"));

@@ -26,7 +26,7 @@ fn one_of_everything() -> World {
     world
 }
 
-/// Corrupts the tables and requires that this invariant is violated, and was not before.
+/// Requires that the invariant holds before the tables are corrupted and is violated afterwards.
 fn violates(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
     let mut world = one_of_everything();
     assert_eq!(id.check(&world.pools), Ok(()), "{id} before");
@@ -34,7 +34,7 @@ fn violates(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
     assert!(id.check(&world.pools).is_err(), "{id} after");
     let mut all = violations(&world.pools);
     let violation = all.find(|violation| violation.id == id);
-    let violation = violation.expect("it is among all").to_string();
+    let violation = violation.expect("it is among all violations").to_string();
     assert!(violation.starts_with("PM-"), "{violation}");
 }
 
@@ -86,10 +86,10 @@ fn waiter_that_could_be_served_is_found() {
 }
 
 #[test]
-fn process_that_learns_the_wrong_document_is_found() {
+fn process_learning_the_wrong_document_is_found() {
     violates(Invariant::Pm6, |pools| {
         let ProcState::Teaching { ddoc, .. } = &mut proc(pools, 3).state else {
-            panic!("it learns");
+            panic!("it does not learn");
         };
         ddoc.text = "other".into();
     });
@@ -177,14 +177,14 @@ fn idle_process_that_is_stale_or_too_many_is_found() {
 }
 
 #[test]
-fn process_in_hand_is_found() {
+fn process_left_in_transition_is_found() {
     violates(Invariant::Pm14, |pools| {
         proc(pools, 2).state = ProcState::Transitioning
     });
 }
 
 #[test]
-fn process_that_stops_and_is_in_use_is_found() {
+fn process_both_stopping_and_in_use_is_found() {
     violates(Invariant::Pm15, |pools| {
         pools.pools[0].stopping.insert(2);
     });
@@ -196,7 +196,7 @@ fn leftovers_of_a_shutdown_are_found() {
 }
 
 #[test]
-fn every_invariant_has_its_sentence_and_those_of_the_core_their_predicate() {
+fn every_invariant_has_a_sentence_and_every_core_invariant_a_predicate() {
     for (number, id) in (1..).zip(Invariant::ALL) {
         assert_eq!(id.to_string(), format!("PM-{number}"));
         assert!(!id.sentence().is_empty());
@@ -205,8 +205,8 @@ fn every_invariant_has_its_sentence_and_those_of_the_core_their_predicate() {
     }
 }
 
-/// A named pool in use: an aging idle process (1), one held by a bulk client (2), and a second pool of its group with
-/// a waiter of the group behind a held process (3).
+/// A named pool with an aging idle process (1) and one held by a bulk client (2); and a pool of another group with a
+/// held process (3) and a waiter of that group.
 fn named_pools() -> World {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
@@ -258,7 +258,7 @@ fn violates_named(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
 }
 
 #[test]
-fn pool_below_its_size_is_found() {
+fn pool_below_init_size_or_min_free_is_found() {
     violates_named(Invariant::Pm17, |pools| {
         pools.pools[0].settings.init_size = 3
     });
@@ -287,7 +287,7 @@ fn waiter_that_another_pool_of_its_group_could_serve_is_found() {
 }
 
 #[test]
-fn pool_that_is_removed_and_still_has_something_to_give_is_found() {
+fn removed_pool_with_idle_processes_or_waiters_is_found() {
     violates_named(Invariant::Pm20, |pools| {
         pools.pools[0].life.removing = Some(RemoveMode::Graceful)
     });
@@ -297,7 +297,7 @@ fn pool_that_is_removed_and_still_has_something_to_give_is_found() {
 }
 
 #[test]
-fn process_that_ages_unseen_is_found() {
+fn wrong_age_index_is_found() {
     violates_named(Invariant::Pm21, |pools| pools.pools[0].life.ages.clear());
     violates_named(Invariant::Pm21, |pools| {
         pools.pools[0].life.ages.insert((Timestamp::ZERO, 99));
@@ -315,7 +315,7 @@ fn waiter_that_a_throttled_pool_cannot_serve_is_found() {
     });
 }
 
-/// A held process of a client (1), a held one of a database (2), and an untagged one (3).
+/// A process held for a client (1), one held for a database (2), and an idle one without a tenant (3).
 fn apart() -> World {
     let mut world = World::with(PoolSettings {
         reuse: Reuse::Database,
@@ -337,7 +337,7 @@ fn apart() -> World {
 }
 
 #[test]
-fn process_that_is_shared_is_found() {
+fn process_shared_between_tenants_is_found() {
     let id = Invariant::Pm24;
     let violates = |spoil: fn(&mut Pools)| {
         let mut world = apart();
@@ -353,12 +353,12 @@ fn process_that_is_shared_is_found() {
 }
 
 #[test]
-fn place_that_is_not_counted_is_found() {
+fn wrong_count_of_processes_under_the_ceiling_is_found() {
     violates_named(Invariant::Pm23, |pools| pools.ledger.ceiling.live += 1);
 }
 
 #[test]
-fn waiter_for_a_place_that_nothing_wakes_is_found() {
+fn waiter_for_a_place_without_a_timer_is_found() {
     let mut world = World::empty();
     world.on(Event::SetCeiling { max: Some(1) });
     for pool in 0..2 {

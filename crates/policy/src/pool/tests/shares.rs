@@ -1,4 +1,4 @@
-//! Shares of processor time: who is held back, until when, and the fate of accounts.
+//! Shares of processor time: which tenants are held back, until when, and how long accounts are kept.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn debt(world: &World, name: &str) -> Option<Duration> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_tenant_in_debt_is_held_back_until_its_share_has_paid_it_off_and_no_other_is() {
+fn only_a_tenant_in_debt_is_held_back_until_its_share_has_paid_off_the_debt() {
     let mut world = half_a_core();
     let lease = world.take(1, plain(db("big")));
     charge(&mut world, "big", 30_000);
@@ -62,7 +62,11 @@ fn a_tenant_in_debt_is_held_back_until_its_share_has_paid_it_off_and_no_other_is
         world.give_back(lease);
     }
     assert_eq!((world.status().used, world.status().waiting), (0, 2));
-    assert_eq!(world.status().longest_wait, Duration::ZERO, "of the pool");
+    assert_eq!(
+        world.status().longest_wait,
+        Duration::ZERO,
+        "debtors excluded"
+    );
     let due = world.pools.next_deadline();
     assert_eq!(due, Some(world.now + 10 * SECOND));
     world.advance(10 * SECOND - Duration::from_nanos(1));
@@ -75,7 +79,7 @@ fn a_tenant_in_debt_is_held_back_until_its_share_has_paid_it_off_and_no_other_is
 }
 
 #[test]
-fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before_it() {
+fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_ahead_of_debtors() {
     let group = GroupId(1);
     let settings = PoolSettings {
         group: Some(group),
@@ -101,7 +105,7 @@ fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before
     let first = Target::Pool(PoolId(0));
     ask(&mut world, 1, first, "b");
     let held = ask(&mut world, 2, other, "b");
-    let held = world.lease(held, 2).expect("nobody has it");
+    let held = world.lease(held, 2).expect("it is free");
     charge(&mut world, "a", 70_000);
     charge(&mut world, "c", 200_000);
     // The first pool has the shorter queue.
@@ -111,7 +115,7 @@ fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before
     let bound_to_first = ask(&mut world, 5, first, "a");
     let of_group = ask(&mut world, 6, Target::Group(group), "a");
     world.give_back(held);
-    assert_eq!(world.last, [], "all that wait are in debt");
+    assert_eq!(world.last, [], "all waiters are in debt");
     world.advance(10 * SECOND);
     world.run();
     assert_eq!(world.lease(bound_to_first, 5), None);
@@ -119,7 +123,7 @@ fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_whatever_waits_before
 }
 
 #[test]
-fn a_bucket_fills_at_the_share_and_holds_what_that_is_in_a_minute() {
+fn a_bucket_fills_at_the_tenants_share_and_holds_one_minute_of_it() {
     let mut world = half_a_core();
     charge(&mut world, "big", 30_000);
     world.advance(20 * SECOND);
@@ -133,7 +137,7 @@ fn a_bucket_fills_at_the_share_and_holds_what_that_is_in_a_minute() {
 }
 
 #[test]
-fn a_debt_ends_in_three_minutes_whatever_a_use_has_cost() {
+fn a_debt_is_paid_off_within_three_minutes() {
     let mut world = half_a_core();
     for _ in 0..2 {
         charge(&mut world, "big", 1_000_000_000);
@@ -144,7 +148,7 @@ fn a_debt_ends_in_three_minutes_whatever_a_use_has_cost() {
 }
 
 #[test]
-fn an_account_is_kept_while_its_tenant_has_nothing_and_forgotten_when_it_is_full() {
+fn an_idle_tenants_account_is_kept_until_it_is_full_and_then_dropped() {
     let mut world = half_a_core();
     let lease = world.take(1, plain(db("big")));
     charge(&mut world, "big", 31_000);
@@ -179,7 +183,7 @@ fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
     for (thousandths, seconds) in [(1000, 2), (100, 20), (10, 180), (500, 4)] {
         world.on(rules([("big", share(thousandths))]));
         let expected = Duration::from_secs(seconds);
-        let left = debt(&world, "big").expect("it owes more than nothing");
+        let left = debt(&world, "big").expect("in debt");
         let bounded = thousandths == 500;
         assert!(left == expected || bounded && left < expected, "{left:?}");
     }
@@ -197,7 +201,7 @@ fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
 }
 
 #[test]
-fn begun_openings_are_lent_and_the_process_bound_applies_beside_the_share() {
+fn a_process_being_opened_is_still_lent_and_processes_max_applies_as_well() {
     let mut world = World::with(limits(2, 2));
     let both = TenantRule {
         processes_max: Some(1),
@@ -212,7 +216,7 @@ fn begun_openings_are_lent_and_the_process_bound_applies_beside_the_share() {
         number: 1,
     };
     world.on(Event::SpawnOk { proc });
-    let lease = world.lease(request, 1).expect("it was begun before");
+    let lease = world.lease(request, 1).expect("opened before the debt");
     let waits = ask(&mut world, 2, "big");
     world.give_back(lease);
     assert_eq!(world.lease(waits, 2), None);
@@ -236,7 +240,7 @@ fn accounts_are_bounded_and_the_fullest_are_evicted_first() {
     assert_eq!(accounts.len(), ACCOUNTS_MAX);
     assert!(!accounts.contains_key("db0"));
     assert_eq!(debt(&world, "deep"), Some(40 * SECOND));
-    // Debtors too, if all are in debt.
+    // Debtors are evicted too if all are in debt.
     for number in 0..ACCOUNTS_MAX as u64 {
         charge(&mut world, &format!("db{number}"), 61_000 + number);
     }
@@ -247,5 +251,5 @@ fn accounts_are_bounded_and_the_fullest_are_evicted_first() {
         world.run();
     }
     let (used, waiting) = (world.status().used, world.status().waiting);
-    assert_eq!((used, waiting), (1, 0), "its account was forgotten");
+    assert_eq!((used, waiting), (1, 0), "its account was evicted");
 }

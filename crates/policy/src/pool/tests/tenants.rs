@@ -6,7 +6,7 @@ use super::properties::{any_busy_step, any_limits, any_step};
 use super::trial::{Step, Trial};
 use super::*;
 
-/// One language pool with these limits and unshared processes.
+/// One language pool with this limit and unshared processes.
 fn apart(hard: u32) -> World {
     World::with(apart_settings(hard))
 }
@@ -49,7 +49,7 @@ fn untagged_client_gets_no_process_of_a_database() {
 }
 
 #[test]
-fn client_that_names_nothing_has_its_processes_for_itself() {
+fn untagged_clients_do_not_share_processes() {
     let mut world = apart(3);
     let first = world.take(1, None);
     world.give_back(first);
@@ -60,7 +60,7 @@ fn client_that_names_nothing_has_its_processes_for_itself() {
     assert_ne!(other.proc, first.proc);
 }
 
-/// Takes and returns a pool's only process, and tells whether it is reset for its next holder.
+/// Borrows and returns the pool's only process. Returns whether it was reset for this client.
 fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool {
     let request = world.ask(client, affinity);
     world.run();
@@ -78,7 +78,7 @@ fn a_process_is_reset_whenever_its_holder_or_its_tenant_changes() {
     let (a, b) = (|| plain(db("a")), || plain(db("b")));
     for settings in [PoolSettings::from(limits(1, 1)), apart_settings(1)] {
         let mut world = World::with(settings);
-        assert!(!reset_for(&mut world, 1, a()), "nobody has had it");
+        assert!(!reset_for(&mut world, 1, a()), "no client has held it");
         assert!(!reset_for(&mut world, 1, a()));
         assert!(reset_for(&mut world, 2, a()));
         assert!(reset_for(&mut world, 1, tagged("a", "_design/1")));
@@ -100,14 +100,11 @@ fn a_process_is_reset_whenever_its_holder_or_its_tenant_changes() {
     });
     assert!(!reset_for(&mut world, 1, a()));
     assert!(!reset_for(&mut world, 2, b()), "it forgot");
-    assert!(
-        reset_for(&mut world, 1, b()),
-        "of one tenant, but of another holder"
-    );
+    assert!(reset_for(&mut world, 1, b()), "same tenant, another holder");
 }
 
 #[test]
-fn user_has_one_process_over_several_connections() {
+fn user_keeps_its_process_across_connections() {
     let mut world = apart(2);
     let ann = || plain(Tenant::User("ann".into()));
     let first = world.take(1, ann());
@@ -128,7 +125,7 @@ fn without_a_tag_all_databases_are_one_tenant_and_clients_are_not() {
 }
 
 #[test]
-fn process_of_a_client_ends_with_it() {
+fn processes_of_a_client_are_stopped_when_it_disconnects() {
     let mut world = apart(2);
     let held = world.take(1, None);
     let idle = world.take(1, None);
@@ -139,7 +136,7 @@ fn process_of_a_client_ends_with_it() {
 }
 
 #[test]
-fn process_of_a_client_that_crashed_is_not_reset_for_nobody() {
+fn process_of_a_crashed_client_is_stopped_without_a_reset() {
     let mut world = apart(2);
     let lease = world.take(1, None);
     let actions = world.down(1, false);
@@ -149,7 +146,7 @@ fn process_of_a_client_that_crashed_is_not_reset_for_nobody() {
 }
 
 #[test]
-fn process_that_is_being_reset_for_a_client_ends_with_it() {
+fn process_being_reset_for_a_client_is_stopped_when_it_disconnects() {
     let mut world = apart(2);
     let lease = world.take(1, None);
     world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
@@ -168,7 +165,7 @@ fn process_of_a_database_outlives_its_client() {
 }
 
 #[test]
-fn opening_whose_client_is_gone_serves_anyone() {
+fn process_opened_for_a_gone_client_serves_any_tenant() {
     let mut world = apart(2);
     world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];
@@ -178,7 +175,7 @@ fn opening_whose_client_is_gone_serves_anyone() {
 }
 
 #[test]
-fn slot_of_an_idle_process_goes_to_another_tenant_that_waits() {
+fn returned_process_is_reaped_for_a_waiter_of_another_tenant() {
     let mut world = apart(1);
     let lease = world.take(1, plain(db("a")));
     let waiter = world.ask(2, plain(db("b")));
@@ -209,7 +206,7 @@ fn plain_work_waits_for_a_process_of_its_own_database_before_others_are_reaped()
 }
 
 #[test]
-fn first_loan_of_a_process_replenishes_those_without_a_tenant() {
+fn lending_an_unassigned_process_opens_another_to_keep_init_size() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         reuse: Reuse::Database,
@@ -223,7 +220,7 @@ fn first_loan_of_a_process_replenishes_those_without_a_tenant() {
 }
 
 #[test]
-fn free_processes_of_tenants_do_not_count_as_min_free() {
+fn free_processes_of_tenants_do_not_count_toward_min_free() {
     let mut world = World::named(PoolSettings {
         min_free: 1,
         reuse: Reuse::Database,
@@ -235,7 +232,7 @@ fn free_processes_of_tenants_do_not_count_as_min_free() {
     let status = world.status();
     assert_eq!((status.free, status.free_tagged), (2, 1));
     let fresh = status.procs.iter().find(|proc| proc.db.is_none());
-    let fresh = fresh.expect("one is for anybody").proc;
+    let fresh = fresh.expect("one has no tenant").proc;
     assert_eq!(world.on(Event::OsProcIdle { proc: fresh }), []);
     world.exit(fresh);
     let actions = world.advance(Duration::from_secs(1));
@@ -245,7 +242,7 @@ fn free_processes_of_tenants_do_not_count_as_min_free() {
 }
 
 #[test]
-fn culling_leaves_those_that_a_pool_keeps_for_anybody() {
+fn culling_keeps_min_free_processes_without_a_tenant() {
     let mut world = World::named(PoolSettings {
         min_free: 1,
         reuse: Reuse::Database,
@@ -264,7 +261,7 @@ fn culling_leaves_those_that_a_pool_keeps_for_anybody() {
 }
 
 #[test]
-fn change_of_reuse_replaces_the_processes() {
+fn changing_reuse_replaces_all_processes() {
     for reuse in [Reuse::Database, Reuse::Any] {
         let before = match reuse {
             Reuse::Database => Reuse::Any,
@@ -329,7 +326,7 @@ pub(super) fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Val
 
 proptest! {
     #[test]
-    fn core_and_model_agree_where_processes_are_not_shared(
+    fn core_and_model_agree_when_processes_are_not_shared(
         limits in prop::collection::vec(any_limits(), 2),
         steps in prop::collection::vec(apart_step(any_step()), 1..150),
     ) {
@@ -344,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn core_and_model_agree_where_processes_are_not_shared_and_waiters_overtake(
+    fn core_and_model_agree_when_processes_are_not_shared_and_waiters_overtake(
         hard_limit in 1..6_u32,
         wait_ms in prop_oneof![Just(0), 20..80_u64],
         steps in prop::collection::vec(apart_step(any_busy_step()), 50..200),

@@ -1,7 +1,7 @@
-//! Failed starts, and the limit: throttle and stress.
+//! Throttling after failed starts, and stress at the process limit.
 //!
-//! SOURCE    Postfix master: a service with failing children is throttled; one at its limit is under stress for 1000
-//!           s after the last time.
+//! SOURCE    Postfix master: a service with failing children is throttled; one is under stress until
+//!           1000 s after it was last at its limit.
 
 use super::*;
 use crate::admission::{
@@ -29,7 +29,7 @@ fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>)
     fail_to_start_once(world, client)
 }
 
-/// Ends the process kept by `init_size`, and lets the next starts fail.
+/// Lets the process kept by `init_size` exit, and the next starts fail.
 fn fail_to_start_in_background(world: &mut World) {
     let proc = world.status().procs[0].proc;
     world.exit(proc);
@@ -41,15 +41,15 @@ fn fail_to_start_in_background(world: &mut World) {
     }
 }
 
-/// Borrows a process, which ends before any work.
-fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
+/// Borrows a process, which exits before any work.
+fn exit_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
     let lease = world.take(client, None);
     let proc = lease.proc;
     world.on(Event::ProcFailed { proc, age })
 }
 
 #[test]
-fn one_failed_start_is_no_evidence_and_waiters_are_kept_for_the_next_try() {
+fn one_failed_start_does_not_throttle_and_waiters_wait_for_the_next_try() {
     let mut world = World::named(named(1));
     let first = world.ask(1, None);
     let waiter = world.ask(2, None);
@@ -65,20 +65,20 @@ fn one_failed_start_is_no_evidence_and_waiters_are_kept_for_the_next_try() {
 }
 
 #[test]
-fn start_that_a_signal_from_outside_ended_is_not_the_commands_failure() {
+fn starts_killed_by_a_signal_throttle_only_after_kills_min() {
     let mut world = World::named(named(5));
     for kill in 1..=KILLS_MIN {
         let request = world.ask(1, None);
         let (proc, _) = opened(&world.last)[0];
         let actions = world.on(Event::SpawnKilled { proc });
         assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
-        // Something repeatedly kills them.
+        // Repeated kills throttle too.
         assert_eq!(warned_until(&actions).is_some(), kill == KILLS_MIN);
     }
 }
 
 #[test]
-fn waiters_of_a_throttled_pool_with_time_left_wait_for_the_next_try() {
+fn waiters_whose_deadline_is_after_the_throttle_wait_for_the_next_try() {
     let mut world = World::named(named(5));
     let (_, actions) = fail_to_start(&mut world, 1);
     let until = warned_until(&actions).expect("throttled");
@@ -94,7 +94,7 @@ fn waiters_of_a_throttled_pool_with_time_left_wait_for_the_next_try() {
 }
 
 #[test]
-fn patient_request_for_a_group_waits_in_its_pool_that_is_opened_first() {
+fn patient_group_request_waits_until_the_throttle_ends() {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
         ..named(1)
@@ -116,10 +116,10 @@ fn patient_request_for_a_group_waits_in_its_pool_that_is_opened_first() {
 }
 
 #[test]
-fn processes_that_end_by_themselves_before_they_have_worked_throttle_their_pool() {
+fn processes_that_exit_before_doing_any_work_throttle_their_pool() {
     let mut world = World::named(named(5));
     for failure in 1..=FAILURES_MIN {
-        let actions = end_early(&mut world, 1, Duration::from_millis(1));
+        let actions = exit_early(&mut world, 1, Duration::from_millis(1));
         assert_eq!(warned_until(&actions).is_some(), failure == FAILURES_MIN);
     }
     let request = world.ask(2, None);
@@ -130,7 +130,7 @@ fn processes_that_end_by_themselves_before_they_have_worked_throttle_their_pool(
 }
 
 #[test]
-fn early_end_counts_even_if_its_client_had_returned_the_process_as_broken() {
+fn early_exit_counts_even_if_the_client_returned_the_process_as_broken() {
     let mut world = World::named(named(5));
     for failure in 1..=FAILURES_MIN {
         let lease = world.take(1, None);
@@ -145,27 +145,27 @@ fn early_end_counts_even_if_its_client_had_returned_the_process_as_broken() {
 }
 
 #[test]
-fn an_end_is_not_early_after_a_while_or_after_work_was_done() {
+fn an_exit_after_a_while_or_after_any_work_is_not_early() {
     let mut world = World::named(named(5));
     for _ in 0..=FAILURES_MIN {
-        assert_eq!(warned_until(&end_early(&mut world, 1, EARLY_END)), None);
+        assert_eq!(warned_until(&exit_early(&mut world, 1, EARLY_END)), None);
     }
     for _ in 0..=FAILURES_MIN {
-        // One-shot use: the process has worked and ends.
+        // One-shot use: the process exits after its work.
         let lease = world.take(1, None);
         world.exit(lease.proc);
-        let actions = end_early(&mut world, 2, Duration::ZERO);
+        let actions = exit_early(&mut world, 2, Duration::ZERO);
         assert_eq!(warned_until(&actions), None);
     }
     assert_eq!(world.status().throttled, None);
 }
 
 #[test]
-fn pool_without_a_throttle_warns_of_early_ends_and_tries_each_time() {
+fn pool_without_a_throttle_warns_of_early_exits_and_keeps_trying() {
     let mut world = World::with(PoolSettings::from(limits(3, 3)));
     let warning = PoolAction::Warn(Warning::EndsEarly { pool: POOL });
     for failure in 1..=FAILURES_MIN {
-        let actions = end_early(&mut world, 1, Duration::ZERO);
+        let actions = exit_early(&mut world, 1, Duration::ZERO);
         assert_eq!(actions.contains(&warning), failure == FAILURES_MIN);
     }
     world.take(2, None);
@@ -179,7 +179,7 @@ fn warned_until(actions: &[PoolAction]) -> Option<Timestamp> {
 }
 
 #[test]
-fn failed_starts_are_reported_to_their_requests_and_nothing_is_created_for_throttle_delay() {
+fn failed_starts_refuse_their_requests_and_stop_openings_for_throttle_delay() {
     let mut world = World::named(named(5));
     let (request, actions) = fail_to_start(&mut world, 1);
     assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
@@ -202,7 +202,7 @@ fn failed_starts_are_reported_to_their_requests_and_nothing_is_created_for_throt
 }
 
 #[test]
-fn delay_doubles_to_the_maximum_while_it_repeats_and_one_success_resets_it() {
+fn throttle_delay_doubles_up_to_its_maximum_and_one_success_resets_it() {
     let mut world = World::named(named(5));
     let mut delays = Vec::new();
     for client in 1..=6 {
@@ -218,30 +218,30 @@ fn delay_doubles_to_the_maximum_while_it_repeats_and_one_success_resets_it() {
     world.give_back(lease);
     let held = world.take(8, None);
     let (_, actions) = fail_to_start(&mut world, 9);
-    let until = warned_until(&actions).expect("a first failure again");
+    let until = warned_until(&actions).expect("throttled again");
     assert_eq!(until, world.now + THROTTLE_DELAY);
     world.give_back(held);
 }
 
 #[test]
-fn start_is_the_success_that_resets_the_delay() {
+fn successful_start_alone_resets_the_throttle_delay() {
     let mut world = World::named(named(5));
     let (_, actions) = fail_to_start(&mut world, 1);
     world.now = warned_until(&actions).expect("throttled");
     world.take(2, None);
     let (_, actions) = fail_to_start(&mut world, 3);
-    let until = warned_until(&actions).expect("a first failure again");
+    let until = warned_until(&actions).expect("throttled again");
     assert_eq!(until, world.now + THROTTLE_DELAY);
 }
 
 #[test]
-fn process_that_has_started_never_throttles_its_pool_however_it_ends() {
+fn exits_and_broken_returns_of_started_processes_do_not_throttle() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         ..named(5)
     });
     let unused = world.status().procs[0].proc;
-    assert_eq!(world.exit(unused), [], "it is not started again and again");
+    assert_eq!(world.exit(unused), [], "it is not restarted in a loop");
     let actions = world.advance(Duration::from_secs(1));
     assert_eq!(opened(&actions).len(), 1, "init_size holds again");
     world.last = actions;
@@ -255,7 +255,7 @@ fn process_that_has_started_never_throttles_its_pool_however_it_ends() {
 }
 
 #[test]
-fn process_that_was_used_and_ends_is_replaced_at_once() {
+fn process_that_exits_after_use_is_replaced_at_once() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         ..named(5)
@@ -266,7 +266,7 @@ fn process_that_was_used_and_ends_is_replaced_at_once() {
 }
 
 #[test]
-fn failure_of_one_start_while_another_succeeds_does_not_throttle() {
+fn failed_starts_concurrent_with_a_successful_one_do_not_throttle() {
     let mut world = World::named(named(5));
     let procs = [1, 2, 3].map(|client| {
         world.ask(client, None);
@@ -298,7 +298,7 @@ fn start_that_began_before_a_throttle_was_lifted_does_not_throttle_again() {
 }
 
 #[test]
-fn client_that_finds_fault_with_a_healthy_process_does_not_throttle_its_pool() {
+fn client_that_returns_healthy_processes_as_broken_does_not_throttle_the_pool() {
     let mut world = World::named(named(5));
     for client in 1..=3 {
         let lease = world.take(client, None);
@@ -309,20 +309,20 @@ fn client_that_finds_fault_with_a_healthy_process_does_not_throttle_its_pool() {
 }
 
 #[test]
-fn existing_processes_go_on_serving_while_nothing_is_created() {
+fn existing_processes_keep_serving_while_their_pool_is_throttled() {
     let mut world = World::named(named(5));
     let lease = world.take(1, None);
     fail_to_start(&mut world, 2);
     let waits = world.ask(3, None);
-    assert_eq!(world.last, [], "the process that is lent may come back");
+    assert_eq!(world.last, [], "the lent process may be returned");
     world.give_back(lease);
-    let lease = world.lease(waits, 3).expect("it did");
+    let lease = world.lease(waits, 3).expect("it was returned");
     world.give_back(lease);
     assert_eq!(world.take(4, None).proc, lease.proc);
 }
 
 #[test]
-fn waiters_that_no_remaining_process_can_serve_are_refused_and_do_not_spin() {
+fn waiters_without_a_process_to_wait_for_are_refused_when_the_pool_is_throttled() {
     let mut world = World::named(named(1));
     for _ in 1..FAILURES_MIN {
         fail_to_start_once(&mut world, 1);
@@ -340,7 +340,7 @@ fn waiters_that_no_remaining_process_can_serve_are_refused_and_do_not_spin() {
 }
 
 #[test]
-fn waiters_are_refused_when_the_last_process_goes_while_nothing_is_created() {
+fn waiters_of_a_throttled_pool_are_refused_when_its_last_process_exits() {
     let mut world = World::named(named(5));
     let lease = world.take(1, None);
     fail_to_start(&mut world, 2);
@@ -386,7 +386,7 @@ fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
 }
 
 #[test]
-fn throttled_pool_of_a_group_leaves_its_callers_to_the_others() {
+fn requests_to_a_group_go_to_its_pools_that_are_not_throttled() {
     let in_group = PoolSettings {
         group: Some(GroupId(1)),
         ..named(2)
@@ -409,7 +409,7 @@ fn throttled_pool_of_a_group_leaves_its_callers_to_the_others() {
     assert_eq!((none, world.refusal(waits)), (None, None));
     let actions = world.advance(THROTTLE_DELAY);
     let gone = world.refusal(waits);
-    assert!(gone.is_some(), "its own time was up before");
+    assert!(gone.is_some(), "its own deadline was earlier");
     assert_eq!(opened(&actions), []);
 }
 
@@ -428,7 +428,7 @@ fn fully_throttled_group_reports_the_time_of_the_next_try() {
 }
 
 #[test]
-fn pool_without_a_throttle_does_not_open_in_the_background_without_a_pause() {
+fn pool_without_a_throttle_pauses_between_background_openings() {
     let mut world = World::empty();
     world.add(PoolSettings {
         init_size: 1,
@@ -440,7 +440,7 @@ fn pool_without_a_throttle_does_not_open_in_the_background_without_a_pause() {
     assert_eq!(
         opened(&world.last)[0].1,
         Some(waiter),
-        "who asks is not kept waiting"
+        "a request is not delayed"
     );
     let (proc, _) = opened(&world.last)[0];
     assert_eq!(opened(&world.on(Event::SpawnError { proc })), []);
@@ -456,19 +456,19 @@ fn stressed(max: u32) -> World {
 }
 
 #[test]
-fn request_for_which_one_more_process_would_reach_the_limit_begins_stress() {
+fn request_that_brings_the_pool_to_its_limit_begins_stress() {
     let mut world = stressed(3);
     world.take(1, None);
     assert!(!world.pools.is_stressed(POOL));
     world.take(2, None);
-    assert!(!world.pools.is_stressed(POOL), "two of three when it came");
+    assert!(!world.pools.is_stressed(POOL), "two of three");
     world.take(3, None);
     assert!(world.pools.is_stressed(POOL));
     assert_eq!(world.status().stressed, Some(STRESS_DURATION));
 }
 
 #[test]
-fn idle_processes_are_replaced_when_stress_begins_and_not_when_it_goes_on() {
+fn idle_processes_are_replaced_when_stress_begins_and_not_while_it_lasts() {
     let mut world = stressed(3);
     let one = world.take(1, tagged("db1", "_design/1"));
     let two = world.take(2, tagged("db2", "_design/1"));
@@ -479,7 +479,7 @@ fn idle_processes_are_replaced_when_stress_begins_and_not_when_it_goes_on() {
     assert_eq!(stopped(&world.last), [(one.proc, StopReason::Stress)]);
     world.run();
     world.give_back(two);
-    assert_eq!(stopped(&world.last), [], "what works keeps its work");
+    assert_eq!(stopped(&world.last), [], "returned during stress");
     let before = world.totals().stopped(StopReason::Stress);
     world.ask(4, tagged("db4", "_design/1"));
     assert!(!world.last.contains(&warning));
@@ -487,7 +487,7 @@ fn idle_processes_are_replaced_when_stress_begins_and_not_when_it_goes_on() {
 }
 
 #[test]
-fn stress_ends_1000_s_after_the_last_time_at_the_limit() {
+fn stress_ends_1000_s_after_the_pool_was_last_at_its_limit() {
     let mut world = stressed(1);
     let lease = world.take(1, None);
     world.now = world.now + Duration::from_secs(900);
@@ -502,7 +502,7 @@ fn stress_ends_1000_s_after_the_last_time_at_the_limit() {
 }
 
 #[test]
-fn pool_that_is_exempt_is_never_under_stress() {
+fn pool_without_stress_enabled_is_never_stressed() {
     let mut world = World::named(named(1));
     world.take(1, None);
     world.ask(2, None);
@@ -510,7 +510,7 @@ fn pool_that_is_exempt_is_never_under_stress() {
 }
 
 #[test]
-fn opening_that_admission_forbids_panics_in_development_builds() {
+fn opening_that_admission_forbids_panics_in_debug_builds() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let mut out = Vec::new();

@@ -51,7 +51,7 @@ pub(super) enum Step {
     Shutdown,
 }
 
-/// Both implementations, and what a manager would remember of their actions.
+/// Both implementations, and the state that a manager would keep of their actions.
 pub(super) struct Trial {
     pub(super) pools: Pools,
     model: Model,
@@ -65,17 +65,17 @@ pub(super) struct Trial {
     asked: BTreeMap<RequestId, (ClientId, Option<Affinity>)>,
     pub(super) unanswered: BTreeSet<RequestId>,
     tokens: BTreeSet<Token>,
-    /// The forgetting ones of `helping`.
+    /// Those of `helping` that are forgetting.
     forgetting: BTreeSet<ProcId>,
     /// The tenant whose design documents a process has served since it forgot.
     served: BTreeMap<ProcId, Tenant>,
-    /// The tenant that had an unshared process since it forgot.
+    /// The tenant that an unshared process has served since it forgot.
     ran_for: BTreeMap<ProcId, Tenant>,
     /// The state of processes with isolates.
     isolates: BTreeMap<ProcId, Isolates>,
     /// Evicted isolates not reported yet.
     evicted: Vec<(ProcId, Tenant)>,
-    /// Pool -> the newest process from before its `reuse` changed.
+    /// Pool -> the newest process when its settings last replaced processes.
     renewed: [u64; 2],
     rules: BTreeMap<String, TenantRule>,
 }
@@ -83,10 +83,10 @@ pub(super) struct Trial {
 /// A process's isolates.
 #[derive(Default)]
 struct Isolates {
-    most: usize,
+    max: usize,
     /// The selected one is last.
     known: Vec<(Tenant, BTreeMap<Arc<str>, DdocKey>)>,
-    /// The pending lesson of the selected one.
+    /// The design document that the selected one is learning.
     lesson: Option<DdocKey>,
 }
 
@@ -101,7 +101,7 @@ impl Isolates {
         let before = place.map(|place| self.known.remove(place).1);
         let before = before.filter(|_| !is_new).unwrap_or_default();
         self.known.push((tenant, before));
-        (self.known.len() > self.most).then(|| self.known.remove(0).0)
+        (self.known.len() > self.max).then(|| self.known.remove(0).0)
     }
 
     /// Evicts one that is not selected.
@@ -202,9 +202,7 @@ impl Trial {
             }),
             Step::Reuse(pool, reuse) => self.renewed(pool, |settings| settings.reuse = reuse),
             Step::CanForget(pool, can) => self.renewed(pool, |settings| settings.can_forget = can),
-            Step::Isolates(pool, most) => {
-                self.renewed(pool, |settings| settings.isolates_max = most)
-            }
+            Step::Isolates(pool, max) => self.renewed(pool, |settings| settings.isolates_max = max),
             Step::LendsTaught(pool, lends) => {
                 self.renewed(pool, |settings| settings.lends_taught = lends)
             }
@@ -259,7 +257,7 @@ impl Trial {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         let client = ClientId(client);
-        // One pool number too many: requests of a missing pool are ignored.
+        // Pool 2 does not exist: requests to it are ignored.
         if (pool as usize) < 2 {
             self.asked.insert(request, (client, affinity.clone()));
             self.unanswered.insert(request);
@@ -378,7 +376,7 @@ impl Trial {
                 ..
             } => self.assigned(request, (proc, token), select),
             PoolAction::ProcRevoked { .. } | PoolAction::PoolGone { .. } | PoolAction::Warn(_) => {
-                panic!("{action:?} of a language's own pool")
+                panic!("unexpected in a language pool: {action:?}")
             }
         }
     }
@@ -387,10 +385,10 @@ impl Trial {
         self.opening.push(proc);
         self.procs.push(proc);
         let settings = self.pools.settings(proc.pool);
-        let most = settings.map_or(0, |settings| settings.isolates_max) as usize;
-        if most > 0 {
+        let max = settings.map_or(0, |settings| settings.isolates_max) as usize;
+        if max > 0 {
             let known = Isolates {
-                most,
+                max,
                 ..Isolates::default()
             };
             self.isolates.insert(proc, known);
@@ -434,10 +432,13 @@ impl Trial {
     }
 
     fn answered(&mut self, request: RequestId) {
-        assert!(self.unanswered.remove(&request), "PM-4: {request:?} again");
+        assert!(
+            self.unanswered.remove(&request),
+            "PM-4: {request:?} is answered twice"
+        );
     }
 
-    /// Completes everything until nothing is left to happen.
+    /// Completes all pending work and advances to every deadline.
     pub(super) fn wind_up(&mut self) {
         loop {
             if let Some(proc) = self.opening.pop() {
@@ -451,7 +452,11 @@ impl Trial {
             } else if let Some(at) = self.pools.next_deadline() {
                 self.now = at;
                 self.on(Event::Tick);
-                assert_ne!(self.pools.next_deadline(), Some(at), "a tick is of use");
+                assert_ne!(
+                    self.pools.next_deadline(),
+                    Some(at),
+                    "a tick clears its deadline"
+                );
             } else {
                 break;
             }
@@ -459,7 +464,7 @@ impl Trial {
         assert_eq!(
             self.unanswered,
             BTreeSet::new(),
-            "PM-4: left without answer"
+            "PM-4: unanswered requests"
         );
         assert_eq!(self.model.open_requests(), 0);
     }

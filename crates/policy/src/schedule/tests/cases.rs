@@ -241,7 +241,7 @@ fn if_excess_is_trimmed_rotation_still_happens() {
         World::new(RuleSet::Current, jobs()).cycle(1, 20).running(),
         ["1"]
     );
-    // Not so in the first version.
+    // The first version does not rotate then.
     assert_eq!(
         World::new(RuleSet::First, jobs()).cycle(1, 20).running(),
         ["3"]
@@ -290,7 +290,7 @@ fn if_permanent_job_crashes_it_stays_in_the_table() {
         });
         world.end("1", crash("failed"));
         assert_eq!(world.scheduler.census().total, 1);
-        let job = world.scheduler.job("1").expect("it stays");
+        let job = world.scheduler.job("1").expect("the job stays");
         assert_eq!(job.history.fresh_crash(), Some(&reason("failed")));
         assert_eq!(world.counts(), (0, 1));
     }

@@ -1,4 +1,4 @@
-//! Jobs with a past under another scheduler, which continues.
+//! Jobs that continue a history from another scheduler.
 
 use super::*;
 
@@ -44,12 +44,12 @@ fn three_crashes() -> [HistoryEntry; 7] {
 }
 
 #[test]
-fn a_job_with_past_crashes_keeps_its_back_off_and_its_count() {
+fn a_job_with_earlier_crashes_keeps_its_back_off_and_crash_count() {
     let mut world = world_at(150);
     assert!(!started_by(
         world.on(Event::Add(with_past("a", three_crashes())))
     ));
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(
         (job.shown.summary.state, job.shown.summary.error_count),
         (JobState::Crashing, 3)
@@ -69,7 +69,7 @@ fn a_job_with_past_crashes_keeps_its_back_off_and_its_count() {
 }
 
 #[test]
-fn a_job_that_is_tried_at_once_skips_its_back_off_and_keeps_its_count() {
+fn a_job_tried_at_once_skips_its_back_off_and_keeps_its_crash_count() {
     let mut world = world_at(150);
     let past = with_past("a", three_crashes());
     let earlier = Earlier {
@@ -91,7 +91,7 @@ fn started_by(actions: &[ScheduleAction]) -> bool {
 }
 
 #[test]
-fn a_run_whose_owner_died_is_stopped_and_no_crash() {
+fn a_run_whose_owner_died_counts_as_stopped_not_as_crashed() {
     let mut world = world_at(200);
     let past = [started(150), crashed(149), started(148)];
     assert!(started_by(world.on(Event::Add(with_past("a", past)))));
@@ -99,16 +99,16 @@ fn a_run_whose_owner_died_is_stopped_and_no_crash() {
         world.types("a"),
         ["started", "stopped", "started", "crashed", "started"]
     );
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.shown.summary.error_count, 0);
 }
 
 #[test]
-fn a_past_is_cut_to_max_history_and_to_now() {
+fn an_earlier_history_is_cut_to_max_history_and_to_now() {
     let mut world = world_at(100);
     world.configure(|settings| settings.max_history = 3);
     world.on(Event::Add(with_past("a", three_crashes())));
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     let expected = History::of([crashed(100), started(100), crashed(100)]);
     assert_eq!(*job.history, expected);
     assert_eq!(
@@ -119,18 +119,18 @@ fn a_past_is_cut_to_max_history_and_to_now() {
 }
 
 #[test]
-fn a_job_is_not_started_before_its_time_and_is_woken_then() {
+fn a_job_is_started_at_not_before_and_no_earlier() {
     let mut world = world_at(100);
     assert!(!started_by(world.on(Event::Add(not_before("a", at(500))))));
     assert_eq!(
         world.why_not("a"),
         "not to start before 1970-01-01T00:08:20Z"
     );
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.shown.listed, JobState::Pending);
     world.on(Event::Cycle);
     assert_eq!(world.scheduler.next_wake(), Some(at(500)));
-    // Neither a pause nor other settings make it earlier.
+    // Neither a pause nor changed settings start it earlier.
     let id: JobId = "a".into();
     world.on(Event::Pause {
         id: id.clone(),
@@ -143,7 +143,7 @@ fn a_job_is_not_started_before_its_time_and_is_woken_then() {
 }
 
 #[test]
-fn a_restarted_job_has_no_past() {
+fn a_restarted_job_drops_its_earlier_history() {
     let mut world = world_at(100);
     world.on(Event::Add(NewJob {
         earlier: Earlier {
@@ -156,12 +156,12 @@ fn a_restarted_job_has_no_past() {
     let id: JobId = "a".into();
     assert!(started_by(world.on(Event::Restart { id })));
     assert_eq!(world.types("a"), ["started", "added"]);
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     assert_eq!(job.not_before, WallTime::ZERO);
 }
 
 #[test]
-fn a_job_that_replaces_a_running_one_waits_its_back_off_when_that_is_gone() {
+fn a_job_that_replaces_a_running_one_still_waits_out_its_back_off() {
     let mut world = world_at(110);
     world.on(Event::Add(new_job("a")));
     world.holds = true;
@@ -171,14 +171,14 @@ fn a_job_that_replaces_a_running_one_waits_its_back_off_when_that_is_gone() {
 }
 
 #[test]
-fn a_server_that_is_back_starts_no_job_before_its_time() {
+fn a_server_that_answers_again_starts_no_job_before_not_before() {
     let server: Server = "http://h:5984".into();
     let mut world = world_at(100);
     world.on(Event::Add(not_before("a", at(100))));
     let servers = [server.clone(), server.clone()];
     world.end("a", End::Unreachable(reason("gone"), servers));
-    let slot = world.scheduler.find("a").expect("it is known");
-    // Nothing sets it while a job runs; but if the clock was set back, it is in the future again.
+    let slot = world.scheduler.find("a").expect("the job exists");
+    // Nothing sets `not_before` while a job runs, but a clock set back puts it in the future again.
     world
         .scheduler
         .jobs
@@ -195,13 +195,13 @@ fn a_server_that_is_back_starts_no_job_before_its_time() {
 }
 
 #[test]
-fn failing_since_is_when_the_first_of_the_latest_crashes_in_a_row_was() {
+fn failing_since_is_the_first_of_the_latest_consecutive_crashes() {
     let table: [(Option<u64>, Vec<HistoryEntry>); 6] = [
         (None, vec![]),
         (None, vec![stopped(5), started(4), crashed(3), started(2)]),
         (Some(101), three_crashes().into()),
         (Some(3), vec![started(4), crashed(3), added(1)]),
-        // It was healthy before.
+        // A healthy run ended at 900.
         (
             Some(900),
             vec![

@@ -1,4 +1,4 @@
-//! Situations missing in the reference's cases: slow stops, late ends, changed settings.
+//! Situations missing in the reference's cases: slow stops, late exits, changed settings.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn stops(actions: &[ScheduleAction]) -> Vec<(&str, StopReason)> {
 }
 
 #[test]
-fn a_free_slot_goes_to_the_job_that_waits_and_not_to_the_one_that_runs() {
+fn a_free_slot_starts_a_pending_job_and_stops_no_running_one() {
     for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, [cr(1), c(5)]);
         assert_eq!(world.cycle(2, 20).running(), ["1", "5"]);
@@ -53,7 +53,7 @@ fn a_job_is_started_at_once_only_while_there_are_fewer_jobs_than_max_jobs() {
 }
 
 #[test]
-fn a_shorter_history_takes_effect_with_the_next_event_of_each_job() {
+fn a_lowered_max_history_applies_at_the_next_event_of_each_job() {
     let mut world = start_all(&["a", "b"]);
     world.end("a", crash("x"));
     world.advance(Duration::from_secs(30));
@@ -66,7 +66,7 @@ fn a_shorter_history_takes_effect_with_the_next_event_of_each_job() {
 }
 
 #[test]
-fn the_end_of_an_unknown_incarnation_is_ignored() {
+fn the_exit_of_an_unknown_incarnation_is_ignored() {
     let mut world = start_all(&["a"]);
     let before = world.scheduler.totals().to_owned();
     let run = Run(77);
@@ -83,7 +83,7 @@ fn the_end_of_an_unknown_incarnation_is_ignored() {
 }
 
 #[test]
-fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
+fn the_exit_of_a_replaced_incarnation_does_not_end_its_successor() {
     let mut world = start_all(&["a"]);
     let first = world.run_of("a");
     world.holds = true;
@@ -92,7 +92,7 @@ fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
     assert_eq!(
         world.types("a"),
         ["added"],
-        "the end of its predecessor is no event of it"
+        "its predecessor's exit is not in its history"
     );
     // Adding it again does not affect the stopping run.
     assert!(world.on(Event::Add(new_job("a"))).is_empty());
@@ -112,25 +112,24 @@ fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
 }
 
 #[test]
-fn jobs_that_stop_count_as_running_until_they_are_gone() {
+fn stopping_jobs_count_as_running_until_they_have_exited() {
     let mut world = World::new(RuleSet::Current, [cr(1), cr(2), c(3), c(4)]);
     world.holds = true;
     world.cycle(2, 20);
     assert_eq!(world.held.len(), 2);
     assert_eq!((world.scheduler.census().running, world.starts()), (2, 0));
-    // Another cycle stops no others: all candidates are already changing places.
+    // Another cycle stops nothing: all candidates are already rotating.
     assert!(world.on(Event::Cycle).is_empty());
     world.let_go();
     assert_eq!(
         world.running(),
         ["1", "2"],
-        "those that were started longest ago, as in the reference"
+        "those started longest ago, as in the reference"
     );
 }
 
-/// In any order.
 #[test]
-fn the_order_in_which_jobs_end_does_not_decide_which_is_next() {
+fn the_order_in_which_jobs_exit_does_not_decide_which_starts_next() {
     for reversed in [false, true] {
         let mut world = World::new(RuleSet::Current, [cr(1), cr(5), c(3), c(4)]);
         world.holds = true;
@@ -144,7 +143,7 @@ fn the_order_in_which_jobs_end_does_not_decide_which_is_next() {
 }
 
 #[test]
-fn a_job_that_is_removed_while_it_stops_keeps_only_its_slot() {
+fn a_removed_job_keeps_only_its_slot_while_it_stops() {
     let mut world = start_all(&["a", "b"]);
     world.configure(|settings| settings.max_jobs = 2);
     world.holds = true;
@@ -166,7 +165,7 @@ fn a_job_that_is_removed_while_it_stops_keeps_only_its_slot() {
         ),
         (1, 2)
     );
-    // Its slot is freed silently when it is gone.
+    // Its slot is freed silently when it exits.
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.let_go()), ["c"]);
     assert_eq!(world.scheduler.totals().stops, 0);
@@ -177,7 +176,7 @@ fn lose(id: &str) -> Event {
 }
 
 #[test]
-fn a_lost_job_is_stopped_for_that_reason_and_forgotten() {
+fn a_lost_job_is_stopped_as_lost_and_forgotten() {
     let mut world = start_all(&["a", "b"]);
     world.holds = true;
     let run = world.run_of("a");
@@ -198,7 +197,7 @@ fn a_lost_job_is_stopped_for_that_reason_and_forgotten() {
 }
 
 #[test]
-fn a_lost_job_that_waits_is_gone_without_a_stop() {
+fn a_lost_pending_job_is_forgotten_without_a_stop() {
     let mut world = World::new(RuleSet::Current, [c(3)]);
     let actions = world.on(lose("3"));
     assert_eq!(stops(actions), []);
@@ -210,7 +209,7 @@ fn a_lost_job_that_waits_is_gone_without_a_stop() {
 
 #[test]
 fn a_stopping_run_gets_another_stop_when_its_job_is_lost() {
-    let told: [fn() -> Event; 3] = [
+    let stops_it: [fn() -> Event; 3] = [
         || Event::Pause {
             id: "a".into(),
             by: "ann".into(),
@@ -218,10 +217,10 @@ fn a_stopping_run_gets_another_stop_when_its_job_is_lost() {
         || Event::Add(new_job("a")),
         || Event::Shutdown,
     ];
-    for told in told {
+    for stop in stops_it {
         let mut world = start_all(&["a"]);
         world.holds = true;
-        assert_eq!(stops(world.on(told())).len(), 1);
+        assert_eq!(stops(world.on(stop())).len(), 1);
         let actions = world.on(lose("a"));
         assert_eq!(stops(actions), [("a", StopReason::Lost)]);
         assert!(world.scheduler.job("a").is_none());
@@ -229,14 +228,14 @@ fn a_stopping_run_gets_another_stop_when_its_job_is_lost() {
 }
 
 #[test]
-fn a_run_of_a_removed_job_gets_another_stop_when_that_is_lost() {
+fn the_run_of_a_removed_job_gets_another_stop_when_the_job_is_lost() {
     let mut world = start_all(&["a"]);
     world.holds = true;
     world.on(Event::Remove { id: "a".into() });
     let actions = world.on(lose("a"));
     assert!(
         matches!(actions, [ScheduleAction::Stop { why, .. }] if *why == StopReason::Lost),
-        "it left before: {actions:?}"
+        "it was reported as left before: {actions:?}"
     );
     assert!(world.let_go().is_empty());
 }
@@ -267,7 +266,7 @@ fn a_removed_job_that_is_added_again_waits_for_its_predecessor() {
 }
 
 #[test]
-fn a_job_that_completes_while_it_is_told_to_stop_has_completed() {
+fn a_job_that_completes_while_stopping_has_completed() {
     let mut world = start_all(&["a"]);
     world.holds = true;
     world.on(Event::Pause {
@@ -286,7 +285,7 @@ fn a_job_that_completes_while_it_is_told_to_stop_has_completed() {
 }
 
 #[test]
-fn a_job_that_crashes_while_it_is_told_to_stop_has_stopped() {
+fn a_job_that_crashes_while_stopping_has_stopped() {
     let mut world = start_all(&["a"]);
     world.holds = true;
     world.on(Event::Pause {
@@ -298,7 +297,7 @@ fn a_job_that_crashes_while_it_is_told_to_stop_has_stopped() {
 }
 
 #[test]
-fn a_job_that_ends_without_being_told_to_has_crashed() {
+fn a_job_that_stops_without_a_request_has_crashed() {
     let mut world = start_all(&["a"]);
     world.end("a", End::Stopped);
     assert_eq!(world.types("a"), ["crashed", "started", "added"]);
@@ -318,12 +317,12 @@ fn a_slot_that_becomes_free_is_filled_at_once() {
     assert_eq!(
         starts(world.let_go()),
         ["e"],
-        "its slot is free when it is gone"
+        "its slot is free once it has exited"
     );
 }
 
 #[test]
-fn as_in_the_reference_a_slot_waits_for_the_next_cycle_if_there_are_many_jobs() {
+fn under_the_first_rules_a_free_slot_waits_for_the_next_cycle_if_jobs_exceed_max_jobs() {
     let mut world = start_all(&["a", "b"]);
     world.configure(|settings| {
         settings.max_jobs = 2;
@@ -332,7 +331,7 @@ fn as_in_the_reference_a_slot_waits_for_the_next_cycle_if_there_are_many_jobs() 
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.end("a", crash("x"))), [""; 0]);
     assert_eq!(starts(world.on(Event::Cycle)), ["c"]);
-    // With fewer jobs than slots it does not.
+    // With fewer jobs than slots it does not wait.
     world.configure(|settings| settings.max_jobs = 9);
     world.on(Event::Pause {
         id: "b".into(),
@@ -346,17 +345,17 @@ fn as_in_the_reference_a_slot_waits_for_the_next_cycle_if_there_are_many_jobs() 
     assert_eq!(
         world.running(),
         ["b", "c"],
-        "the back-off of a is over, and there is no cycle yet"
+        "the back-off of a has expired, but no cycle ran yet"
     );
     assert_eq!(
         starts(world.end("b", crash("x"))),
         ["a", "b"],
-        "b was in good health"
+        "b was healthy"
     );
 }
 
 #[test]
-fn a_job_is_started_again_when_its_backoff_is_over() {
+fn a_job_is_restarted_when_its_backoff_expires() {
     let mut world = start_all(&["a"]);
     for wait in [30, 60, 120, 240] {
         let actions = world.end("a", crash("x")).to_vec();
@@ -387,7 +386,7 @@ fn a_job_that_crashes_after_a_healthy_run_is_started_at_once() {
 }
 
 #[test]
-fn nothing_is_retried_in_a_tight_loop_whatever_is_configured() {
+fn no_configuration_retries_a_job_in_a_tight_loop() {
     for (max_history, health_threshold) in [(1, 120), (20, 0)] {
         let mut world = start_all(&["a"]);
         world.configure(|settings| {
@@ -425,7 +424,7 @@ fn a_changed_backoff_or_threshold_applies_to_waiting_jobs() {
 }
 
 #[test]
-fn jobs_that_could_not_start_do_not_stop_others() {
+fn jobs_that_cannot_start_do_not_stop_running_ones() {
     let mut world = start_all(&["a", "b", "c"]);
     world.end("a", crash("x"));
     world.on(Event::Pause {
@@ -491,7 +490,7 @@ fn a_pause_does_not_shorten_a_backoff() {
 }
 
 #[test]
-fn a_pause_and_its_end_may_come_while_the_job_stops() {
+fn a_job_can_be_paused_and_resumed_while_it_stops() {
     let mut world = start_all(&["a"]);
     world.holds = true;
     world.on(Event::Pause {
@@ -588,7 +587,7 @@ fn events_about_unknown_jobs_change_nothing() {
 }
 
 #[test]
-fn a_job_that_is_replaced_belongs_to_its_new_key() {
+fn a_replaced_job_belongs_to_its_new_key() {
     let mut world = start_all(&["a"]);
     world.on(Event::Add(NewJob {
         key: "other".into(),
@@ -611,7 +610,7 @@ fn equal_reasons_are_kept_once() {
         world.advance(Duration::from_secs(600));
         world.configure(|settings| settings.health_threshold = Duration::from_secs(9999));
     }
-    let job = world.scheduler.job("a").expect("it is known");
+    let job = world.scheduler.job("a").expect("the job exists");
     let reasons: Vec<_> = job
         .history
         .iter()

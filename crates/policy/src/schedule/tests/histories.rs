@@ -1,4 +1,4 @@
-//! The reference's own tables of what follows from a history, with equal numbers.
+//! The reference's own tables of values derived from a history, with equal numbers.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn backoff_micros() {
 }
 
 #[test]
-fn no_crash_is_no_backoff() {
+fn no_crash_means_no_backoff() {
     assert_eq!(Backoff::default().after(0), Duration::ZERO);
 }
 
@@ -84,7 +84,7 @@ fn consecutive_crashes_non_default_threshold() {
     assert_eq!(healthy.consecutive_crashes(threshold), 0);
     let sick = History::of([crashed(10), started(0)]);
     assert_eq!(sick.consecutive_crashes(threshold), 1);
-    // By a microsecond.
+    // Healthy by a microsecond.
     let mut just_healthy = crashed(10);
     just_healthy.at = just_healthy.at + Duration::from_micros(1);
     let just_healthy = History::of([just_healthy, started(0)]);
@@ -153,7 +153,7 @@ fn a_history_keeps_the_newest_events_and_is_never_empty() {
     assert_eq!(history, History::of([stopped(6)]));
 }
 
-/// With the default history the delay ends at 512 times 30 seconds: ten crashes and ten starts fit.
+/// With the default history the delay stops growing at 512 times 30 seconds: ten crashes and ten starts fit.
 #[test]
 fn the_length_of_the_history_limits_the_backoff() {
     let mut history = History::added(at(0));

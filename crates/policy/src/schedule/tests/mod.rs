@@ -1,7 +1,7 @@
 //! Tests of the decision core, and the world that runs it.
 //!
-//! SUMMARY   A [`World`] of jobs whose incarnations end as soon as they are stopped, as in the reference, which waits
-//!           for that; unless a test holds them.
+//! SUMMARY   A [`World`] of jobs whose incarnations exit as soon as they are stopped, as in the reference, unless a
+//!           test holds them.
 
 mod cases;
 mod earlier;
@@ -24,10 +24,10 @@ use super::settings::*;
 use super::table::{Job, Phase};
 use super::*;
 
-/// The start of the worlds: later than anything in a given history.
+/// The start time of the worlds: later than any event of a given history.
 const NOW: WallTime = WallTime::from_micros(1_500_000_000_000_000);
 
-/// Seconds since the beginning of time, as in the tests' histories.
+/// A time in seconds since the epoch, as in the tests' histories.
 const fn at(seconds: u64) -> WallTime {
     WallTime::from_micros(seconds * 1_000_000)
 }
@@ -72,7 +72,7 @@ fn crash(text: &str) -> End {
     End::Crashed(reason(text))
 }
 
-/// A job that is put into the world directly, not by events.
+/// A job put into the world directly, not by events.
 #[derive(Clone)]
 struct Given {
     id: String,
@@ -123,7 +123,7 @@ fn pending(world: &World, count: usize) -> Vec<String> {
     next.map(|slot| jobs.get(slot).id.to_string()).collect()
 }
 
-/// Returns a number of a key's account, unless it is 0 or there is no account.
+/// Returns a number from a key's account; `None` if it is 0 or there is no account.
 fn of(fair: &FairShare, key: &str, number: fn(&Account) -> u64) -> Option<u64> {
     fair.0.get(key).map(number).filter(|number| *number > 0)
 }
@@ -157,13 +157,13 @@ fn new_job(id: &str) -> NewJob {
 struct World {
     scheduler: Scheduler,
     now: WallTime,
-    /// Incarnations that were started and are not gone.
+    /// Started incarnations that have not exited.
     alive: BTreeMap<Run, JobId>,
     /// Whether stopping incarnations wait for [`World::let_go`].
     holds: bool,
-    /// Stopping incarnations that wait.
+    /// The waiting ones.
     held: Vec<Run>,
-    /// The actions of the latest event and of everything that followed.
+    /// The actions of the latest event and of the exits that followed.
     last: Vec<ScheduleAction>,
 }
 
@@ -181,7 +181,7 @@ impl World {
         world
     }
 
-    /// A world that charges nobody: the reference's cases are about the rest.
+    /// A world that charges no running time: the reference's other cases do not need it.
     fn new(rules: RuleSet, jobs: impl IntoIterator<Item = Given>) -> Self {
         let settings = Settings {
             rules,
@@ -225,7 +225,7 @@ impl World {
         self.scheduler.jobs.insert(job, 0);
     }
 
-    /// Handles an event; stops what must stop, until nothing is left to do.
+    /// Handles an event, and the exits of the jobs that it stops.
     fn on(&mut self, event: Event) -> &[ScheduleAction] {
         self.last.clear();
         self.run_event(event);
@@ -261,19 +261,19 @@ impl World {
         }
         stops
             .into_iter()
-            .for_each(|run| self.gone(run, End::Stopped));
+            .for_each(|run| self.exited(run, End::Stopped));
     }
 
-    fn gone(&mut self, run: Run, end: End) {
+    fn exited(&mut self, run: Run, end: End) {
         self.alive.remove(&run);
         self.run_event(Event::Exited { run, end });
     }
 
-    /// Lets stopping incarnations end.
+    /// Lets stopping incarnations exit.
     fn let_go(&mut self) -> &[ScheduleAction] {
         self.last.clear();
         for run in std::mem::take(&mut self.held) {
-            self.gone(run, End::Stopped);
+            self.exited(run, End::Stopped);
         }
         &self.last
     }
@@ -282,13 +282,13 @@ impl World {
     fn end(&mut self, id: &str, end: End) -> &[ScheduleAction] {
         let run = self.run_of(id);
         self.last.clear();
-        self.gone(run, end);
+        self.exited(run, end);
         &self.last
     }
 
     fn run_of(&self, id: &str) -> Run {
         let run = self.scheduler.job(id).and_then(|job| job.shown.run);
-        run.unwrap_or_else(|| panic!("{id} runs"))
+        run.unwrap_or_else(|| panic!("{id} does not run"))
     }
 
     fn advance(&mut self, by: Duration) -> &[ScheduleAction] {
@@ -331,12 +331,12 @@ impl World {
         self.ids(false)
     }
 
-    /// Returns how many run and how many do not.
+    /// Returns the numbers of running and of other jobs.
     fn counts(&self) -> (usize, usize) {
         (self.running().len(), self.stopped().len())
     }
 
-    /// Returns how many one-shot jobs run and do not.
+    /// Returns the numbers of running and of other one-shot jobs.
     fn one_shot_counts(&self) -> (usize, usize) {
         let one_shots = || self.scheduler.jobs().filter(|job| !job.continuous);
         let running = one_shots().filter(|job| job.shown.run.is_some()).count();
@@ -354,7 +354,7 @@ impl World {
     }
 
     fn types(&self, id: &str) -> Vec<&'static str> {
-        let job = self.scheduler.job(id).expect("it is known");
+        let job = self.scheduler.job(id).expect("the job exists");
         job.history.iter().map(|entry| entry.what.name()).collect()
     }
 }

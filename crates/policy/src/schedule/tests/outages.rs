@@ -26,7 +26,7 @@ fn probed(server: &str, answers: bool) -> Event {
     Event::Probed { server, answers }
 }
 
-/// Jobs that have each failed so often that they wait for hours.
+/// Running jobs that have each failed so often that their next back-off takes hours.
 fn worn(ids: &[&str], settings: Settings) -> World {
     let mut world = World::with(settings, []);
     ids.iter().for_each(|id| {
@@ -43,7 +43,7 @@ fn worn(ids: &[&str], settings: Settings) -> World {
     world
 }
 
-fn at_rest() -> Settings {
+fn without_charges() -> Settings {
     Settings {
         interval: Duration::ZERO,
         ..Settings::default()
@@ -52,7 +52,7 @@ fn at_rest() -> Settings {
 
 #[test]
 fn jobs_of_an_unreachable_server_are_retried_as_soon_as_it_answers() {
-    let mut world = worn(&["a", "b"], at_rest());
+    let mut world = worn(&["a", "b"], without_charges());
     assert_eq!(
         probes(world.end("a", unreachable(SERVER, SERVER))),
         [SERVER]
@@ -86,7 +86,7 @@ fn an_unreachable_server_is_back_when_a_run_reaches_it_even_if_no_job_waits_for_
         actions.iter().filter(is).count()
     };
     let reached = || Event::Reached([SERVER, OTHER].map(Into::into));
-    let mut world = worn(&["a"], at_rest());
+    let mut world = worn(&["a"], without_charges());
     world.end("a", unreachable(SERVER, OTHER));
     world.on(probed(OTHER, true));
     assert_eq!(back(world.on(reached())), 0);
@@ -104,8 +104,8 @@ fn an_unreachable_server_is_back_when_a_run_reaches_it_even_if_no_job_waits_for_
 }
 
 #[test]
-fn a_server_that_answers_the_first_probe_was_not_away_and_its_jobs_keep_their_backoff() {
-    let mut world = worn(&["a"], at_rest());
+fn jobs_keep_their_backoff_when_the_first_probe_of_their_server_is_answered() {
+    let mut world = worn(&["a"], without_charges());
     world.end("a", unreachable(SERVER, OTHER));
     world.on(probed(SERVER, true));
     world.on(probed(OTHER, true));
@@ -115,15 +115,15 @@ fn a_server_that_answers_the_first_probe_was_not_away_and_its_jobs_keep_their_ba
 
 #[test]
 fn the_loss_and_the_return_of_a_server_are_reported_once_with_its_waiting_jobs() {
-    let told = |actions: &[ScheduleAction]| {
-        let told = |action: &ScheduleAction| match action {
+    let reports = |actions: &[ScheduleAction]| {
+        let report = |action: &ScheduleAction| match action {
             ScheduleAction::ServerLost { server, jobs } => Some(format!("lost {server} {jobs}")),
             ScheduleAction::ServerBack { server, jobs } => Some(format!("back {server} {jobs}")),
             _ => None,
         };
-        actions.iter().filter_map(told).collect::<Vec<_>>()
+        actions.iter().filter_map(report).collect::<Vec<_>>()
     };
-    let mut world = worn(&["a", "b"], at_rest());
+    let mut world = worn(&["a", "b"], without_charges());
     let mut all = world.end("a", unreachable(SERVER, OTHER)).to_vec();
     all.extend_from_slice(world.on(probed(OTHER, true)));
     all.extend_from_slice(world.on(probed(SERVER, false)));
@@ -136,22 +136,22 @@ fn the_loss_and_the_return_of_a_server_are_reported_once_with_its_waiting_jobs()
     all.extend_from_slice(world.advance(PROBE_INTERVAL));
     all.extend_from_slice(world.on(probed(SERVER, true)));
     let (lost, back) = (format!("lost {SERVER} 1"), format!("back {SERVER} 2"));
-    assert_eq!(told(&all), [lost, back]);
+    assert_eq!(reports(&all), [lost, back]);
 }
 
 #[test]
-fn a_long_lost_server_is_reported_at_each_probe_until_it_is_back() {
-    let told = |actions: &[ScheduleAction]| {
+fn a_long_lost_server_is_reported_at_each_probe_until_it_answers() {
+    let reports = |actions: &[ScheduleAction]| {
         let is_it = |action: &&ScheduleAction| matches!(action, ScheduleAction::ServerUnreachable { server } if **server == *SERVER);
         actions.iter().filter(is_it).count()
     };
-    let mut world = worn(&["a"], at_rest());
+    let mut world = worn(&["a"], without_charges());
     world.end("a", unreachable(SERVER, SERVER));
     let mut lost_for = Duration::ZERO;
     while lost_for < UNREACHABLE_AFTER * 2 {
         let expected = usize::from(lost_for >= UNREACHABLE_AFTER);
         assert_eq!(
-            told(world.on(probed(SERVER, false))),
+            reports(world.on(probed(SERVER, false))),
             expected,
             "{lost_for:?}"
         );
@@ -160,13 +160,17 @@ fn a_long_lost_server_is_reported_at_each_probe_until_it_is_back() {
     }
     world.on(probed(SERVER, true));
     world.end("a", unreachable(SERVER, SERVER));
-    assert_eq!(told(world.on(probed(SERVER, false))), 0, "it was back");
+    assert_eq!(
+        reports(world.on(probed(SERVER, false))),
+        0,
+        "it had answered"
+    );
 }
 
 #[test]
-fn either_server_of_a_job_brings_it_back() {
+fn a_job_is_retried_when_its_lost_source_or_target_answers_again() {
     for back in [SERVER, OTHER] {
-        let mut world = worn(&["a"], at_rest());
+        let mut world = worn(&["a"], without_charges());
         let mut asked = probes(world.end("a", unreachable(SERVER, OTHER)));
         asked.sort();
         assert_eq!(asked, [SERVER, OTHER]);
@@ -181,7 +185,7 @@ fn either_server_of_a_job_brings_it_back() {
 
 #[test]
 fn other_crashes_keep_their_backoff_when_the_server_answers() {
-    let mut world = worn(&["a", "b"], at_rest());
+    let mut world = worn(&["a", "b"], without_charges());
     world.end("a", unreachable(SERVER, SERVER));
     world.end("b", crash("db_not_found"));
     world.on(probed(SERVER, false));
@@ -194,8 +198,8 @@ fn other_crashes_keep_their_backoff_when_the_server_answers() {
 }
 
 #[test]
-fn a_job_that_was_paused_or_removed_meanwhile_is_left_alone_and_its_server_is_not_probed() {
-    let mut world = worn(&["a", "b"], at_rest());
+fn a_job_paused_or_removed_meanwhile_is_not_started_and_its_server_is_not_probed() {
+    let mut world = worn(&["a", "b"], without_charges());
     world.end("a", unreachable(SERVER, SERVER));
     world.end("b", unreachable(SERVER, SERVER));
     world.on(probed(SERVER, false));
@@ -204,15 +208,15 @@ fn a_job_that_was_paused_or_removed_meanwhile_is_left_alone_and_its_server_is_no
     world.on(Event::Remove { id: "b".into() });
     assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
     assert_eq!(world.running(), [""; 0]);
-    assert_eq!(world.scheduler.next_wake(), None, "nothing is kept of it");
+    assert_eq!(world.scheduler.next_wake(), None, "no timer is left");
 }
 
 #[test]
-fn thousands_of_jobs_are_started_one_after_another_within_ten_seconds() {
+fn starts_of_thousands_of_waiting_jobs_are_spread_over_ten_seconds() {
     let (jobs, mut now) = (20_000, NOW);
     let mut scheduler = Scheduler::new(Settings {
         max_jobs: jobs + 1,
-        ..at_rest()
+        ..without_charges()
     });
     let mut on = |event: Event, after: Duration| {
         now = now + after;
@@ -244,11 +248,11 @@ fn thousands_of_jobs_are_started_one_after_another_within_ten_seconds() {
 }
 
 #[test]
-fn no_server_is_probed_under_the_rules_of_2017_or_after_the_end() {
+fn no_server_is_probed_under_the_first_rules_or_after_shutdown() {
     let mut world = World::new(RuleSet::First, []);
     world.on(Event::Add(new_job("a")));
     assert_eq!(probes(world.end("a", unreachable(SERVER, OTHER))), [""; 0]);
-    let mut world = worn(&["a"], at_rest());
+    let mut world = worn(&["a"], without_charges());
     world.end("a", unreachable(SERVER, SERVER));
     world.on(Event::Shutdown);
     world.on(probed(SERVER, false));
@@ -259,14 +263,15 @@ fn no_server_is_probed_under_the_rules_of_2017_or_after_the_end() {
 /// stay within their limits. A server recovers only after a probe has found it down.
 #[test]
 fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
-    let mut random = TestRandom::for_test("in_random_outages");
+    let mut random =
+        TestRandom::for_test("in_random_outages_every_job_runs_soon_after_its_servers_are_back");
     for _ in 0..40 {
         let servers: Vec<Server> = (0..PROBES_MAX * 2)
             .map(|n| format!("http://h{n}").into())
             .collect();
         let settings = Settings {
             max_jobs: 1_000,
-            ..at_rest()
+            ..without_charges()
         };
         let mut world = World::with(settings, []);
         let jobs: Vec<(String, [Server; 2])> = (0..60)
@@ -284,7 +289,7 @@ fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
         let is_down = |down: &[bool], server: &Server| {
             down[servers.iter().position(|known| known == server).unwrap()]
         };
-        // At the end all are up, and stay so.
+        // From step 300 on, servers only recover.
         for step in 0..400 {
             for (is_down, server) in down.iter_mut().zip(&servers) {
                 let turns = random.below(40) == 0 || (*is_down && step >= 300);
@@ -316,7 +321,7 @@ fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
             actions.extend_from_slice(world.advance(Duration::from_secs(1)));
             for server in probes(&actions) {
                 let server: Server = server.into();
-                assert!(!asked.contains(&server), "one question at a time");
+                assert!(!asked.contains(&server), "one probe at a time");
                 asked.push(server);
             }
             assert!(asked.len() <= PROBES_MAX);

@@ -1,4 +1,4 @@
-//! Priorities and rotation: which job makes room for which.
+//! Priorities and rotation: which job is stopped for which.
 
 use super::*;
 use test_support::TestRandom;
@@ -25,7 +25,7 @@ fn add(world: &mut World, id: &str, level: i8) {
 }
 
 #[test]
-fn a_job_does_not_stop_for_one_of_a_lower_priority() {
+fn a_job_is_not_stopped_for_one_of_lower_priority() {
     for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = world(rules, &[10, 10]);
         world.cycle(2, 20);
@@ -35,7 +35,7 @@ fn a_job_does_not_stop_for_one_of_a_lower_priority() {
             world.cycle(2, 20);
             assert_eq!(world.running(), ["0", "1"], "{rules:?}");
         }
-        assert_eq!(world.starts(), starts, "nothing is stopped and begun anew");
+        assert_eq!(world.starts(), starts, "no job is restarted");
         assert_eq!(
             world.why_not("low"),
             "waiting for a slot: max_jobs is 2, and as many run"
@@ -69,15 +69,17 @@ fn surplus_jobs_are_stopped_by_priority_first_and_then_by_kind() {
         assert_eq!(
             world.running(),
             ["1"],
-            "the higher priority stays, of whatever kind"
+            "the higher priority stays, even if continuous"
         );
     }
 }
 
-/// For any priorities: a stopped job makes room for none of lower priority, and jobs of one priority alternate.
+/// With random priorities, slots and churn.
 #[test]
-fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
-    let mut random = TestRandom::for_test("priorities_and_rotation");
+fn no_job_is_stopped_for_a_lower_priority_and_equal_priorities_alternate() {
+    let mut random = TestRandom::for_test(
+        "no_job_is_stopped_for_a_lower_priority_and_equal_priorities_alternate",
+    );
     for _ in 0..300 {
         let rules = *random.one_of(&[RuleSet::Current, RuleSet::First]);
         let jobs = 2 + random.below(10);
@@ -85,7 +87,7 @@ fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
         let mut world = world(rules, &levels);
         let slots = 1 + random.below(jobs);
         let churn = 1 + random.below(4);
-        // Until the excess is gone.
+        // Trims the excess.
         world.cycle(slots, churn);
         let level = |id: &str| levels[id.parse::<usize>().expect("ids are numbers")];
         let mut ran = vec![0; jobs];
@@ -102,10 +104,10 @@ fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
             out.sort_unstable();
             into.sort_unstable();
             assert_eq!(out.len(), into.len());
-            let made_room = out.iter().zip(&into);
+            let replaced = out.iter().zip(&into);
             assert!(
-                made_room.into_iter().all(|(out, into)| out <= into),
-                "{rules:?}: {levels:?} on {slots}, churn {churn}: {out:?} made room for {into:?}"
+                replaced.into_iter().all(|(out, into)| out <= into),
+                "{rules:?}: {levels:?} on {slots}, churn {churn}: {out:?} stopped for {into:?}"
             );
             for id in after {
                 ran[id.parse::<usize>().expect("ids are numbers")] += 1;

@@ -1,9 +1,9 @@
 //! Random histories: the core against the simple model, event by event.
 //!
-//! SUMMARY   Jobs are added, with or without a past, replaced, removed, paused, resumed, restarted; incarnations end
-//!           as ordered or otherwise, at once or late; settings change; time passes; late ends arrive. After every
-//!           event: the same actions and jobs as the model's, never more incarnations than slots, and no start before
-//!           the time in a job's past, unless it is restarted.
+//! SUMMARY   Jobs are added, with or without a history, replaced, removed, paused, resumed, restarted; incarnations
+//!           exit when stopped or unasked, at once or late; settings change; time passes; late exits arrive. After
+//!           every event the actions and jobs equal the model's, no more incarnations run than there are slots, and
+//!           no job starts before its `not_before`, unless it is restarted.
 
 use super::model::Model;
 use super::*;
@@ -45,22 +45,22 @@ impl Pair {
         format!("job-{:02}", self.random.below(JOBS)).into()
     }
 
-    fn yes(&mut self, of: usize) -> bool {
-        self.random.below(of) == 0
+    fn one_in(&mut self, count: usize) -> bool {
+        self.random.below(count) == 0
     }
 
     fn new_job(&mut self) -> NewJob {
         let db = *self.random.one_of(&["a", "b", "c"]);
-        let paused = self.yes(10).then(|| Pause {
+        let paused = self.one_in(10).then(|| Pause {
             by: "x".into(),
             since: at(0),
         });
         NewJob {
             id: self.id(),
             key: db.into(),
-            continuous: !self.yes(3),
-            transient: self.yes(4),
-            level: Level(if self.yes(5) {
+            continuous: !self.one_in(3),
+            transient: self.one_in(4),
+            level: Level(if self.one_in(5) {
                 self.random.below(3) as i8 - 1
             } else {
                 0
@@ -78,7 +78,7 @@ impl Pair {
     }
 
     fn earlier(&mut self) -> Earlier {
-        if self.yes(2) {
+        if self.one_in(2) {
             return Earlier::default();
         }
         let past_events = [
@@ -96,10 +96,10 @@ impl Pair {
                 what: self.random.one_of(&past_events).clone(),
             })
             .collect();
-        if !self.yes(5) {
+        if !self.one_in(5) {
             history.sort_by_key(|entry| std::cmp::Reverse(entry.at));
         }
-        let not_before = match self.yes(3) {
+        let not_before = match self.one_in(3) {
             true => self.near(),
             false => WallTime::ZERO,
         };
@@ -118,7 +118,7 @@ impl Pair {
         }
     }
 
-    /// The end of a stopping, running or former incarnation.
+    /// The exit of a stopping, running, former or unknown incarnation.
     fn exit(&mut self) -> Event {
         let of = |job: &model::ModelJob, stopping| job.run.filter(|_| job.stopping == stopping);
         let stopping: Vec<_> = self
@@ -163,18 +163,18 @@ impl Pair {
             37 => Event::Tick,
             38 => Event::Probed {
                 server: "http://h:5984".into(),
-                answers: self.yes(2),
+                answers: self.one_in(2),
             },
-            _ if self.yes(3) => Event::Configure(any_settings(&mut self.random).into()),
-            _ if self.yes(40) => Event::Shutdown,
+            _ if self.one_in(3) => Event::Configure(any_settings(&mut self.random).into()),
+            _ if self.one_in(40) => Event::Shutdown,
             _ => Event::Tick,
         }
     }
 
     fn step(&mut self) {
-        if self.yes(2) {
-            let most = *self.random.one_of(&[1, 1_000_000, 70_000_000, 400_000_000]);
-            let micros = self.random.below(most) as u64;
+        if self.one_in(2) {
+            let bound = *self.random.one_of(&[1, 1_000_000, 70_000_000, 400_000_000]);
+            let micros = self.random.below(bound) as u64;
             self.now = self.now + Duration::from_micros(micros);
         }
         let event = self.event();
@@ -200,15 +200,12 @@ impl Pair {
         assert_eq!(actions, expected, "{:#?}", self.events);
         for action in &actions {
             if let ScheduleAction::Start { id, run, .. } = action {
-                assert!(
-                    !self.runs.contains(run),
-                    "an incarnation is never used again"
-                );
+                assert!(!self.runs.contains(run), "a run id is never reused");
                 self.runs.push(*run);
                 let not_before = self.not_before.get(id);
                 assert!(
                     not_before.is_none_or(|at| *at <= self.now),
-                    "{id} is not started before its time: {:#?}",
+                    "{id} starts before its time: {:#?}",
                     self.events
                 );
             }
@@ -222,7 +219,7 @@ impl Pair {
     /// Compares every job.
     fn compare(&self) {
         for expected in self.model.jobs.iter().filter(|job| !job.leaving) {
-            let job = self.core.job(&expected.id).expect("it is known");
+            let job = self.core.job(&expected.id).expect("the job exists");
             assert_eq!(job.history, &expected.history, "{:#?}", self.events);
             assert_eq!(job.penalty, expected.penalty, "{:#?}", self.events);
             assert_eq!(job.shown.run, expected.run);
@@ -240,7 +237,7 @@ impl Pair {
             pending: count(|job| job.run.is_none() && job.history.fresh_crash().is_none()),
             crashed: count(|job| job.run.is_none() && job.history.fresh_crash().is_some()),
             paused: count(|job| job.run.is_none() && job.paused.is_some()),
-            // The model computes it in another way; the actions show it.
+            // The model computes it differently; comparing the actions checks it.
             backing_off: self.core.census().backing_off,
         };
         assert_eq!(*self.core.census(), census);
@@ -273,7 +270,7 @@ fn any_settings(random: &mut TestRandom) -> Settings {
 
 #[test]
 fn the_core_agrees_with_a_naive_model() {
-    let mut random = TestRandom::for_test("the_core_does_what_a_model_does");
+    let mut random = TestRandom::for_test("the_core_agrees_with_a_naive_model");
     for _ in 0..HISTORIES {
         let mut pair = Pair::new(random.fork());
         (0..EVENTS).for_each(|_| pair.step());

@@ -24,7 +24,7 @@ fn shares_are_set_and_clipped() {
 }
 
 #[test]
-fn shares_that_are_configured_count_from_the_start() {
+fn configured_shares_apply_from_the_start() {
     let mut shares = Shares::default();
     shares.set("db1", 200);
     let mut fair = FairShare::default();
@@ -72,7 +72,7 @@ fn running_time_is_charged_up_to_an_interval() {
     world.on(Event::Add(new_job("j1")));
     let charges = |world: &World| charges_of(&world.scheduler.fair_share, "_replicator");
     let charge = |world: &mut World, id: &str| {
-        let slot = world.scheduler.jobs.find(id).expect("it is known");
+        let slot = world.scheduler.jobs.find(id).expect("the job exists");
         world.scheduler.charge(slot, world.now);
     };
     assert_eq!(charges(&world), None);
@@ -111,7 +111,7 @@ fn only_running_jobs_are_charged() {
 }
 
 #[test]
-fn usage_decays_and_takes_in_charges() {
+fn usage_decays_and_adds_charges() {
     let mut fair = FairShare::default();
     fair.job_added(&key("db1"));
     let usage = |fair: &FairShare| usage_of(fair, "db1");
@@ -126,7 +126,7 @@ fn usage_decays_and_takes_in_charges() {
     fair.update_usage(Coefficient::new(0.5));
     assert_eq!(usage(&fair), Some(63_000_000));
     fair.job_removed("db1");
-    assert_eq!(fair.0.len(), 1, "what it used is remembered");
+    assert_eq!(fair.0.len(), 1, "its usage is remembered");
     for _ in 0..100 {
         fair.update_usage(Coefficient::USAGE);
     }
@@ -135,16 +135,16 @@ fn usage_decays_and_takes_in_charges() {
 
 #[test]
 fn usage_of_a_minute_is_forgotten_after_26_cycles() {
-    let cycles = cycles_to_nothing(60_000_000, Coefficient::USAGE);
+    let cycles = cycles_to_zero(60_000_000, Coefficient::USAGE);
     assert_eq!(cycles, 26);
 }
 
 #[test]
 fn a_penalty_of_6000_is_forgotten_after_266_cycles() {
-    assert_eq!(cycles_to_nothing(6000, Coefficient::PRIORITY), 266);
+    assert_eq!(cycles_to_zero(6000, Coefficient::PRIORITY), 266);
 }
 
-fn cycles_to_nothing(mut number: u64, coefficient: Coefficient) -> u32 {
+fn cycles_to_zero(mut number: u64, coefficient: Coefficient) -> u32 {
     let mut cycles = 0;
     while number > 0 {
         number = coefficient.of(number);
@@ -198,7 +198,7 @@ fn the_penalty_of_a_running_job_grows_to_a_limit() {
 }
 
 #[test]
-fn a_new_job_of_a_busy_key_does_not_enter_without_a_penalty() {
+fn a_new_job_of_a_busy_key_starts_with_a_penalty() {
     let mut world = World::with(Settings::default(), []);
     world.on(Event::Add(new_job("j1")));
     world.advance(60 * SECOND);

@@ -13,7 +13,7 @@ fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
             ..cr(0)
         }],
     );
-    world.scheduler.summary("0").expect("it is known")
+    world.scheduler.summary("0").expect("the job exists")
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn names_on_the_wire() {
 }
 
 #[test]
-fn every_job_that_does_not_run_says_why() {
+fn every_job_that_does_not_run_reports_the_reason() {
     let mut world = World::new(RuleSet::Current, []);
     world.now = at(1_493_442_097);
     world.configure(|settings| settings.max_jobs = 2);
@@ -150,7 +150,7 @@ fn every_job_that_does_not_run_says_why() {
 }
 
 #[test]
-fn a_backoff_says_how_many_crashes_there_were() {
+fn a_backoff_reports_its_number_of_crashes() {
     let why = |crashes| {
         let (until, reason) = (at(0), reason("r"));
         WhyNot::BackingOff {
@@ -172,13 +172,13 @@ fn a_backoff_says_how_many_crashes_there_were() {
 }
 
 #[test]
-fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart() {
+fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_one_apart() {
     let mut world = World::new(RuleSet::Current, []);
     world.configure(|settings| settings.max_history = 3);
     world.now = at(1000);
     world.on(Event::Add(new_job("a")));
     let listed = |world: &World| {
-        let job = world.scheduler.job("a").expect("it is known");
+        let job = world.scheduler.job("a").expect("the job exists");
         (job.shown.listed, job.shown.since)
     };
     assert_eq!(listed(&world), (JobState::Running, at(1000)));
@@ -191,7 +191,7 @@ fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart
     assert_eq!(
         listed(&world),
         (JobState::Crashing, at(1000)),
-        "also when the history has forgotten it"
+        "even if the history has dropped it"
     );
     world.advance(Duration::from_secs(1000));
     world.advance(Duration::from_secs(200));
@@ -201,7 +201,7 @@ fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart
     assert_eq!(
         listed(&world),
         (JobState::Crashing, now),
-        "a healthy run ended the row"
+        "a healthy run ended the series"
     );
     let id = || "a".into();
     world.on(Event::Pause {
@@ -212,8 +212,8 @@ fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart
     let count = |state| world.scheduler.count(&[state]);
     assert_eq!((count(JobState::Paused), count(JobState::Crashing)), (1, 0));
     assert_eq!(world.scheduler.count(&JobState::ALL), 1);
-    let summary = world.scheduler.summary("a").expect("it is known");
-    assert_eq!(summary.state, JobState::Crashing, "as CouchDB says");
+    let summary = world.scheduler.summary("a").expect("the job exists");
+    assert_eq!(summary.state, JobState::Crashing, "as in CouchDB");
     world.on(Event::Restart { id: id() });
     assert_eq!(listed(&world), (JobState::Running, now));
 }
@@ -241,7 +241,7 @@ fn equal_causes_have_equal_reasons_in_lists() {
 }
 
 #[test]
-fn a_rate_limited_job_is_started_with_less() {
+fn a_rate_limited_job_starts_eased_until_it_is_added_again() {
     let mut world = World::new(RuleSet::Current, []);
     world.on(Event::Add(new_job("a")));
     world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
@@ -250,7 +250,7 @@ fn a_rate_limited_job_is_started_with_less() {
         other => panic!("{other:?} instead of a start"),
     };
     assert!(started(world.advance(Duration::from_secs(30))));
-    // Another crash changes nothing, until the job is added again.
+    // Another crash leaves it eased, until the job is added again.
     world.end("a", crash("other"));
     assert!(started(world.advance(Duration::from_secs(60))));
     let again = world.on(Event::Add(new_job("a")));
@@ -258,7 +258,7 @@ fn a_rate_limited_job_is_started_with_less() {
 }
 
 #[test]
-fn a_job_fails_from_its_first_crash_until_a_run_has_gone_well_for_long_enough() {
+fn a_job_counts_as_failing_from_its_first_crash_until_a_run_stops_without_a_crash() {
     let mut world = World::new(RuleSet::Current, []);
     world.now = at(1000);
     world.on(Event::Add(new_job("a")));
@@ -279,7 +279,7 @@ fn a_job_fails_from_its_first_crash_until_a_run_has_gone_well_for_long_enough() 
         by: by.into(),
     };
     world.on(pause("ann"));
-    assert_eq!(failing(&world), None, "somebody knows of it");
+    assert_eq!(failing(&world), None, "paused by an operator");
     world.on(Event::Resume { id: "a".into() });
     assert_eq!(failing(&world), Some((at(1000), None)));
     world.advance(Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! All endpoints together stay within the maximum of connections.
+//! All endpoints together stay within the maximum number of connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ struct Held {
     url: String,
     /// The number of unanswered requests.
     waiting: watch::Sender<usize>,
-    most: Arc<AtomicUsize>,
+    peak: Arc<AtomicUsize>,
     answers: Arc<Semaphore>,
     _task: JoinSet<()>,
 }
@@ -25,10 +25,10 @@ impl Held {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/db/", listener.local_addr().unwrap());
-        let (waiting, most) = (watch::Sender::new(0), Arc::<AtomicUsize>::default());
+        let (waiting, peak) = (watch::Sender::new(0), Arc::<AtomicUsize>::default());
         let answers = Arc::new(Semaphore::new(0));
         let mut task = JoinSet::new();
-        let (counted, highest, may) = (waiting.clone(), Arc::clone(&most), Arc::clone(&answers));
+        let (counted, highest, may) = (waiting.clone(), Arc::clone(&peak), Arc::clone(&answers));
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -39,7 +39,7 @@ impl Held {
         Self {
             url,
             waiting,
-            most,
+            peak,
             answers,
             _task: task,
         }
@@ -57,11 +57,11 @@ impl Held {
     }
 }
 
-/// Answers requests without a body.
+/// Answers requests that have no body, each with a permit of `may`.
 async fn serve(
     mut stream: TcpStream,
     waiting: watch::Sender<usize>,
-    most: Arc<AtomicUsize>,
+    peak: Arc<AtomicUsize>,
     may: Arc<Semaphore>,
 ) {
     let mut read = Vec::new();
@@ -73,7 +73,7 @@ async fn serve(
         read.clear();
         waiting.send_modify(|waiting| {
             *waiting += 1;
-            most.fetch_max(*waiting, Ordering::SeqCst);
+            peak.fetch_max(*waiting, Ordering::SeqCst);
         });
         may.acquire().await.unwrap().forget();
         waiting.send_modify(|waiting| *waiting -= 1);
@@ -84,7 +84,7 @@ async fn serve(
     }
 }
 
-/// Room for 2 feeds and 32 connections: 16 places, 6 of them for sources.
+/// Descriptors for 2 feeds and 32 connections: 16 requests in flight, 6 of them to sources.
 fn bounded(in_use: fn() -> usize) -> Http {
     let http = Http::new(Default::default(), &logger()).unwrap();
     http.bound_connections(ConnectionsMax {
@@ -96,7 +96,7 @@ fn bounded(in_use: fn() -> usize) -> Http {
 }
 
 #[tokio::test]
-async fn requests_of_many_jobs_to_a_slow_server_wait_for_each_other_and_feeds_do_not_wait() {
+async fn requests_of_many_jobs_to_a_slow_server_queue_and_feeds_do_not() {
     let server = Held::start().await;
     let http = bounded(|| 0);
     let mut jobs = JoinSet::new();
@@ -117,11 +117,11 @@ async fn requests_of_many_jobs_to_a_slow_server_wait_for_each_other_and_feeds_do
     server.wait_for(8).await;
     server.answers.add_permits(52);
     assert!(jobs.join_all().await.into_iter().all(|is_ok| is_ok));
-    assert_eq!(server.most.load(Ordering::SeqCst), 8);
+    assert_eq!(server.peak.load(Ordering::SeqCst), 8);
 }
 
 #[tokio::test]
-async fn no_connection_is_kept_while_descriptors_are_short() {
+async fn no_idle_connection_is_kept_while_descriptors_are_short() {
     let connections = async |http: Http| {
         let server = Server::start(|_| Answer::new(200, "{}")).await;
         let endpoint = http.endpoint(&spec(&serde_json::json!(server.url(""))), settings());

@@ -8,7 +8,7 @@ use crate::endpoint::listening::Listening;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, logger, replication, spec};
 
 /// Returns the outcome of a request to a URL, for a daemon that listens at `own`.
-async fn asked(own: &Server, body: &serde_json::Value, allowed: &str) -> Result<(), String> {
+async fn outcome(own: &Server, body: &serde_json::Value, allowed: &str) -> Result<(), String> {
     let listening = Listening::default();
     listening.add(([127, 0, 0, 1], own.port).into());
     let config = HttpConfig {
@@ -23,7 +23,7 @@ async fn asked(own: &Server, body: &serde_json::Value, allowed: &str) -> Result<
 }
 
 #[tokio::test]
-async fn no_url_leads_to_where_the_daemon_itself_listens() {
+async fn no_url_reaches_the_daemons_own_listeners() {
     let own = Server::start(|_| Answer::new(200, "{}")).await;
     for host in [
         "127.0.0.1",
@@ -40,7 +40,7 @@ async fn no_url_leads_to_where_the_daemon_itself_listens() {
     ] {
         let url = format!("http://{host}:{}/_replicator", own.port);
         let body = json!({"source": url, "target": "http://t/"});
-        let failed = asked(&own, &body, "*").await.expect_err(&url);
+        let failed = outcome(&own, &body, "*").await.expect_err(&url);
         assert!(failed.contains("endpoint_denied"), "{failed}");
         assert!(failed.contains("itself listens"), "{failed}");
     }
@@ -48,25 +48,25 @@ async fn no_url_leads_to_where_the_daemon_itself_listens() {
     let url = format!("http://localhost:{}/db", own.port);
     let body = json!({"source": url, "target": "http://t/"});
     let allowed = format!("*,127.0.0.1:{}", own.port);
-    assert_eq!(asked(&own, &body, &allowed).await, Ok(()));
+    assert_eq!(outcome(&own, &body, &allowed).await, Ok(()));
 }
 
 #[tokio::test]
-async fn no_proxy_leads_to_where_the_daemon_itself_listens() {
+async fn no_proxy_reaches_the_daemons_own_listeners() {
     let own = Server::start(|_| Answer::new(200, "{}")).await;
     for scheme in ["http", "socks5"] {
         for host in ["127.0.0.1", "localhost", "0x7f.1", "LocalHost"] {
             let proxy = format!("{scheme}://{host}:{}", own.port);
             let body = json!({"source": "http://10.1.2.3/db", "target": "http://t/", "source_proxy": proxy});
-            let failed = asked(&own, &body, "*").await.expect_err(&proxy);
+            let failed = outcome(&own, &body, "*").await.expect_err(&proxy);
             // The HTTP library hides why a name of a SOCKS proxy does not resolve.
-            let is_told = failed.contains("endpoint_denied");
+            let is_denied = failed.contains("endpoint_denied");
             assert!(
-                is_told || failed.contains("socks proxy"),
+                is_denied || failed.contains("socks proxy"),
                 "{proxy}: {failed}"
             );
         }
-        // The same for a proxy that is asked to connect there.
+        // The same through a proxy that would connect there.
         let asks = if scheme == "http" {
             Asks::Connect
         } else {
@@ -78,7 +78,7 @@ async fn no_proxy_leads_to_where_the_daemon_itself_listens() {
                 "source": format!("http://{host}:{}/db", own.port), "target": "http://t/",
                 "source_proxy": format!("{scheme}://u:p@localhost:{}", proxy.port),
             });
-            let failed = asked(&own, &body, "*").await.expect_err(host);
+            let failed = outcome(&own, &body, "*").await.expect_err(host);
             assert!(failed.contains("endpoint_denied"), "{host}: {failed}");
         }
     }
@@ -86,7 +86,7 @@ async fn no_proxy_leads_to_where_the_daemon_itself_listens() {
 }
 
 #[tokio::test]
-async fn link_local_networks_are_not_connected_to_by_address_name_or_redirect() {
+async fn link_local_networks_are_refused_by_address_name_and_redirect() {
     let server =
         Server::start(|_| Answer::with(301, &[("location", "http://169.254.169.254/latest")], ""));
     let server = server.await;
@@ -117,10 +117,10 @@ async fn link_local_networks_are_not_connected_to_by_address_name_or_redirect() 
 }
 
 #[tokio::test]
-async fn only_hosts_and_networks_that_are_allowed_are_connected_to() {
+async fn only_allowed_hosts_and_networks_are_connected_to() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     let port = server.port;
-    let is_asked = async |host: &str, allowed: &str, denied: &str| {
+    let connects = async |host: &str, allowed: &str, denied: &str| {
         let body = json!(format!("http://{host}:{port}/db"));
         let endpoint = endpoint_of(&spec(&body), |config, _| {
             config.endpoints_allowed = allowed.to_owned();
@@ -134,17 +134,17 @@ async fn only_hosts_and_networks_that_are_allowed_are_connected_to() {
             }
         }
     };
-    assert!(is_asked("localhost", "*", "").await);
-    assert!(is_asked("localhost", "127.0.0.0/8, ::1", "").await);
-    assert!(is_asked("localhost", "localhost", "").await);
-    assert!(is_asked("127.0.0.1", &format!("127.0.0.1:{port}"), "").await);
-    assert!(!is_asked("localhost", "10.0.0.0/8", "").await);
-    assert!(!is_asked("127.0.0.1", "localhost", "").await);
-    assert!(!is_asked("127.0.0.1", &format!("127.0.0.1:{}", port ^ 1), "").await);
-    assert!(!is_asked("localhost", "*", "localhost").await);
-    assert!(!is_asked("localhost", "*", "127.0.0.0/8,::1").await);
+    assert!(connects("localhost", "*", "").await);
+    assert!(connects("localhost", "127.0.0.0/8, ::1", "").await);
+    assert!(connects("localhost", "localhost", "").await);
+    assert!(connects("127.0.0.1", &format!("127.0.0.1:{port}"), "").await);
+    assert!(!connects("localhost", "10.0.0.0/8", "").await);
+    assert!(!connects("127.0.0.1", "localhost", "").await);
+    assert!(!connects("127.0.0.1", &format!("127.0.0.1:{}", port ^ 1), "").await);
+    assert!(!connects("localhost", "*", "localhost").await);
+    assert!(!connects("localhost", "*", "127.0.0.0/8,::1").await);
     assert!(
-        !is_asked(
+        !connects(
             "localhost",
             "localhost",
             &format!("127.0.0.1:{port},[::1]:{port}")
@@ -154,7 +154,7 @@ async fn only_hosts_and_networks_that_are_allowed_are_connected_to() {
 }
 
 #[tokio::test]
-async fn a_listener_that_is_noted_later_is_denied_too() {
+async fn a_listener_added_later_is_denied_too() {
     let own = Server::start(|_| Answer::new(200, "{}")).await;
     let listening = Listening::default();
     let http = Http::beside(listening.clone(), HttpConfig::default(), &logger()).unwrap();

@@ -1,4 +1,4 @@
-//! Redirects: within the requested origin, and what a request carries elsewhere.
+//! Redirects within the requested origin, and what a request carries to another.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::*;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, spec};
 
-/// A server that a request must not reach.
+/// A server at another origin, whose answers set a session cookie.
 async fn elsewhere() -> Server {
     Server::start(|_| Answer::with(200, &[("set-cookie", "AuthSession=theirs")], "{}")).await
 }
@@ -19,7 +19,7 @@ async fn redirecting(code: u16, location: &str) -> Server {
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_origin_ends_the_request_and_names_both() {
+async fn a_redirect_to_another_origin_fails_and_names_both_origins() {
     for code in [301, 302, 303, 307, 308] {
         let other = elsewhere().await;
         for host in ["127.0.0.1", "localhost", "127.0.0.2", "[::ffff:127.0.0.1]"] {
@@ -43,7 +43,7 @@ async fn a_redirect_to_another_origin_ends_the_request_and_names_both() {
             let failed = streamed.unwrap_err().to_string();
             assert!(failed.contains("redirected_elsewhere"), "{failed}");
         }
-        assert_eq!(other.lines(), [""; 0], "nobody was asked there");
+        assert_eq!(other.lines(), [""; 0], "no request arrived there");
     }
 }
 
@@ -66,7 +66,7 @@ async fn another_scheme_is_another_origin() {
 }
 
 #[tokio::test]
-async fn a_redirect_of_the_login_is_not_followed_and_says_where_it_leads() {
+async fn a_redirect_of_the_login_is_not_followed_and_its_target_is_reported() {
     let other = elsewhere().await;
     let to = format!("http://127.0.0.1:{}", other.port);
     let server = redirecting(307, &format!("{to}/_session")).await;
@@ -82,7 +82,7 @@ async fn a_redirect_of_the_login_is_not_followed_and_says_where_it_leads() {
 }
 
 #[tokio::test]
-async fn a_redirect_within_the_origin_keeps_credentials_and_own_headers() {
+async fn a_redirect_within_the_origin_keeps_credentials_and_custom_headers() {
     for location in [
         "/other",
         "//127.0.0.1:PORT/other",
@@ -111,8 +111,7 @@ async fn a_redirect_within_the_origin_keeps_credentials_and_own_headers() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_an_origin_that_is_allowed_goes_without_credentials_own_headers_and_cookies()
-{
+async fn a_redirect_to_an_allowed_origin_drops_credentials_custom_headers_and_cookies() {
     for code in [301, 302, 303] {
         let other = elsewhere().await;
         let to = format!("http://localhost:{}", other.port);
@@ -144,7 +143,7 @@ async fn a_redirect_to_an_origin_that_is_allowed_goes_without_credentials_own_he
 }
 
 #[tokio::test]
-async fn a_refusal_by_another_origin_renews_no_session() {
+async fn a_401_from_another_origin_renews_no_session() {
     let other = Server::start(|_| Answer::new(401, "{}")).await;
     let to = format!("http://localhost:{}", other.port);
     let location = format!("{to}/db/");

@@ -34,7 +34,7 @@ async fn a_request_is_sent_with_its_query_headers_and_body() {
     assert_eq!(reply.status, 201);
     assert_eq!(reply.headers["x-y"], "z");
     let [post, get] = &server.received()[..] else {
-        panic!("two requests");
+        panic!("expected two requests");
     };
     assert_eq!(post.line, "POST /db/_changes?since=a%20b%26c&feed=normal");
     assert_eq!(post.header("x-own"), Some("1"));
@@ -50,16 +50,13 @@ async fn a_request_is_sent_with_its_query_headers_and_body() {
     assert_eq!(
         get.header("accept"),
         Some("text/x"),
-        "the user's headers are over our own"
+        "the user's headers override ours"
     );
-    assert_eq!(
-        post.connection, get.connection,
-        "a connection is used again"
-    );
+    assert_eq!(post.connection, get.connection, "the connection is reused");
 }
 
 #[tokio::test]
-async fn no_header_of_a_document_frames_a_request_on_a_shared_connection() {
+async fn framing_headers_of_a_document_are_not_sent() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     let headers = json!({"Content-Length": "40", "transfer-encoding": "chunked", "Connection": "close",
         "TE": "trailers", "Upgrade": "x", "Expect": "100-continue", "X-Own": "1"});
@@ -81,7 +78,7 @@ async fn no_header_of_a_document_frames_a_request_on_a_shared_connection() {
 }
 
 #[tokio::test]
-async fn answers_below_500_are_returned_as_they_are() {
+async fn answers_below_500_are_returned_unchanged() {
     for code in [
         200, 201, 202, 304, 307, 308, 400, 401, 403, 404, 409, 412, 413, 415, 417, 418,
     ] {
@@ -100,7 +97,7 @@ async fn answers_below_500_are_returned_as_they_are() {
 }
 
 #[tokio::test]
-async fn failing_requests_are_retried_and_then_returned_as_failures() {
+async fn failed_requests_are_retried_and_then_reported_as_failures() {
     for code in [408, 500, 502, 503, 599] {
         let server = Server::start(move |_| Answer::new(code, "{}")).await;
         let endpoint = endpoint(&server.url("bob:s3cret@"), |config, settings| {
@@ -117,11 +114,7 @@ async fn failing_requests_are_retried_and_then_returned_as_failures() {
         );
         let failed = endpoint.stream(Request::get("x")).await.unwrap_err();
         assert_eq!(failed.cause, status(code, "{}"));
-        assert_eq!(
-            server.lines().len(),
-            3,
-            "what is streamed is its reader's to try again"
-        );
+        assert_eq!(server.lines().len(), 3, "streams are not retried");
     }
 }
 
@@ -152,8 +145,8 @@ async fn refused_connections_and_unknown_hosts_are_distinguished() {
         .await
         .unwrap_err();
     assert!(matches!(failed.cause, Cause::NoSession(_)), "{failed}");
-    let nobody = endpoint(&url, |config, _| config.sessions = false);
-    let failed = nobody.request(Request::get("")).await.unwrap_err();
+    let refusing = endpoint(&url, |config, _| config.sessions = false);
+    let failed = refusing.request(Request::get("")).await.unwrap_err();
     assert!(matches!(failed.cause, Cause::Connect { .. }), "{failed}");
     assert!(!failed.to_string().contains("s3cret"), "{failed}");
     let unknown = endpoint("http://nowhere.invalid/db", |_, _| {});
@@ -162,7 +155,7 @@ async fn refused_connections_and_unknown_hosts_are_distinguished() {
 }
 
 #[tokio::test]
-async fn a_server_is_away_if_a_proxy_says_so_but_not_if_it_fails_itself() {
+async fn only_a_gateway_error_means_that_the_server_is_unreachable() {
     for (status, is_away) in [
         (500, false),
         (501, false),
@@ -180,7 +173,7 @@ async fn a_server_is_away_if_a_proxy_says_so_but_not_if_it_fails_itself() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_given_up() {
+async fn requests_to_a_silent_server_time_out() {
     let silence = Duration::from_millis(100);
     let server = Server::start(|_| Answer::raw("", Then::Hang)).await;
     let silent = endpoint(&server.url(""), |_, settings| {
@@ -208,7 +201,7 @@ async fn a_silent_server_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_whole_request_has_a_limit_of_time_but_the_changes_feed_has_none() {
+async fn request_timeout_limits_whole_requests_but_not_the_changes_feed() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345";
     let server = Server::start(|_| Answer::raw(head, Then::Hang)).await;
     let limit = Duration::from_millis(100);
@@ -234,7 +227,7 @@ async fn a_whole_request_has_a_limit_of_time_but_the_changes_feed_has_none() {
 }
 
 #[tokio::test]
-async fn answers_that_end_early_or_make_no_sense_are_failures() {
+async fn truncated_and_malformed_answers_are_failures() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n12345\r\n",
@@ -287,7 +280,7 @@ async fn an_answer_that_is_too_long_is_refused() {
             .await
             .unwrap_err();
         assert_eq!(failed.cause, Cause::TooLong(4));
-        assert_eq!(server.lines().len(), 1, "it would be no shorter");
+        assert_eq!(server.lines().len(), 1, "a retry would not be shorter");
         let reply = endpoint
             .request(request().reply_bytes_max(5))
             .await
@@ -297,7 +290,7 @@ async fn an_answer_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn long_bodies_of_both_ways_arrive_whole() {
+async fn long_bodies_arrive_whole_in_both_directions() {
     let server = Server::start(|request| Answer::new(200, &request.body)).await;
     let endpoint = server.endpoint();
     let body: String = (0..400_000).map(|nth| format!("{nth} ")).collect();
@@ -315,8 +308,8 @@ async fn long_bodies_of_both_ways_arrive_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_body_was_sent_is_seen() {
-    // On a separate thread: on the same one, the connection would be reset before it is checked.
+async fn an_answer_sent_before_the_whole_body_is_read_is_returned() {
+    // On a separate thread: on this one, the connection would be reset before the answer is read.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     let url = format!("http://{address}/db");
@@ -351,7 +344,7 @@ async fn streamed_bodies_are_sent_once_with_their_length() {
     let failed = endpoint.request(request.body(body)).await.unwrap_err();
     assert_eq!(failed.cause, status(500, ""));
     let [sent] = &server.received()[..] else {
-        panic!("it was sent once");
+        panic!("expected one request");
     };
     assert_eq!(
         (sent.header("content-length"), &*sent.body),
@@ -360,7 +353,7 @@ async fn streamed_bodies_are_sent_once_with_their_length() {
 }
 
 #[tokio::test]
-async fn a_streamed_body_that_breaks_off_fails_the_request() {
+async fn an_error_in_a_streamed_body_fails_the_request() {
     let server = Server::start(|_| Answer::new(201, "")).await;
     let parts = [
         Ok(Bytes::from("ab")),
@@ -400,7 +393,7 @@ async fn redirects_are_followed_with_method_and_body() {
 }
 
 #[tokio::test]
-async fn redirects_have_a_bound() {
+async fn redirects_are_bounded() {
     let server = Server::start(|_| Answer::with(302, &[("location", "/db/")], "")).await;
     let failed = server
         .endpoint()
@@ -420,7 +413,7 @@ async fn redirects_have_a_bound() {
 
 #[tokio::test]
 async fn gzip_is_decoded() {
-    // A compressed text.
+    // A gzip stream.
     let gzip = {
         let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
         // One stored block: its length and its complement, the text, then CRC-32 and length.
@@ -472,7 +465,7 @@ async fn retry_after_is_honoured() {
         let server = server.await;
         let began = Instant::now();
         let endpoint = server.endpoint();
-        // A 503 costs a retry; there is only one here.
+        // A 503 fails the request: there are no retries here.
         if endpoint.request(Request::get("")).await.is_err() {
             endpoint.request(Request::get("")).await.unwrap();
         }
@@ -482,7 +475,7 @@ async fn retry_after_is_honoured() {
 }
 
 #[tokio::test]
-async fn a_long_head_of_an_answer_does_not_mean_that_the_server_cannot_be_reached() {
+async fn a_server_with_an_overlong_response_head_is_not_unreachable() {
     for (bytes, is_read) in [(60_000, true), (1_000_000, false)] {
         let server =
             Server::start(move |_| Answer::with(200, &[("x-long", &"x".repeat(bytes))], ""));
@@ -497,7 +490,7 @@ async fn a_long_head_of_an_answer_does_not_mean_that_the_server_cannot_be_reache
 }
 
 #[tokio::test]
-async fn a_body_that_is_streamed_is_not_sent_again_after_429() {
+async fn a_streamed_body_is_not_resent_after_429() {
     let server = Server::start(|_| Answer::new(429, "")).await;
     let body = RequestBody::stream(1, stream::iter([Ok(Bytes::from("x"))]));
     let failed = server
@@ -569,14 +562,14 @@ async fn requests_in_flight_are_bounded_and_others_wait_in_order() {
 }
 
 #[test]
-fn ids_are_encoded_but_for_the_slash_of_design_and_local_documents() {
+fn ids_are_encoded_except_for_the_slash_of_design_and_local_documents() {
     assert_eq!(encode_doc_id("a/b c+é"), "a%2Fb%20c%2B%C3%A9");
     assert_eq!(encode_doc_id("_design/a/b"), "_design/a%2Fb");
     assert_eq!(encode_doc_id("_local/a b"), "_local/a%20b");
 }
 
 #[tokio::test]
-async fn databases_that_differ_in_a_secret_have_names_that_differ_and_do_not_show_it() {
+async fn databases_that_differ_only_in_a_secret_have_distinct_names_without_it() {
     let tag = |url| endpoint(url, |_, _| {}).tag();
     let (one, other) = (
         tag("http://h/db?token=s3cret"),
@@ -591,7 +584,7 @@ async fn databases_that_differ_in_a_secret_have_names_that_differ_and_do_not_sho
 }
 
 #[tokio::test]
-async fn threads_have_connections_of_their_own_and_share_what_is_counted() {
+async fn threads_have_their_own_connections_and_share_counters() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     let body = json!({"source": server.url(""), "target": server.url("")});
     let replication = crate::testing::replication(&body);
@@ -612,7 +605,7 @@ async fn threads_have_connections_of_their_own_and_share_what_is_counted() {
 }
 
 #[tokio::test]
-async fn any_answer_but_a_proxy_failure_means_that_a_server_is_up() {
+async fn any_answer_except_a_gateway_error_means_that_a_server_is_up() {
     for (status, answers) in [
         (200, true),
         (401, true),
@@ -634,7 +627,7 @@ async fn any_answer_but_a_proxy_failure_means_that_a_server_is_up() {
             "{status}"
         );
         let [asked] = &server.received()[..] else {
-            panic!("one question, without a login");
+            panic!("expected one request, without a login");
         };
         assert_eq!(asked.line, "GET /");
         assert_eq!(asked.header("x-own"), None);

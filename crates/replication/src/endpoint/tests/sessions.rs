@@ -39,7 +39,7 @@ fn bob(server: &Server, password: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_session_is_asked_for_once_and_its_cookie_sent_without_the_password() {
+async fn a_session_is_requested_once_and_its_cookie_sent_without_the_password() {
     let (server, _) = with_sessions("").await;
     let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |_, _| {});
     let requests = (0..4).map(|_| endpoint.request(Request::get("")));
@@ -58,7 +58,7 @@ async fn a_session_is_asked_for_once_and_its_cookie_sent_without_the_password() 
 }
 
 #[tokio::test]
-async fn a_session_that_ended_early_is_renewed_and_the_request_sent_again() {
+async fn a_session_that_expired_early_is_renewed_and_the_request_resent() {
     let (server, newest) = with_sessions("").await;
     let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |config, _| {
         config.session_min_update_interval = Duration::ZERO;
@@ -76,7 +76,7 @@ async fn a_session_that_ended_early_is_renewed_and_the_request_sent_again() {
 }
 
 #[tokio::test]
-async fn a_refused_fresh_session_is_left_to_the_caller() {
+async fn a_refusal_of_a_fresh_session_is_returned_to_the_caller() {
     let (server, newest) = with_sessions("; Max-Age=600").await;
     let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |_, _| {});
     assert_eq!(
@@ -91,7 +91,7 @@ async fn a_refused_fresh_session_is_left_to_the_caller() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_end_it_without_another_try() {
+async fn wrong_credentials_fail_without_a_retry() {
     let (server, _) = with_sessions("").await;
     let endpoint = endpoint_of(&spec(&bob(&server, "wrong")), |_, settings| {
         settings.retries = 5
@@ -130,7 +130,7 @@ async fn without_credentials_no_session_is_requested() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_every_session_is_not_asked_for_ever() {
+async fn logins_to_a_server_that_refuses_every_session_are_bounded() {
     let server = Server::start(|request| match &*request.line {
         "POST /_session" => {
             let cookie = format!("AuthSession=c{}", request.nth);

@@ -95,14 +95,14 @@ async fn is_answered(endpoint: &Endpoint) -> bool {
 }
 
 #[tokio::test]
-async fn certificates_are_verified_unless_that_is_turned_off() {
+async fn certificates_are_verified_unless_verification_is_off() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], false).await;
     let url = format!("https://localhost:{}/db/", server.port);
     assert!(is_answered(&endpoint(&url, unverified)).await);
     assert!(
         !is_answered(&endpoint(&url, |_, _| {})).await,
-        "the system does not know it"
+        "the system does not trust it"
     );
     let pem = authority.issuer.pem();
     let trusted = authority.file("ca.pem", &pem);
@@ -139,7 +139,7 @@ async fn a_server_that_requests_a_client_certificate_gets_ours() {
 }
 
 #[tokio::test]
-async fn connect_to_keeps_the_name_that_is_asked_for_and_certified() {
+async fn connect_to_keeps_the_requested_and_certified_host_name() {
     let authority = Authority::new();
     let server = authority.serve(&["db.example.invalid"], false).await;
     let trusted = authority.file("ca.pem", &authority.issuer.pem());
@@ -153,7 +153,7 @@ async fn connect_to_keeps_the_name_that_is_asked_for_and_certified() {
 }
 
 #[tokio::test]
-async fn tls_goes_through_a_proxy_with_its_credentials() {
+async fn tls_connects_through_a_proxy_with_the_proxys_credentials() {
     let authority = Authority::new();
     let server = authority.serve(&["far.example.invalid"], false).await;
     let proxy = Tunnel::start(Asks::Connect, server.port).await;
@@ -170,7 +170,7 @@ async fn tls_goes_through_a_proxy_with_its_credentials() {
 }
 
 #[test]
-fn a_key_with_a_password_is_refused_with_what_to_do() {
+fn a_key_with_a_password_is_refused() {
     let authority = Authority::new();
     let (certificate, key) = authority.certify(&["client"]);
     let cert_file = authority.file("client.pem", &certificate.pem());
@@ -199,7 +199,7 @@ fn a_key_with_a_password_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_named_with_their_key() {
+fn unusable_certificate_files_are_reported_with_their_setting() {
     let logger = logger();
     let refused = |config| Http::new(config, &logger).unwrap_err().to_string();
     let none = Some("/nowhere/ca.pem".into());

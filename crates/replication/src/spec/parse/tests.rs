@@ -155,7 +155,7 @@ fn a_replication_does_not_depend_on_the_configurations_defaults() {
         );
         assert!(
             !of(&plain, &Defaults::default()).same_as(&asked),
-            "{name} was taken out"
+            "{name} was removed"
         );
         let plain = of(&plain, &Defaults::default());
         assert_ne!(asked.digest(), plain.digest(), "{name}");
@@ -163,7 +163,7 @@ fn a_replication_does_not_depend_on_the_configurations_defaults() {
 }
 
 #[test]
-fn proxies_are_of_both_sides_or_of_each() {
+fn both_sides_share_a_proxy_or_each_has_its_own() {
     let proxy = "http://u:p@proxy:1";
     let both = parse(json!({"proxy": proxy})).unwrap();
     let masked = Some("http://u:*****@proxy:1".to_owned());
@@ -229,7 +229,7 @@ fn options_of_the_wrong_type_are_refused_in_couchdbs_words() {
 }
 
 #[test]
-fn numbers_are_integers_or_texts_of_their_digits_within_bounds() {
+fn numbers_are_integers_or_strings_of_digits_within_bounds() {
     let options = parse(json!({
         "worker_processes": "2", "worker_batch_size": 7, "http_connections": "9",
         "connection_timeout": "100", "checkpoint_interval": 200, "retries_per_request": 0,
@@ -283,7 +283,7 @@ fn filters_are_parsed_with_their_parameters_in_order() {
         query_params,
     } = filter(body)
     else {
-        panic!("a function");
+        panic!("expected a function");
     };
     assert_eq!((&*ddoc, &*name), ("d", "f/g"));
     assert_eq!(query_params.keys().collect::<Vec<_>>(), ["z", "a"]);
@@ -292,7 +292,7 @@ fn filters_are_parsed_with_their_parameters_in_order() {
 }
 
 #[test]
-fn filter_at_says_where_a_filter_runs() {
+fn filter_at_selects_where_a_filter_runs() {
     let at = |body: Value| parse(body).map(|replication| replication.options.filter_at);
     let (source, settee) = (Ok(FilterAt::Source), Ok(FilterAt::Settee));
     let view = json!({"filter": "_view", "query_params": {"view": "d/v"}, "filter_at": "settee"});
@@ -362,7 +362,7 @@ fn replications_are_compared_without_user_and_time() {
 }
 
 #[test]
-fn the_mark_of_a_document_is_known_and_compared_and_a_call_has_none() {
+fn managed_by_is_read_from_documents_and_compared_but_ignored_in_calls() {
     let body = json!({"source": "http://s/a", "target": "http://t/b", "managed_by": "fleet"});
     let of = |doc| Replication::parse(&body, &Defaults::default(), UserCtx::default(), doc);
     assert_eq!(of(None).unwrap().managed_by, None);
@@ -402,7 +402,7 @@ fn every_member_of_a_body_is_in_the_digest() {
         json!({"source_proxy": "http://u:q@proxy:8080"}),
         json!({"target_proxy": "http://u:q@proxy:8080"}),
     ];
-    let parsed = bodies.map(|body| (parse(body.clone()).expect("it is right"), body));
+    let parsed = bodies.map(|body| (parse(body.clone()).expect("valid"), body));
     for (one, body) in &parsed {
         for (other, other_body) in &parsed {
             let is_same = body == other_body;
@@ -439,7 +439,7 @@ fn a_call_starts_or_cancels() {
         let Ok(CallBody::CancelId(id)) =
             CallBody::parse(&body, &Defaults::default(), UserCtx::default())
         else {
-            panic!("cancels by id");
+            panic!("expected a cancellation by id");
         };
         assert_eq!(id.to_string(), "abc+continuous");
     }
@@ -459,7 +459,7 @@ fn the_user_of_a_body_is_read() {
 }
 
 #[test]
-fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
+fn a_rate_limited_run_lowers_its_tuning_options() {
     let mut options = parse(json!({})).unwrap().options.tuning;
     let lowered = options.lower_for_rate_limit();
     let shown: Vec<_> = lowered
@@ -480,7 +480,7 @@ fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
 }
 
 #[test]
-fn the_option_feed_is_one_of_two_words() {
+fn feed_is_continuous_or_db_updates() {
     let feed = |value: Value| parse(json!({"feed": value})).unwrap().options.tuning.feed;
     assert_eq!(feed(json!("db_updates")), Feed::DbUpdates);
     assert_eq!(feed(json!("continuous")), Feed::Continuous);
@@ -495,7 +495,7 @@ fn the_option_feed_is_one_of_two_words() {
 }
 
 #[test]
-fn a_database_is_the_last_part_of_its_url_and_its_server_what_is_before() {
+fn the_last_part_of_a_url_is_the_database_and_the_rest_the_server() {
     for (url, server, database) in [
         ("http://u:p@h:1/db", "http://h:1/", "db"),
         ("https://h/a/b/team%2Fshop/", "https://h/a/b/", "team/shop"),

@@ -18,8 +18,8 @@ const HEADER: usize = 320;
 /// A file's bytes and content.
 struct Sample {
     bytes: Vec<u8>,
-    /// Everything that may be read from it.
-    said: Vec<String>,
+    /// Every content that may be read from it.
+    content: Vec<String>,
 }
 
 /// Reads everything, and writes something.
@@ -32,16 +32,16 @@ async fn used(store: &Store) -> Result<String, StoreError> {
 }
 
 /// Reads the content of a file with these bytes; the file is unchanged afterwards, including damaged ones.
-async fn said(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
+async fn content(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
     fs::write(path, bytes).unwrap();
     let store = started(StorePlace::of(Some(path)));
-    let said = used(&store).await;
+    let content = used(&store).await;
     drop(store);
     let closed = async || file::open(&StorePlace::of(Some(path)));
     while matches!(closed().await, Err(OpenProblem::InUse)) {}
-    assert!(said.is_ok() || fs::read(path).unwrap() == bytes);
+    assert!(content.is_ok() || fs::read(path).unwrap() == bytes);
     fs::write(path, bytes).unwrap();
-    said
+    content
 }
 
 /// A closed file, and the file of a killed service.
@@ -64,11 +64,11 @@ async fn samples(path: &Path) -> [Sample; 2] {
     ) {}
     let closed = fs::read(path).unwrap();
     let (last, before) = (
-        said(path, &killed).await.unwrap(),
-        said(path, &before).await.unwrap(),
+        content(path, &killed).await.unwrap(),
+        content(path, &before).await.unwrap(),
     );
-    assert!(last != before && last == said(path, &closed).await.unwrap());
-    let of = |bytes, said| Sample { bytes, said };
+    assert!(last != before && last == content(path, &closed).await.unwrap());
+    let of = |bytes, content| Sample { bytes, content };
     // The kill may have cut off its last transaction: see file.rs.
     [
         of(closed, vec![last.clone()]),
@@ -76,7 +76,7 @@ async fn samples(path: &Path) -> [Sample; 2] {
     ]
 }
 
-/// Damages a file at a used position; returns how.
+/// Damages a used page of a file; returns how.
 fn damage(random: &mut TestRandom, bytes: &mut Vec<u8>) -> String {
     let in_use = |page: &[u8]| page.iter().any(|byte| *byte != 0);
     let pages: Vec<usize> = (0..bytes.len() / PAGE)
@@ -98,14 +98,15 @@ fn damage(random: &mut TestRandom, bytes: &mut Vec<u8>) -> String {
         }
         _ => {
             bytes[at] ^= 0xff;
-            format!("another byte at {at}")
+            format!("flipped byte at {at}")
         }
     }
 }
 
 #[tokio::test]
-async fn a_damaged_file_returns_what_was_written_or_is_refused_as_damaged() {
-    let mut random = TestRandom::for_test("a_damaged_file_says_what_was_written");
+async fn a_damaged_file_returns_written_data_or_is_refused_as_damaged() {
+    let mut random =
+        TestRandom::for_test("a_damaged_file_returns_written_data_or_is_refused_as_damaged");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::of(Some(&path));
@@ -114,11 +115,11 @@ async fn a_damaged_file_returns_what_was_written_or_is_refused_as_damaged() {
         for _ in 0..DAMAGES {
             let mut bytes = sample.bytes.clone();
             let what = damage(&mut random, &mut bytes);
-            let said = said(&path, &bytes).await;
+            let content = content(&path, &bytes).await;
             let offline = place.snapshot().await.map(drop);
-            match said {
-                Ok(said) => {
-                    assert!(sample.said.contains(&said), "{what}: {said}");
+            match content {
+                Ok(content) => {
+                    assert!(sample.content.contains(&content), "{what}: {content}");
                     offline.unwrap();
                 }
                 Err(error) => {
@@ -134,7 +135,7 @@ async fn a_damaged_file_returns_what_was_written_or_is_refused_as_damaged() {
             }
         }
     }
-    assert!(refused > DAMAGES / 4, "{refused}: most were harmless");
+    assert!(refused > DAMAGES / 4, "only {refused} damages were noticed");
 }
 
 #[tokio::test]
@@ -159,7 +160,7 @@ async fn an_empty_file_and_one_of_another_program_are_not_stores() {
 }
 
 #[tokio::test]
-async fn damage_to_an_open_file_is_reported_by_the_requests_that_meet_it() {
+async fn damage_to_an_open_file_is_reported_by_the_requests_that_read_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::of(Some(&path));
@@ -180,7 +181,7 @@ async fn damage_to_an_open_file_is_reported_by_the_requests_that_meet_it() {
     for n in 0..24 {
         last = store.document(&n.to_string()).await.err().or(last);
     }
-    let error = last.expect("it is damaged");
+    let error = last.expect("a read fails");
     assert_ne!(error, StoreError::Closed);
     let text = store.open().await.unwrap_err().to_string();
     assert!(text.contains("s.redb is damaged"), "{text}");

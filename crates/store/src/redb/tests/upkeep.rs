@@ -1,11 +1,11 @@
-//! Tests of keeping the file small.
+//! Compaction of the file, and purges.
 
 use super::*;
 use crate::suite::{make_and_delete, purge_all};
 use crate::unix_now;
 
 #[tokio::test]
-async fn a_file_in_which_most_is_free_becomes_small_again() {
+async fn a_mostly_free_file_shrinks_when_compacted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let store = started(StorePlace::File(path.clone()));
@@ -18,18 +18,14 @@ async fn a_file_in_which_most_is_free_becomes_small_again() {
     assert!(store.compact().await.unwrap() > 7_000_000);
     let small = path.metadata().unwrap().len();
     assert!(small < 1_000_000, "{small} bytes");
-    assert_eq!(
-        store.compact().await,
-        Ok(0),
-        "there is nothing more to give back"
-    );
+    assert_eq!(store.compact().await, Ok(0), "no free space is left");
     assert_eq!(store.uuid().await.unwrap(), uuid);
     assert!(store.document("live").await.unwrap().is_some());
     one(&store, edit("later", None, "{}")).await.unwrap();
 }
 
 #[tokio::test]
-async fn deletions_that_an_earlier_program_did_not_count_are_purged_too() {
+async fn deletions_without_a_recorded_time_are_purged_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let store = started(StorePlace::File(path.clone()));

@@ -1,4 +1,4 @@
-//! Leases, claims, and what only an owner may write.
+//! Leases, claims, and writes that only an owner may make.
 
 use super::*;
 use crate::fleet::{IdTaken, JobNote, JobRow, Topic};
@@ -13,14 +13,14 @@ fn listed(doc: &str, claim: u64, wanted: bool) -> ListedDoc {
     }
 }
 
-/// A document has one owner while the lease of that one lasts.
-pub async fn a_document_has_one_owner_while_the_lease_of_that_one_lasts(
+/// A document has one owner while the owner's lease lasts.
+pub async fn a_document_has_one_owner_while_the_owners_lease_lasts(
     place: &TestPlace,
     end_lease: impl Fn(u64),
 ) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
-    // The greatest number of 64 bits is one as well.
+    // The greatest 64-bit number is a valid epoch too.
     let (first, before) = enter(fleet, u64::MAX).await;
     assert_eq!(before, counts(0, 0));
     ask(&store, &["a", "b", "c"]).await;
@@ -29,9 +29,13 @@ pub async fn a_document_has_one_owner_while_the_lease_of_that_one_lasts(
         counts: counts(3, 1),
         ..Claimed::default()
     };
-    assert_eq!(none, expected, "who claims counts as alive");
+    assert_eq!(none, expected, "a daemon that claims counts as alive");
     let (second, at_entry) = enter(fleet, 2).await;
-    assert_eq!(at_entry, counts(3, 1), "who has not claimed does not count");
+    assert_eq!(
+        at_entry,
+        counts(3, 1),
+        "a daemon that has not claimed does not"
+    );
     assert_eq!(claim(fleet, first, 2, 2).await.len(), 2);
     let left = fleet.claim(second, Request(1), 9).await.unwrap();
     assert_eq!((left.docs.len(), left.counts), (1, counts(3, 2)));
@@ -48,7 +52,7 @@ pub async fn a_document_has_one_owner_while_the_lease_of_that_one_lasts(
         fleet.renew(first, false, Reach::default()).await.unwrap(),
         None
     );
-    assert_eq!(claim(fleet, first, 4, 9).await, [], "its lease is over");
+    assert_eq!(claim(fleet, first, 4, 9).await, [], "its lease has expired");
     let (docs, seen) = fleet
         .renew(second, false, Reach::default())
         .await
@@ -79,7 +83,7 @@ async fn set_id(
     set.await.unwrap().remove(0)
 }
 
-/// Documents that do not ask for a replication are not claimed, and their owners learn of it with the renewal.
+/// Documents that request no replication are not claimed, and their owners are notified by the renewal.
 pub async fn documents_that_request_no_replication_are_not_claimed_and_owners_are_notified(
     place: &TestPlace,
 ) {
@@ -96,7 +100,7 @@ pub async fn documents_that_request_no_replication_are_not_claimed_and_owners_ar
         .await
         .unwrap();
     let row = fleet.job_rows(ids(&["a"])).await.unwrap().remove(0);
-    assert_eq!(row.past.as_deref(), Some("past"), "it still asks");
+    assert_eq!(row.past.as_deref(), Some("past"), "it still requests one");
     let rev = one(&store, edit("a", Some(rev), DONE)).await.unwrap();
     let (docs, seen) = fleet
         .renew(first, false, Reach::default())
@@ -140,15 +144,15 @@ pub async fn a_release_ends_the_claim_that_it_names_and_no_later_one(place: &Tes
     assert_eq!(docs.len(), 2, "they are under a later claim");
 }
 
-/// Daemons that claim at the same time share nothing, and leave nothing.
-pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace) {
+/// Daemons that claim at the same time never get the same document, and leave none.
+pub async fn daemons_that_claim_at_the_same_time_never_get_the_same_document(place: &TestPlace) {
     const DOCUMENTS: usize = 400;
     const DAEMONS: u64 = 4;
     let (store, _) = fleet_of(place);
     let edits = (0..DOCUMENTS).map(|n| edit(&format!("d{n}"), None, ASKS));
     store.edit(edits.collect()).await.unwrap();
     let claiming = (1..=DAEMONS).map(|epoch| {
-        // Each with connections of its own.
+        // Each with its own connections.
         let (store, fleet) = fleet_of(place);
         async move {
             let _store = store;
@@ -170,7 +174,7 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
     let mut all: Vec<DocId> = claimed.into_iter().flatten().collect();
     let (_store, fleet) = fleet_of(place);
     let (late, _) = enter(&*fleet, 99).await;
-    // What was locked by another at that moment was skipped.
+    // Documents locked by another daemon at that moment were skipped.
     all.extend(claim(&*fleet, late, 1, DOCUMENTS).await);
     all.sort();
     assert_eq!(all.len(), DOCUMENTS);
@@ -178,7 +182,7 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
     assert_eq!(all.len(), DOCUMENTS);
 }
 
-/// A claim reads the free documents that it claims, from the index whose entries `read` counts some time after they were.
+/// A claim reads only the free documents that it claims. `read` counts entries read from their index, with a delay.
 pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     place: &TestPlace,
     read: impl Fn() -> usize,
@@ -191,7 +195,7 @@ pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     assert_eq!(claim(&*fleet, epoch, 1, CLAIMED).await.len(), CLAIMED);
     let counted = async {
         while read() == 0 {
-            // The database counts what a connection has read when that is asked again.
+            // The database counts the reads of a connection at its next request.
             fleet.daemons().await.unwrap();
             claim(&*fleet, epoch, 2, 0).await;
         }
@@ -202,8 +206,8 @@ pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     assert!(read() <= CLAIMED + 2, "{} entries were read", read());
 }
 
-/// Each daemon claims in an order of its own.
-pub async fn each_daemon_claims_in_an_order_of_its_own(place: &TestPlace) {
+/// Each daemon claims in its own order.
+pub async fn each_daemon_claims_in_its_own_order(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let edits = (0..100).map(|n| edit(&format!("d{n}"), None, ASKS));
     store.edit(edits.collect()).await.unwrap();
@@ -217,8 +221,8 @@ pub async fn each_daemon_claims_in_an_order_of_its_own(place: &TestPlace) {
     assert_ne!(orders[0], orders[1]);
 }
 
-/// Epochs go when they depart, are followed, or are over and own nothing.
-pub async fn epochs_that_departed_were_succeeded_or_expired_own_nothing(
+/// Epochs are removed when they depart, are succeeded, or have expired and own nothing.
+pub async fn epochs_that_departed_were_succeeded_or_expired_owning_nothing_are_removed(
     place: &TestPlace,
     end_lease: impl Fn(u64),
 ) {
@@ -235,14 +239,14 @@ pub async fn epochs_that_departed_were_succeeded_or_expired_own_nothing(
     let taken = fleet
         .take_epoch(name("h:2"), Epoch(5), vec![Epoch(2), Epoch(77)])
         .await;
-    assert_eq!(taken.unwrap(), counts(2, 0), "2 is gone, 1 is over");
+    assert_eq!(taken.unwrap(), counts(2, 0), "2 is removed, 1 has expired");
     fleet.depart(Epoch(4)).await.unwrap();
     let daemons = fleet.daemons().await.unwrap();
     let seen: Vec<_> = daemons
         .iter()
         .map(|(daemon, docs)| (daemon.epoch.0, daemon.lease.is_some(), *docs))
         .collect();
-    assert_eq!(seen, [(5, true, 0), (1, false, 1)], "1 owns something");
+    assert_eq!(seen, [(5, true, 0), (1, false, 1)], "1 owns a document");
     let (daemon, _) = &daemons[0];
     assert!(daemon.lease.unwrap() <= LEASE && daemon.name == name("h:2"));
     assert_eq!(claim(fleet, Epoch(5), 1, 9).await, ids(&["a", "b"]));
@@ -250,7 +254,7 @@ pub async fn epochs_that_departed_were_succeeded_or_expired_own_nothing(
     assert_eq!(fleet.daemons().await.unwrap().len(), 2, "1 owns nothing");
 }
 
-/// A daemon that leaves does not count as alive, whatever arrives late.
+/// A daemon that leaves does not count as alive, even if a late renewal arrives.
 pub async fn a_daemon_that_leaves_does_not_count_as_alive(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let fleet = &*fleet;
@@ -271,15 +275,15 @@ pub async fn a_daemon_that_leaves_does_not_count_as_alive(place: &TestPlace) {
     assert_eq!(leaving, [true, false]);
 }
 
-/// Of two documents that ask for the same replication one gets it.
-pub async fn of_two_documents_with_the_same_replication_one_gets_it(place: &TestPlace) {
+/// One of two documents that request the same replication gets it.
+pub async fn one_of_two_documents_with_the_same_replication_gets_it(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     let revs = ask(&store, &["a", "b"]).await;
     let ((first, _), (second, _)) = (enter(fleet, 1).await, enter(fleet, 2).await);
     claim(fleet, first, 1, 9).await;
     let set = |epoch, doc, id| set_id(fleet, epoch, doc, id);
-    assert_eq!(set(second, "a", "rep").await, None, "not its own");
+    assert_eq!(set(second, "a", "rep").await, None, "not the owner");
     // Either one first, or both at the same moment.
     let (one_of, other) =
         futures_util::future::join(set(first, "a", "rep"), set(first, "b", "rep")).await;
@@ -291,14 +295,14 @@ pub async fn of_two_documents_with_the_same_replication_one_gets_it(place: &Test
         ("b", "a", one_of)
     };
     assert_eq!(refused, Err(IdTaken { by: has.into() }));
-    assert_eq!(set(first, has, "rep").await, Some(Ok(())), "it has it");
+    assert_eq!(set(first, has, "rep").await, Some(Ok(())), "it keeps it");
     let rev = revs[usize::from(!has_a)].clone();
     one(&store, edit(has, Some(rev), DONE)).await.unwrap();
     assert_eq!(set(first, has_not, "rep").await, Some(Ok(())));
 }
 
-/// Ids of many documents are noted in one request, each as if it were asked for alone.
-pub async fn ids_of_many_documents_are_noted_in_one_request(place: &TestPlace) {
+/// Ids of many documents are set in one request, each as if requested alone.
+pub async fn ids_of_many_documents_are_set_in_one_request(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
     ask(&store, &["a", "b", "c", "d"]).await;
@@ -329,7 +333,7 @@ pub async fn ids_of_many_documents_are_noted_in_one_request(place: &TestPlace) {
     );
 }
 
-/// What is kept of a job and its past are read together, and only the owner saves a past.
+/// The kept value and the past of a job are read together, and only the owner saves a past.
 pub async fn only_the_owner_saves_a_past(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
@@ -376,32 +380,32 @@ pub async fn a_document_is_changed_for_its_owner_only(place: &TestPlace) {
     assert_eq!(found.body, DONE);
 }
 
-/// Daemons learn of documents that ask, of releases, and of daemons that come and go.
+/// Daemons are notified of documents that request a replication, of releases, and of daemons that claim or leave.
 pub async fn daemons_are_notified_when_there_may_be_something_to_claim(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
     let (others, other) = fleet_of(place);
     store.open().await.unwrap();
-    let mut told = other.told(Topic::Claims);
+    let mut claims = other.told(Topic::Claims);
     let fleet = &*fleet;
-    let mut hear = async |what: &str| {
-        let told = tokio::time::timeout(PATIENCE, told.changed()).await;
-        told.expect(what).unwrap();
+    let mut notified = async |what: &str| {
+        let changed = tokio::time::timeout(PATIENCE, claims.changed()).await;
+        changed.expect(what).unwrap();
     };
     others.open().await.unwrap();
-    hear("that it listens").await;
+    notified("listening has begun").await;
     let rev = ask(&store, &["a"]).await.remove(0);
-    hear("a document").await;
+    notified("a document").await;
     let (first, _) = enter(fleet, 1).await;
     assert_eq!(claim(fleet, first, 1, 9).await.len(), 1);
-    hear("a daemon that claims").await;
+    notified("a daemon that claims").await;
     let release = vec![("a".into(), Request(1))];
     fleet.release(first, release).await.unwrap();
-    hear("a release").await;
+    notified("a release").await;
     fleet.renew(first, true, Reach::default()).await.unwrap();
-    hear("a daemon that leaves").await;
+    notified("a daemon that leaves").await;
     fleet.depart(first).await.unwrap();
-    hear("a daemon that is gone").await;
+    notified("a daemon that is gone").await;
     let rev = one(&store, edit("a", Some(rev), DONE)).await.unwrap();
     one(&store, edit("a", Some(rev), ASKS)).await.unwrap();
-    hear("a document that asks again").await;
+    notified("a document that requests one again").await;
 }

@@ -1,6 +1,6 @@
-//! What holds for a store whose daemons share the replications.
+//! Cases for a store whose daemons share the replications.
 //!
-//! SUMMARY   A case takes a place, and some also what ends the lease of an epoch, a number of 64 bits.
+//! SUMMARY   A case takes a place; some also take a function that ends the lease of an epoch, a 64-bit number.
 
 mod claims;
 mod faults;
@@ -30,12 +30,12 @@ use crate::revision::Revision;
 use policy::counted::Class;
 use policy::ownership::{Counts, DocId, Epoch, LEASE, Reach, Request};
 
-/// What asks for a replication.
+/// The body of a document that requests a replication.
 const ASKS: &str = "{}";
-/// What does not.
+/// The body of one that does not.
 const DONE: &str = "{\"done\":1}";
 
-/// Documents ask until they are [`DONE`].
+/// Documents request replications until they are [`DONE`].
 #[derive(Debug)]
 struct Asking;
 
@@ -66,22 +66,22 @@ fn name(address: &str) -> DaemonName {
     }
 }
 
-/// Enters an epoch; returns it, and what was counted.
+/// Takes an epoch; returns it and the counts.
 async fn enter(fleet: &dyn FleetStore, epoch: u64) -> (Epoch, Counts) {
     let epoch = Epoch(epoch);
     let counts = fleet.take_epoch(name("host:1"), epoch, Vec::new()).await;
     (epoch, counts.unwrap())
 }
 
-async fn claim(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, most: usize) -> Vec<DocId> {
-    let claimed = fleet.claim(epoch, Request(claim), most).await.unwrap();
+async fn claim(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, max: usize) -> Vec<DocId> {
+    let claimed = fleet.claim(epoch, Request(claim), max).await.unwrap();
     assert_eq!(claimed.extra, []);
     let mut docs = claimed.docs;
     docs.sort();
     docs
 }
 
-/// Writes documents of these ids that ask for replications.
+/// Writes documents with these ids that request replications.
 async fn ask(store: &Store, ids: &[&str]) -> Vec<Revision> {
     let edits = ids.iter().map(|id| edit(id, None, ASKS)).collect();
     let written = store.edit(edits).await.unwrap();

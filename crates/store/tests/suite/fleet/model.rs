@@ -66,19 +66,19 @@ impl Model {
     }
 }
 
-/// Random requests about leases are answered as the model of the database answers them.
+/// Random requests about leases are answered as by the model of the database.
 #[expect(
     clippy::too_many_lines,
-    reason = "one arm for each request, beside what the model says"
+    reason = "one arm for each request, with the model's answer"
 )]
-pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
+pub async fn random_requests_about_leases_match_a_model(
     place: &TestPlace,
     steps: usize,
     end_lease: impl Fn(u64),
 ) {
     let (store, fleet) = fleet_of(place);
     let fleet = &*fleet;
-    let mut random = TestRandom::for_test("requests about leases");
+    let mut random = TestRandom::for_test("random_requests_about_leases_match_a_model");
     let (mut model, mut revisions) = (Model::default(), BTreeMap::new());
     let (mut epochs, mut last) = (Vec::new(), 0);
     for step in 0..steps {
@@ -137,15 +137,15 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
                 assert_eq!(renewed, expected, "step {step}");
             }
             6..9 => {
-                let most = random.below(5);
-                let answer = fleet.claim(epoch, Request(last), most).await;
+                let max = random.below(5);
+                let answer = fleet.claim(epoch, Request(last), max).await;
                 let Claimed { docs, counts, .. } = answer.unwrap();
                 let free = if model.holds(epoch) {
                     model.free()
                 } else {
                     Vec::new()
                 };
-                assert_eq!(docs.len(), free.len().min(most), "step {step}");
+                assert_eq!(docs.len(), free.len().min(max), "step {step}");
                 assert!(docs.iter().all(|doc| free.contains(doc)), "step {step}");
                 for doc in docs {
                     model.docs.entry(doc).or_default().owner = Some((epoch, Request(last)));
@@ -173,7 +173,7 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
                 fleet.depart(epoch).await.unwrap();
                 model.epochs.remove(&epoch);
             }
-            // Where nothing was asked of the store yet, there is no table of leases.
+            // Before the first request to the store there is no table of leases.
             _ if epochs.is_empty() => {}
             _ => {
                 end_lease(epoch.0);

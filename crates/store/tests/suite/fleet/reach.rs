@@ -1,4 +1,4 @@
-//! Servers that some daemons do not reach.
+//! Servers that some daemons cannot reach.
 
 use super::*;
 use crate::fleet::JobNote;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SERVER: &str = "http://far:5984";
 
-/// Four documents whose target is one server, and two of another, all noted by a daemon that releases them.
+/// Four documents with one server as target and two with another, claimed and noted by a daemon.
 async fn documents(store: &Store, fleet: &dyn FleetStore, by: Epoch) {
     ask(store, &["a", "b", "c", "d", "e", "f"]).await;
     let claimed = claim(fleet, by, 1, 9).await;
@@ -24,7 +24,12 @@ async fn documents(store: &Store, fleet: &dyn FleetStore, by: Epoch) {
 }
 
 /// Reports that an epoch does not reach the server, or does again; returns the state of its documents.
-async fn tell(fleet: &dyn FleetStore, epoch: Epoch, unreached: bool, back: bool) -> Vec<ListedDoc> {
+async fn report(
+    fleet: &dyn FleetStore,
+    epoch: Epoch,
+    unreached: bool,
+    back: bool,
+) -> Vec<ListedDoc> {
     let server = |is: bool| is.then(|| SERVER.into()).into_iter().collect();
     let reach = Reach {
         unreached: server(unreached),
@@ -48,15 +53,15 @@ async fn release(fleet: &dyn FleetStore, epoch: Epoch, docs: &[DocId], claim: u6
     fleet.release(epoch, docs.collect()).await.unwrap();
 }
 
-async fn claim_all(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, most: usize) -> Claimed {
-    let mut claimed = fleet.claim(epoch, Request(claim), most).await.unwrap();
+async fn claim_all(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, max: usize) -> Claimed {
+    let mut claimed = fleet.claim(epoch, Request(claim), max).await.unwrap();
     claimed.docs.sort();
     claimed.extra.sort();
     claimed
 }
 
-/// Documents of a server that one daemon does not reach are closed to it, and the others have an equal part each. `pass`
-/// lets so much time pass for what was told.
+/// Documents of a server that one daemon does not reach are closed to it and shared equally by the others. `pass` ages
+/// the reports by a duration.
 pub async fn documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_others(
     place: &TestPlace,
     pass: impl Fn(Duration),
@@ -69,17 +74,17 @@ pub async fn documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_othe
     for other in [second, third] {
         claim(fleet, other, 1, 0).await;
     }
-    assert_eq!(avoided(&tell(fleet, first, true, false).await), []);
+    assert_eq!(avoided(&report(fleet, first, true, false).await), []);
     pass(SETTLE / 2);
-    let listed = tell(fleet, first, true, false).await;
+    let listed = report(fleet, first, true, false).await;
     assert_eq!(avoided(&listed), [], "others may not reach it either");
     pass(SETTLE);
-    let given_up = avoided(&tell(fleet, first, true, false).await);
+    let given_up = avoided(&report(fleet, first, true, false).await);
     assert_eq!(given_up, ids(&["a", "b", "c", "d"]));
     release(fleet, first, &given_up, 1).await;
     let none = claim_all(fleet, first, 2, 9).await;
     assert_eq!((none.docs, none.extra), (vec![], vec![]));
-    // Two are the half of four, whatever else may be claimed.
+    // Each gets two, half of four, however many it requests.
     let mut all = Vec::new();
     for other in [second, third] {
         for number in 2..5 {
@@ -88,7 +93,7 @@ pub async fn documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_othe
             assert_eq!(some.extra.len(), if number == 2 { 2 } else { 0 });
             all.extend(some.extra);
         }
-        let listed = tell(fleet, other, false, false).await;
+        let listed = report(fleet, other, false, false).await;
         assert!(listed.iter().all(|row| row.standing == Standing::Extra));
     }
     all.sort();
@@ -98,16 +103,16 @@ pub async fn documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_othe
     assert_eq!(docs, ids(&["e"]), "the other server is reached");
     fleet.depart(third).await.unwrap();
     let rest = claim_all(fleet, second, 6, 9).await.extra;
-    assert_eq!(rest.len(), 2, "nobody else is there for them");
+    assert_eq!(rest.len(), 2, "no other daemon is left");
     fleet.depart(second).await.unwrap();
     let back = claim_all(fleet, first, 7, 9).await;
     assert_eq!((back.docs.len(), back.extra), (5, vec![]));
-    assert_eq!(avoided(&tell(fleet, first, true, false).await), []);
+    assert_eq!(avoided(&report(fleet, first, true, false).await), []);
 }
 
-/// Documents of a server that nobody reaches stay with their owners, also while one finds earlier than another that it is
-/// back.
-pub async fn documents_of_a_server_that_nobody_reaches_stay_where_they_are(
+/// Documents of a server that no daemon reaches stay with their owners, even while one daemon finds it back before
+/// another.
+pub async fn documents_of_a_server_that_no_daemon_reaches_stay_with_their_owners(
     place: &TestPlace,
     pass: impl Fn(Duration),
 ) {
@@ -120,25 +125,25 @@ pub async fn documents_of_a_server_that_nobody_reaches_stay_where_they_are(
     release(fleet, first, &ids(&["a"]), 1).await;
     for _ in 0..4 {
         for epoch in [first, second] {
-            assert_eq!(avoided(&tell(fleet, epoch, true, false).await), []);
+            assert_eq!(avoided(&report(fleet, epoch, true, false).await), []);
         }
         pass(SETTLE);
     }
     let claimed = claim_all(fleet, second, 2, 9).await;
     assert_eq!((claimed.docs, claimed.extra), (ids(&["a"]), vec![]));
-    tell(fleet, second, false, true).await;
+    report(fleet, second, false, true).await;
     pass(SETTLE / 2);
-    assert_eq!(avoided(&tell(fleet, first, true, false).await), []);
-    assert_eq!(avoided(&tell(fleet, second, false, false).await), []);
-    tell(fleet, first, false, true).await;
+    assert_eq!(avoided(&report(fleet, first, true, false).await), []);
+    assert_eq!(avoided(&report(fleet, second, false, false).await), []);
+    report(fleet, first, false, true).await;
     pass(SETTLE * 2);
     for epoch in [first, second] {
-        let listed = tell(fleet, epoch, false, false).await;
+        let listed = report(fleet, epoch, false, false).await;
         assert!(listed.iter().all(|row| row.standing == Standing::Shared));
     }
 }
 
-/// What a daemon told holds for a while, for longer if it proves true again, and not for its next epoch.
+/// A daemon's report counts for a while, longer each time it is repeated, and not for the daemon's next epoch.
 pub async fn a_daemon_avoids_a_server_for_longer_each_time_and_not_in_its_next_epoch(
     place: &TestPlace,
     pass: impl Fn(Duration),
@@ -151,26 +156,26 @@ pub async fn a_daemon_avoids_a_server_for_longer_each_time_and_not_in_its_next_e
     claim(fleet, second, 1, 0).await;
     let mut span = AVOID_FOR;
     for _ in 0..5 {
-        tell(fleet, first, true, false).await;
+        report(fleet, first, true, false).await;
         pass(SETTLE);
-        assert_eq!(avoided(&tell(fleet, first, true, false).await).len(), 4);
+        assert_eq!(avoided(&report(fleet, first, true, false).await).len(), 4);
         pass(span - Duration::from_secs(5));
-        assert_eq!(avoided(&tell(fleet, first, false, false).await).len(), 4);
+        assert_eq!(avoided(&report(fleet, first, false, false).await).len(), 4);
         pass(Duration::from_secs(6));
-        assert_eq!(avoided(&tell(fleet, first, false, false).await), []);
+        assert_eq!(avoided(&report(fleet, first, false, false).await), []);
         span = (span * 2).min(AVOID_MAX);
     }
     pass(AVOID_MAX);
-    tell(fleet, first, true, false).await;
+    report(fleet, first, true, false).await;
     pass(SETTLE);
-    assert_eq!(avoided(&tell(fleet, first, false, false).await).len(), 4);
+    assert_eq!(avoided(&report(fleet, first, false, false).await).len(), 4);
     pass(AVOID_FOR);
     assert_eq!(
-        avoided(&tell(fleet, first, false, false).await),
+        avoided(&report(fleet, first, false, false).await),
         [],
-        "it is long ago"
+        "earlier reports no longer count"
     );
-    tell(fleet, first, true, false).await;
+    report(fleet, first, true, false).await;
     pass(SETTLE);
     release(fleet, first, &ids(&["a", "b", "c", "d", "e", "f"]), 1).await;
     let next = Epoch(7);

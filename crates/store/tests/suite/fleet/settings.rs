@@ -1,4 +1,4 @@
-//! Settings that were made while daemons ran, and secrets.
+//! Settings changed while daemons run, and secrets.
 
 use super::*;
 use crate::fleet::{Override, Topic};
@@ -11,7 +11,7 @@ fn setting(key: &str, value: Option<&str>) -> Override {
     }
 }
 
-/// A setting that one daemon makes is there for all, the last one counts, and all learn of it.
+/// A setting of one daemon is visible to all, the last value wins, and all are notified.
 pub async fn a_setting_of_one_daemon_is_visible_to_all(place: &TestPlace) {
     let (_store, fleet) = fleet_of(place);
     let (_other, other) = fleet_of(place);
@@ -28,7 +28,9 @@ pub async fn a_setting_of_one_daemon_is_visible_to_all(place: &TestPlace) {
             told.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, heard).await.expect("news");
+    tokio::time::timeout(PATIENCE, heard)
+        .await
+        .expect("a notification");
     let all = [setting("a", Some("2")), setting("b", Some("3"))];
     assert_eq!(other.overrides().await.unwrap(), all);
     other.set_overrides(vec![setting("a", None)]).await.unwrap();
@@ -36,8 +38,8 @@ pub async fn a_setting_of_one_daemon_is_visible_to_all(place: &TestPlace) {
     assert_eq!(fleet.overrides().await.unwrap(), all);
 }
 
-/// Of secrets that are proposed at the same time one is everybody's.
-pub async fn of_secrets_proposed_at_the_same_time_all_daemons_get_one(place: &TestPlace) {
+/// Daemons that propose secrets at the same time get the same one.
+pub async fn daemons_that_propose_secrets_at_the_same_time_get_the_same_one(place: &TestPlace) {
     let proposals = (0..6).map(|n| {
         let (store, fleet) = fleet_of(place);
         async move {

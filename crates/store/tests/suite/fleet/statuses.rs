@@ -37,7 +37,7 @@ pub async fn statuses_of_others_are_read_once_and_only_owners_write_them(place: 
     let read = fleet.statuses(Some(second), vec![], 9).await.unwrap();
     assert_eq!(bodies(&read), [Some("1")]);
     assert_eq!(read[0].epoch, first);
-    // Two daemons can have been asked for the same.
+    // Two daemons may have the same transient job.
     for (epoch, body) in [(first, "3"), (second, "4")] {
         let job = vec![transient("t", Some(body))];
         fleet.write_statuses(epoch, job).await.unwrap();
@@ -53,7 +53,7 @@ pub async fn statuses_of_others_are_read_once_and_only_owners_write_them(place: 
     assert_eq!(last.len(), 1);
     assert_eq!(last[0].status, transient("t", None));
     assert!(last[0].age < PATIENCE);
-    // A daemon that released a document takes back its status, until it is another's.
+    // A daemon that released a document may still write its status, until another daemon owns it.
     let released = vec![("a".into(), Request(1))];
     fleet.release(first, released).await.unwrap();
     let bodies_of_a = || async {
@@ -82,7 +82,11 @@ pub async fn statuses_of_others_are_read_once_and_only_owners_write_them(place: 
     let job = vec![transient("t", Some("late"))];
     fleet.write_statuses(second, job).await.unwrap();
     let left = fleet.statuses(None, vec![], 9).await.unwrap();
-    assert_eq!(bodies(&left), [None], "what is over or gone has no status");
+    assert_eq!(
+        bodies(&left),
+        [None],
+        "finished and departed jobs have no status"
+    );
 }
 
 /// A reader misses no status while two daemons write.
@@ -97,7 +101,7 @@ pub async fn a_reader_misses_no_status_while_two_daemons_write(place: &TestPlace
             let _store = store;
             let (taken, _) = enter(&*fleet, epoch).await;
             for n in 0..WRITES {
-                // Each job is written last at another time.
+                // The last write of each job is at a different time.
                 let jobs = (0..JOBS).filter(|job| n % (job + 1) == 0);
                 let statuses = jobs.map(|job| {
                     let id = format!("{epoch}-{job}");
@@ -123,7 +127,7 @@ pub async fn a_reader_misses_no_status_while_two_daemons_write(place: &TestPlace
                 let before = known.insert(one.epoch, one.number);
                 assert!(before.is_none_or(|before| before < one.number), "{one:?}");
                 let StatusOf::Transient(id) = one.status.of else {
-                    panic!("no documents");
+                    panic!("only transient jobs are written");
                 };
                 seen.insert(id.to_string(), one.status.body.unwrap());
             }
