@@ -1,4 +1,4 @@
-//! What is built is complete: version, licence, minimal versions, types, and no dependency.
+//! The built packages are complete: version, licence, minimum versions, types, and no dependency.
 
 use std::fs;
 use std::process::Command;
@@ -62,12 +62,12 @@ fn mypy(what: &str) -> Command {
 }
 
 #[test]
-fn the_python_client_and_a_program_that_uses_it_are_strictly_typed_and_a_wrong_one_is_not() {
+fn mypy_accepts_the_python_client_and_a_typed_program_and_rejects_a_wrong_one() {
     run(&mut mypy("sources/settee"));
     run(&mut mypy("tests/typed.py"));
     let site = Site::start();
     let mut typed = python();
-    site.tell(&mut typed);
+    site.pass_addresses(&mut typed);
     run(typed.args(["-m", "tests.typed"]));
     site.service.stop();
     let wrong = mypy("tests/wrong.py").output().unwrap();
@@ -89,11 +89,11 @@ fn tsc(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_typed_program_compiles_and_runs_and_a_wrong_one_does_not_compile() {
+fn tsc_compiles_a_typed_program_which_runs_and_rejects_a_wrong_one() {
     run(&mut tsc(&["--outDir", "typed", "tests/typed.mts"]));
     let site = Site::start();
     let mut typed = node();
-    site.tell(&mut typed);
+    site.pass_addresses(&mut typed);
     run(typed.arg("typed/typed.mjs"));
     site.service.stop();
     let wrong = tsc(&["--noEmit", "tests/wrong.mts"]).output().unwrap();
