@@ -88,7 +88,7 @@ async fn a_design_document_is_refused_without_using_a_process() {
         assert_eq!((class.name, class.phase), ("not_implemented", "teach"));
         assert!(!error.retryable());
     }
-    // It used no process of the pool, and the language's views still work.
+    // The refusals used no process of the pool, and the language's views still work.
     assert!(pool.started().is_empty());
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[\"reset\"]").await.as_deref(), Ok("true"));
@@ -127,9 +127,9 @@ async fn an_unknown_command_ends_the_process_and_its_stderr_is_reported() {
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     let error = client.prompts(r#"["no_such_command"]"#).await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("exited with status 1"), "{told}");
-    assert!(told.contains("KeyError: 'no_such_command'"), "{told}");
+    let error = error.to_string();
+    assert!(error.contains("exited with status 1"), "{error}");
+    assert!(error.contains("KeyError: 'no_such_command'"), "{error}");
     client.returns().await;
     // The next loan is of a new process.
     client.takes(pool.any()).await;
@@ -251,10 +251,10 @@ fn settee_map_runs_functions_in_couchpy() {
     fs::write(path("lib/money.js"), "exports.rate = 1;").unwrap();
     let with_library = map("map.py", &["--lib", &path("lib")]);
     assert_eq!(with_library.status.code(), Some(78));
-    let told = stderr(&with_library);
+    let complaint = stderr(&with_library);
     assert!(
-        told.contains("knows no libraries (the command 'add_lib')"),
-        "{told}"
+        complaint.contains("knows no libraries (the command 'add_lib')"),
+        "{complaint}"
     );
     let broken = map("broken.py", &[]);
     assert_eq!(broken.status.code(), Some(65));

@@ -292,9 +292,9 @@ fn a_function_that_exceeds_a_limit_of_its_cell_gets_an_error_with_the_key() {
             let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
                               "docs": [{"_id": id}]});
             let error = client.error(&call);
-            let told = (&error["name"], &error["fault"], &error["retry"]);
+            let class = (&error["name"], &error["fault"], &error["retry"]);
             assert_eq!(
-                told,
+                class,
                 (&json!(name), &json!("client"), &json!(false)),
                 "{error}"
             );

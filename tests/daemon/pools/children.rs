@@ -487,10 +487,10 @@ fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
     wait_until(&format!("{expected:?}"), || {
         let health = client.operator.get("/_health");
         let problems = health["problems"].as_array().unwrap().clone();
-        let told = |problem: &Value, key: &str| problem[key].as_str().unwrap().to_owned();
+        let text = |problem: &Value, key: &str| problem[key].as_str().unwrap().to_owned();
         let found = problems
             .iter()
-            .map(|one| (told(one, "kind"), told(one, "subject")));
+            .map(|one| (text(one, "kind"), text(one, "subject")));
         let expected = expected
             .iter()
             .map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned()));

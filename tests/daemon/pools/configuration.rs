@@ -205,15 +205,18 @@ fn orders_and_the_configuration_refuse_the_same_pools_with_the_same_reason() {
     web.send("PUT", &path("max_memory_hard"), "\"1GiB\"").ok();
     let set = web.send("PUT", &path("max_memory"), "\"2GiB\"");
     let order = reconfigure("javascript", &json!({"max_memory": "2GiB"}));
-    let told = client.operator.error(&order)["reason"].clone();
-    let told = told.as_str().unwrap();
-    assert!(set.reason(400, "bad_request").contains(told), "{told}");
+    let expected = client.operator.error(&order)["reason"].clone();
+    let expected = expected.as_str().unwrap();
+    assert!(
+        set.reason(400, "bad_request").contains(expected),
+        "{expected}"
+    );
     let said = complains(
         &web.service,
         64,
         &["pool", "set", "javascript", "max_memory=2GiB"],
     );
-    assert!(said.contains(told), "{said}");
+    assert!(said.contains(expected), "{said}");
     add(
         &mut client,
         "other",
@@ -243,9 +246,12 @@ fn orders_and_the_configuration_refuse_the_same_pools_with_the_same_reason() {
     ] {
         let settings: Value = toml::from_str(&section).unwrap();
         let order = Order::new("PUT", "/_pools/q?mode=add", settings.clone());
-        let told = client.operator.error(&order)["reason"].clone();
-        let told = told.as_str().unwrap();
-        assert!(told.starts_with(&format!("{key} ")), "{key}: {told}");
+        let expected = client.operator.error(&order)["reason"].clone();
+        let expected = expected.as_str().unwrap();
+        assert!(
+            expected.starts_with(&format!("{key} ")),
+            "{key}: {expected}"
+        );
         let other = "[pools.other]\nlanguage = \"javascript\"\ngroup = \"g\"\n";
         let processes = "[server]\nprocesses_max = 50\n";
         rewrite(
@@ -255,8 +261,8 @@ fn orders_and_the_configuration_refuse_the_same_pools_with_the_same_reason() {
         let refused = client.operator.error(&Order::reload_config());
         let reason = refused["reason"].as_str().unwrap();
         assert!(
-            reason.contains(&format!("[pools.q] {told}")),
-            "{told}: {reason}"
+            reason.contains(&format!("[pools.q] {expected}")),
+            "{expected}: {reason}"
         );
         let known = settee::config::PoolConfig::keys_of_requests();
         let mut known = known.map(|known| known.name);

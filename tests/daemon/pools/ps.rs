@@ -60,7 +60,9 @@ fn send_show(service: &Service, client: &mut Client, source: &str) {
         "id": 7, "call": "show", "db": "shop", "name": "s", "request_id": "endless-1", "timeout_ms": 3_600_000,
         "ddoc": {"_id": "_design/d", "language": "endless", "shows": {"s": source}},
     }));
-    wait_until("a show", || service.path("endless.sh.here").exists());
+    wait_until("the show to reach a process", || {
+        service.path("endless.sh.here").exists()
+    });
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
 }
 
 #[test]
-fn the_holder_of_a_killed_process_is_notified_and_requests_another() {
+fn the_holder_of_a_killed_process_is_notified_and_can_take_another() {
     let service = Service::start("");
     let mut client = service.connect();
     let held = take(&mut client, "python");
@@ -249,8 +251,8 @@ fn kill_now_ends_a_process_that_ignores_an_earlier_kill() {
     // Meanwhile its holder's prompts fail with the reason.
     let prompt = json!({"id": 1, "call": "prompt", "proc": held.proc, "data": ["x"]});
     let error = client.error(&prompt);
-    let told = error["reason"].as_str().unwrap();
-    assert!(told.contains("was killed by order of"), "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("was killed by order of"), "{error}");
     let killed = prints(&service, &["kill", name(&row), "--now", "--json"]);
     let killed: Value = serde_json::from_str(&killed).unwrap();
     assert_eq!(
@@ -327,8 +329,8 @@ fn attach_continues_with_another_process_after_a_kill() {
     let said = prints(&service, &["kill", name(&row)]);
     assert!(said.contains("was killed: the command of "), "{said}");
     let line = answer();
-    let told = "[\"error\",\"os_process_error\",\"the query server was killed by order of ";
-    assert!(line.starts_with(told), "{line}");
+    let expected = "[\"error\",\"os_process_error\",\"the query server was killed by order of ";
+    assert!(line.starts_with(expected), "{line}");
     input.write_all(b"[\"echo\",1]\n").unwrap();
     assert_eq!(answer(), "1\n");
     drop(input);
@@ -352,8 +354,8 @@ fn a_service_connection_ends_with_a_line_that_names_who_killed_its_process() {
     prints(&service, &["kill", name(&row)]);
     let line = connection.reply();
     assert_eq!(line[0], "error", "{line}");
-    let told = line[2].as_str().unwrap();
-    assert!(told.contains("was killed by order of"), "{line}");
+    let reason = line[2].as_str().unwrap();
+    assert!(reason.contains("was killed by order of"), "{line}");
     connection.assert_closed();
     service.stop();
 }

@@ -459,7 +459,7 @@ fn a_call_without_a_language_uses_that_of_its_pool_or_group() {
 }
 
 #[test]
-fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
+fn a_section_named_like_a_language_configures_the_languages_own_pool() {
     let service = Service::start("[pools.python]\ninit_size = 2\nmax = 2\nqueue_max = 0\n");
     let mut client = service.connect();
     client.wait_for_pool("python", &[("free", 2), ("hard_limit", 2)]);
@@ -522,15 +522,15 @@ fn a_request_that_times_out_names_the_limit() {
             .extend(from.as_object().unwrap().clone());
         request
     };
-    for (from, told) in &cases {
+    for (from, remedy) in &cases {
         let mut holds = ask(from);
         holds.as_object_mut().unwrap().remove("timeout_ms");
         client.ok(&holds);
         let reason = client.error(&ask(from))["reason"].to_string();
-        assert!(reason.contains(told), "{told} in {reason}");
+        assert!(reason.contains(remedy), "{remedy} in {reason}");
         assert_eq!(
             reason.contains("os_process_limit"),
-            told.contains("os_process_limit")
+            remedy.contains("os_process_limit")
         );
     }
     client

@@ -34,7 +34,7 @@ fn records(service: &Service, message: &str) -> Vec<Value> {
 const WARNING: &str = "most calls start a query server";
 
 #[test]
-fn more_databases_than_processes_in_use_are_a_warning_with_numbers() {
+fn using_more_databases_than_processes_logs_a_warning_with_numbers() {
     let config = "[query_server_config]\nreuse = \"database\"\nos_process_limit = 2\n";
     let service = Service::start(config);
     let mut client = service.connect();

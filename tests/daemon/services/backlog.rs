@@ -26,7 +26,11 @@ async fn all_of_200_connections_are_answered_with_at_most_3_accepted_at_a_time()
     }
     let socket = daemon.path("py.sock");
     let all_in = || daemon.accepted("py") as usize == LIMIT;
-    eventually("as many are accepted as can be served", async || all_in()).await;
+    eventually(
+        "as many clients are accepted as there are processes",
+        async || all_in(),
+    )
+    .await;
     daemon
         .wait_for_pool("py", "all are lent", |pool| pool.used == LIMIT as u32)
         .await;

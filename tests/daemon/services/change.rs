@@ -231,9 +231,9 @@ async fn a_client_at_a_former_address_gets_an_error_with_the_new_address() {
         .reload(&old.replace("old.sock", "new.sock"))
         .await
         .unwrap();
-    let told = daemon.log.with("a service leaves its address");
-    let [line] = &told[..] else {
-        panic!("{told:?}");
+    let records = daemon.log.with("a service leaves its address");
+    let [line] = &records[..] else {
+        panic!("{records:?}");
     };
     for word in ["old.sock", "new.sock", "service=a"] {
         assert!(line.contains(word), "{word} in {line}");

@@ -22,7 +22,7 @@ fn memory(pid: u32) -> u64 {
 }
 
 #[actix_rt::test]
-async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_flat_memory() {
+async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_constant_memory() {
     let count = effort(2_000, 10_000);
     let directory = directory();
     let path = directory.path().join("e.sock");

@@ -37,12 +37,12 @@ async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&st
         assert!(daemon.log.with("none is started for a while").is_empty());
         let mut client = daemon.connect("bad.sock").await;
         client.send("[\"reset\"]").await;
-        let (name, told) = client.error().await;
+        let (name, last) = client.error().await;
         assert!(
             ["os_process_error", "throttled"].contains(&name.as_str()),
             "{name}"
         );
-        reason = told;
+        reason = last;
     }
     let warnings = daemon.log.with("none is started for a while");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -244,10 +244,10 @@ async fn a_child_stopped_by_sigstop_still_counts_and_resumes() {
     let mut client = daemon.connect("bad.sock").await;
     let number = client.pid().await;
     let pid = Pid::from_raw(number as i32).unwrap();
-    let told = "query server was stopped";
+    let stopped = "query server was stopped";
     for round in 1..=3 {
         kill_process(pid, Signal::STOP).unwrap();
-        eventually("the warning", async || !daemon.log.with(told).is_empty()).await;
+        eventually("the warning", async || !daemon.log.with(stopped).is_empty()).await;
         eventually("the child is stopped", async || {
             state_of(number) == Some('T')
         })
@@ -264,7 +264,7 @@ async fn a_child_stopped_by_sigstop_still_counts_and_resumes() {
         assert_eq!(client.line().await, number.to_string());
     }
     // The warning is logged once in 1000 s.
-    let warnings = daemon.log.with(told);
+    let warnings = daemon.log.with(stopped);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("signal=SIGSTOP"), "{warnings:?}");
     daemon.stop_after(client).await;

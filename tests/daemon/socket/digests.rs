@@ -100,8 +100,11 @@ fn a_digest_is_unknown_until_its_text_is_sent_for_the_same_database_and_id() {
         let short = by_digest(db, id, digest);
         let reply = call(client, "show", &short);
         let error = &reply["error"];
-        let told = ["name", "fault", "retry"].map(|name| error[name].clone());
-        assert_eq!(told, [json!("unknown_ddoc"), json!("client"), json!(false)]);
+        let members = ["name", "fault", "retry"].map(|name| error[name].clone());
+        assert_eq!(
+            members,
+            [json!("unknown_ddoc"), json!("client"), json!(false)]
+        );
         let answer = web.send("POST", "/_query/show", &short);
         let reason = answer.reason(404, "unknown_ddoc");
         assert!(reason.contains("send the whole text"), "{reason}");

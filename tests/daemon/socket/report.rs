@@ -169,24 +169,24 @@ fn a_map_function_that_emits_nothing_is_reported_as_a_warning() {
         ("doc => doc.a && emit(doc.a)", None),
         ("function(doc) { doc.a.b.c; }", None),
     ] {
-        let told = warnings(&mut client, &[function]);
+        let found = warnings(&mut client, &[function]);
         assert_eq!(
-            told.len(),
+            found.len(),
             usize::from(expected.is_some()),
-            "{function}: {told:?}"
+            "{function}: {found:?}"
         );
         if let Some(expected) = expected {
-            assert!(told[0].starts_with(expected), "{told:?}");
+            assert!(found[0].starts_with(expected), "{found:?}");
         }
     }
-    let told = warnings(
+    let found = warnings(
         &mut client,
         &["doc => emit(1)", "doc => doc.a", "doc => { throw 1 }"],
     );
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        told[0].starts_with("map function 2 of 3 returned a number over"),
-        "{told:?}"
+        found[0].starts_with("map function 2 of 3 returned a number over"),
+        "{found:?}"
     );
     // Enough documents for several processes, one of which emits the only row.
     let docs: Vec<Value> = (0..2000)
@@ -260,7 +260,7 @@ fn errors_raised_outside_a_process_are_reported_too() {
     let rows = json!([[["k", "d"], "x"]]);
     let throws = "function(keys, values) { return values.a.b }";
     let reply = client.call(&reduce(json!(["_count", throws, "_sum"]), rows.clone()));
-    let told: Vec<_> = reply["errors"]
+    let found: Vec<_> = reply["errors"]
         .as_array()
         .unwrap()
         .iter()
@@ -275,7 +275,7 @@ fn errors_raised_outside_a_process_are_reported_too() {
         (json!(1), "TypeError".to_owned()),
         (json!(2), "builtin_reduce_error".to_owned()),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     let reply = client.call(&reduce(json!(["_count", "_stats"]), rows));
     assert_eq!(reply["errors"][0]["function"], 1);
     assert_eq!(reply["errors"][0]["name"], "invalid_value");
@@ -388,14 +388,17 @@ fn a_prompt_to_a_held_process_reports_the_log_lines_before_its_answer() {
         plain
     );
     let maps = json!(["map_doc", {"_id": "x"}]);
-    let told = client.call(&prompt(maps.clone(), true));
-    assert_eq!(told["ok"], json!([[]]));
+    let reported = client.call(&prompt(maps.clone(), true));
+    assert_eq!(reported["ok"], json!([[]]));
     assert_eq!(
-        told["logs"][0],
+        reported["logs"][0],
         json!({"level": "info", "message": "map x"})
     );
     assert_eq!(
-        (&told["errors"][0]["doc"], &told["errors"][0]["line"]),
+        (
+            &reported["errors"][0]["doc"],
+            &reported["errors"][0]["line"]
+        ),
         (&json!("x"), &json!(3))
     );
     assert_eq!(

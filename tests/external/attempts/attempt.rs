@@ -51,11 +51,11 @@ impl Outcome {
             return Self::Ended(reply["error"].to_string());
         };
         let row = &ok[0][0][0];
-        let told = row[1].as_str().unwrap_or_default().to_owned();
+        let detail = row[1].as_str().unwrap_or_default().to_owned();
         match row[0].as_str() {
             Some("did") => Self::Did(row[1].clone()),
-            Some("refused") => Self::Refused(told),
-            Some("nothing") => Self::Nothing(told),
+            Some("refused") => Self::Refused(detail),
+            Some("nothing") => Self::Nothing(detail),
             _ => panic!("{reply}\n{}", service.log()),
         }
     }

@@ -15,7 +15,7 @@ const CALLS: usize = 50;
 /// The answer to the tenant in between, and what the planter learned.
 struct Between {
     answer: Outcome,
-    told: Outcome,
+    learned: Outcome,
 }
 
 /// Plants something, has another client call, and asks what was kept.
@@ -36,8 +36,8 @@ fn plant(mode: Mode, function: &str) -> Between {
     let mut answers: Vec<_> = answers.collect();
     let answer = answers.pop().unwrap();
     let tells = json!({"attempt": "plant", "function": "tells"});
-    let told = site.run_by(&mut planter, SOURCE, &tells);
-    Between { answer, told }
+    let learned = site.run_by(&mut planter, SOURCE, &tells);
+    Between { answer, learned }
 }
 
 fn is_right(outcome: &Outcome) -> bool {
@@ -46,9 +46,13 @@ fn is_right(outcome: &Outcome) -> bool {
 
 fn cannot_spy(function: &str) {
     let off = plant(Mode::Off, function);
-    assert!(matches!(off.told, Outcome::Did(_)), "{:?}", off.told);
+    assert!(matches!(off.learned, Outcome::Did(_)), "{:?}", off.learned);
     let cell = plant(Mode::Standard, function);
-    assert!(matches!(cell.told, Outcome::Nothing(_)), "{:?}", cell.told);
+    assert!(
+        matches!(cell.learned, Outcome::Nothing(_)),
+        "{:?}",
+        cell.learned
+    );
     assert!(is_right(&cell.answer), "{:?}", cell.answer);
 }
 

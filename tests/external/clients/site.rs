@@ -177,14 +177,14 @@ fn built(folder: &Path, extension: &str) -> PathBuf {
 
 /// Runs a program that must succeed, and returns what it printed.
 pub fn run(command: &mut Command) -> String {
-    let told = format!("{command:?}");
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{told}: {error}; CONTRIBUTING.md says what is needed"));
+    let command_line = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{command_line}: {error}; CONTRIBUTING.md says what is needed")
+    });
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{told}: {}\n{printed}\n{}",
+        "{command_line}: {}\n{printed}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stderr),
     );
