@@ -1,4 +1,4 @@
-//! The JUnit file of `settee conform`, as a parser of others reads it. Python 3 has to be installed.
+//! The JUnit file of `settee conform`, as an independent parser reads it. Requires Python 3.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::program::program;
 
-/// Prints the totals of each suite, and its cases by their content.
+/// Prints the totals of each suite, and the content of its cases.
 const READ: &str = r#"
 import json, sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
@@ -20,7 +20,7 @@ suites = {suite.get("name"): {
 print(json.dumps({"total": total(root), "suites": suites}))
 "#;
 
-/// Learns functions, and answers documents with what XML has no place for. It knows no libraries.
+/// Accepts functions, and answers documents with characters that XML forbids. It knows no libraries.
 const HOSTILE: &str = r#"
 while read -r line; do
     case "$line" in

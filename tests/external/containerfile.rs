@@ -1,4 +1,4 @@
-//! hadolint has nothing to say about the file of the container image.
+//! hadolint reports no problem in the Containerfile.
 
 use std::process::Command;
 

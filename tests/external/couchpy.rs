@@ -1,5 +1,5 @@
-//! A query server of somebody else, as it is: couchpy through the pool, the socket, `settee map` and
-//! `settee conform`. It knows no `ddoc`, no `add_lib`, and runs the first of several reducers only.
+//! A third-party query server, unchanged: couchpy through the pool, the socket, `settee map` and
+//! `settee conform`. It knows no `ddoc`, no `add_lib`, and runs only the first of several reducers.
 
 use std::fs;
 use std::process::Command;
@@ -65,7 +65,7 @@ async fn maps_reduces_and_rereduces() {
 }
 
 #[actix_rt::test]
-async fn a_design_document_is_refused_before_it_costs_a_process() {
+async fn a_design_document_is_refused_without_using_a_process() {
     let pool = pool().hard_limit(1).start();
     let mut client = pool.client("show");
     for _ in 0..3 {
@@ -88,19 +88,19 @@ async fn a_design_document_is_refused_before_it_costs_a_process() {
         assert_eq!((class.name, class.phase), ("not_implemented", "teach"));
         assert!(!error.retryable());
     }
-    // No process of the pool was touched by it, and the language's views go on.
+    // The refusals used no process of the pool, and the language's views still work.
     assert!(pool.started().is_empty());
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[\"reset\"]").await.as_deref(), Ok("true"));
     client.returns().await;
     let status = pool.status().await;
     assert_eq!(status.abilities["ddoc"], Some(false));
-    assert_eq!(status.abilities["add_lib"], None, "nobody needed it yet");
+    assert_eq!(status.abilities["add_lib"], None, "not needed yet");
     pool.assert_quiet().await;
 }
 
 #[actix_rt::test]
-async fn its_abilities_are_probed_when_they_are_needed() {
+async fn abilities_are_probed_when_they_are_needed() {
     let pool = pool().start();
     let caller = pool.caller();
     for (ability, able) in [
@@ -122,16 +122,16 @@ async fn its_abilities_are_probed_when_they_are_needed() {
 }
 
 #[actix_rt::test]
-async fn an_unknown_command_ends_it_and_its_last_words_are_reported() {
+async fn an_unknown_command_ends_the_process_and_its_stderr_is_reported() {
     let pool = pool().start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     let error = client.prompts(r#"["no_such_command"]"#).await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("exited with status 1"), "{told}");
-    assert!(told.contains("KeyError: 'no_such_command'"), "{told}");
+    let error = error.to_string();
+    assert!(error.contains("exited with status 1"), "{error}");
+    assert!(error.contains("KeyError: 'no_such_command'"), "{error}");
     client.returns().await;
-    // The next client has a fresh one.
+    // The next loan is of a new process.
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[\"reset\"]").await.as_deref(), Ok("true"));
     client.returns().await;
@@ -139,7 +139,7 @@ async fn an_unknown_command_ends_it_and_its_last_words_are_reported() {
 }
 
 #[test]
-fn a_service_refuses_its_design_documents_and_shows_what_it_lacks() {
+fn a_service_refuses_design_documents_and_shows_the_missing_ability() {
     let extra = format!(
         "[couchdb]\nos_process_timeout = 30000\n[query_servers]\ncouchpy = \"{}\"\n",
         couchpy().display()
@@ -171,7 +171,7 @@ fn a_service_refuses_its_design_documents_and_shows_what_it_lacks() {
         .find(|line| line.starts_with("couchpy"))
         .unwrap();
     assert!(row.contains("  ddoc  "), "{table}");
-    // Its views are as good as ever.
+    // Its views still work.
     let proc = client.get_proc("couchpy");
     assert_eq!(client.prompt(&proc, json!(["reset"])), json!(true));
     assert!(client.ret_proc(&proc));
@@ -179,7 +179,7 @@ fn a_service_refuses_its_design_documents_and_shows_what_it_lacks() {
 }
 
 #[test]
-fn the_calls_of_a_service_run_its_functions_as_far_as_it_can() {
+fn calls_run_the_functions_that_couchpy_supports_and_refuse_others() {
     let extra = format!(
         "[couchdb]\nos_process_timeout = 30000\n[query_servers]\ncouchpy = \"{}\"\n",
         couchpy().display()
@@ -197,7 +197,7 @@ fn the_calls_of_a_service_run_its_functions_as_far_as_it_can() {
     assert_eq!(
         client.ok(&rereduce),
         json!([4, 6]),
-        "one source at a time is no trouble"
+        "one source at a time works"
     );
     for (call, what) in [
         (
@@ -221,7 +221,7 @@ fn the_calls_of_a_service_run_its_functions_as_far_as_it_can() {
 }
 
 #[test]
-fn settee_map_runs_its_functions() {
+fn settee_map_runs_functions_in_couchpy() {
     let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = format!(
@@ -251,10 +251,10 @@ fn settee_map_runs_its_functions() {
     fs::write(path("lib/money.js"), "exports.rate = 1;").unwrap();
     let with_library = map("map.py", &["--lib", &path("lib")]);
     assert_eq!(with_library.status.code(), Some(78));
-    let told = stderr(&with_library);
+    let complaint = stderr(&with_library);
     assert!(
-        told.contains("knows no libraries (the command 'add_lib')"),
-        "{told}"
+        complaint.contains("knows no libraries (the command 'add_lib')"),
+        "{complaint}"
     );
     let broken = map("broken.py", &[]);
     assert_eq!(broken.status.code(), Some(65));
@@ -266,7 +266,7 @@ fn settee_map_runs_its_functions() {
 }
 
 #[test]
-fn conform_tells_the_truth_about_it() {
+fn conform_reports_the_abilities_of_couchpy() {
     let output = program(&["conform", "--timeout", "60", "--json", "--"])
         .arg(couchpy())
         .output()

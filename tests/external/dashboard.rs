@@ -1,4 +1,4 @@
-//! The dashboard, as somebody sees it who looks at it.
+//! The dashboard, as a user sees it in a browser.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -12,12 +12,12 @@ fn open(web: &Web) -> Browser {
     Browser::open(&format!("http://{}/_dashboard", web.address))
 }
 
-/// A replication whose source nobody answers for.
+/// A replication whose source is unreachable.
 const LOST: &str =
     r#"{"source":"http://127.0.0.1:1/lost","target":"http://127.0.0.1:1/b","continuous":true}"#;
 
 #[test]
-fn it_shows_pools_waiters_and_jobs_as_they_change() {
+fn pools_waiters_and_jobs_are_shown_as_they_change() {
     let web = Web::start("[query_server_config]\nos_process_limit = 1\n");
     let mut holder = web.service.connect();
     let proc = holder.get_proc("python");
@@ -40,7 +40,7 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
     browser.wait_for("crashing");
     browser.wait_for("1 job: 0 running");
 
-    // The page is the one that was opened, and all that it loaded came from the service.
+    // Everything that the page loaded came from the service.
     let loaded = "return performance.getEntriesByType('resource').map((entry) => entry.name)";
     let loaded = browser.run(loaded);
     let own = format!("http://{}/", web.address);
@@ -78,7 +78,7 @@ fn the_first_screen_shows_problems_and_remedies() {
 }
 
 #[test]
-fn ten_problems_fit_the_first_screen_of_a_phone_and_shared_ones_are_one_line() {
+fn ten_problems_fit_the_first_screen_of_a_phone_and_a_shared_one_takes_one_line() {
     let mut config = "[pools.javascript]\ninit_size = 1\n[query_servers]\n".to_owned();
     for n in 0..10 {
         config += &format!("lang{n} = \"/nowhere/server{n}\"\n");
@@ -103,12 +103,12 @@ fn ten_problems_fit_the_first_screen_of_a_phone_and_shared_ones_are_one_line() {
         .chain((1..10).map(|n| format!("team{n}")));
     let expected: Vec<_> = names.map(|name| json!([name, true])).collect();
     assert_eq!(ends, json!(expected));
-    // What to do is a touch away.
+    // The remedies are one tap away.
     let remedies = "return document.getElementById('problems').innerText.includes('unthrottle')";
     assert_eq!(browser.run(remedies), false);
     browser.click("#problems summary");
     browser.wait_until(remedies);
-    // Pools follow, those first that start nothing.
+    // Pools follow, with those that start nothing first.
     let second = "return document.querySelector('#pools tbody td').innerText.startsWith('team')";
     assert_eq!(browser.run(second), true);
     browser.close();
@@ -116,7 +116,7 @@ fn ten_problems_fit_the_first_screen_of_a_phone_and_shared_ones_are_one_line() {
 }
 
 #[test]
-fn the_first_view_begins_with_problems_and_ends_with_recent_orders() {
+fn the_first_view_lists_its_sections_from_problems_to_databases() {
     let web = Web::start("");
     call(&web, "shop", &["quick"]);
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
@@ -143,10 +143,10 @@ fn the_first_view_begins_with_problems_and_ends_with_recent_orders() {
 }
 
 #[test]
-fn a_job_is_named_by_its_document_or_its_databases_and_never_by_a_number() {
+fn a_job_is_named_by_its_document_or_its_databases_and_never_by_its_id() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
-    // A server that never answers: a replication without a document that fails is removed after some seconds.
+    // The server never answers: a failing replication without a document would be removed after some seconds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let from = format!("http://{}/from", silent.local_addr().unwrap());
     let body = json!({"source": from, "target": "http://127.0.0.1:1/to", "continuous": true});
@@ -190,7 +190,7 @@ fn a_hidden_page_does_not_poll_and_polls_at_once_when_shown() {
              document.dispatchEvent(new Event('visibilitychange'));"
         )
     };
-    // A question that is under way may still be answered; three intervals later nothing was asked.
+    // A request in progress may still be answered; in three intervals after that none is sent.
     let more = browser.run_async(&format!(
         "const done = arguments[0]; {} setTimeout(() => {{ const before = {asked}; \
          setTimeout(() => done({asked} - before), 3000); }}, 1500);",
@@ -203,7 +203,7 @@ fn a_hidden_page_does_not_poll_and_polls_at_once_when_shown() {
     web.service.stop();
 }
 
-/// Calls functions of a design document, one after the other.
+/// Calls functions of a design document, one after another.
 fn call(web: &Web, db: &str, functions: &[&str]) {
     let source = |name: &&str| match *name {
         "large" => "function() { return 'large'.repeat(1000) }",
@@ -219,7 +219,7 @@ fn call(web: &Web, db: &str, functions: &[&str]) {
     }
 }
 
-/// Returns whether the first function has this name.
+/// Returns a script that tells whether the first function has this name.
 fn leads(function: &str) -> String {
     format!(
         "return document.querySelector('#functions tbody').rows[0].cells[0]?.innerText === 'shows/{function}'"
@@ -227,7 +227,7 @@ fn leads(function: &str) -> String {
 }
 
 #[test]
-fn it_shows_what_functions_cost_by_the_number_whose_heading_is_chosen() {
+fn function_costs_are_sorted_by_the_selected_column() {
     let web = Web::start("");
     let browser = open(&web);
     browser.go("#/functions");
@@ -264,7 +264,7 @@ fn it_shows_what_functions_cost_by_the_number_whose_heading_is_chosen() {
 }
 
 #[test]
-fn it_shows_no_more_than_fifty_functions_and_says_so() {
+fn at_most_fifty_functions_are_shown_and_the_page_says_so() {
     let web = Web::start("");
     let functions: Vec<_> = (0..52).map(|number| format!("f{number}")).collect();
     let functions: Vec<_> = functions.iter().map(String::as_str).collect();
@@ -280,7 +280,7 @@ fn it_shows_no_more_than_fifty_functions_and_says_so() {
 }
 
 #[test]
-fn functions_fit_a_phone_by_day_and_by_night() {
+fn functions_fit_a_phone_in_light_and_dark_mode() {
     let web = Web::start("");
     let browser = open(&web);
     call(&web, &"a_database_with_a_long_name_".repeat(4), &["quick"]);
@@ -301,7 +301,7 @@ fn functions_fit_a_phone_by_day_and_by_night() {
 }
 
 #[test]
-fn a_paused_job_is_no_alarm_and_a_pid_is_shown_in_plain_digits() {
+fn a_paused_job_is_not_an_alarm_and_a_pid_is_shown_in_plain_digits() {
     let web = Web::start("");
     let browser = open(&web);
     let mut holder = web.service.connect();
@@ -328,7 +328,7 @@ fn a_paused_job_is_no_alarm_and_a_pid_is_shown_in_plain_digits() {
 }
 
 #[test]
-fn it_shows_where_services_listen_and_why_they_do_not() {
+fn services_are_shown_with_their_address_or_why_they_do_not_accept() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("door.sock");
     let web = Web::start(&format!(
@@ -394,7 +394,7 @@ fn an_admin_logs_in_on_the_page_and_sees_replications() {
 }
 
 #[test]
-fn a_link_of_the_command_line_leads_to_the_page_without_a_password() {
+fn a_link_from_the_command_line_opens_the_page_without_a_password() {
     let web = Web::start("[admins]\nann = \"open sesame\"\n");
     let output = web.service.client(&["dashboard"]).output().unwrap();
     let browser = Browser::open(String::from_utf8(output.stdout).unwrap().trim_end());

@@ -1,11 +1,11 @@
-//! `settee map --selector`: documents are chosen before they are mapped, or printed as they came.
+//! `settee map --selector`: filters documents before they are mapped, or prints those that match unchanged.
 
 use crate::support::program::{program, run};
 use crate::support::work::{EMIT, Work, documents, fails, lines, stderr};
 use serde_json::json;
 
 #[test]
-fn the_example_runs_as_the_manual_says() {
+fn the_documented_example_prints_paid_orders_in_input_order() {
     let arguments = [
         "map",
         "--selector",
@@ -20,14 +20,14 @@ fn the_example_runs_as_the_manual_says() {
     for line in std::str::from_utf8(&output.stdout).unwrap().lines() {
         assert!(
             rest.any(|order| order == line),
-            "as it came, and in the order of the input"
+            "unchanged, and in the order of the input"
         );
     }
     assert!(chosen.iter().all(|order| order["state"] == "paid"));
 }
 
 #[test]
-fn alone_it_prints_what_matches_byte_for_byte() {
+fn without_map_matching_documents_are_printed_byte_for_byte() {
     let work = Work::new();
     let selector = work.file("s.json", r#"{"v": {"$gte": 2}}"#);
     let input = b" {\"_id\":\"a\",\"v\": 2.50}\r\n\n{\"v\":1,\"_id\":\"b\"}\n{\"_id\":\"c\" ,\"v\":\"\\u0041\"}";
@@ -40,7 +40,7 @@ fn alone_it_prints_what_matches_byte_for_byte() {
 }
 
 #[test]
-fn only_documents_that_match_are_mapped() {
+fn only_matching_documents_are_mapped() {
     let work = Work::new();
     let selector = work.file("s.json", r#"{"v": {"$mod": [2, 0]}}"#);
     let values: Vec<_> = (0..500).map(|number| json!(number)).collect();
@@ -59,7 +59,7 @@ fn only_documents_that_match_are_mapped() {
 }
 
 #[test]
-fn an_index_definition_is_a_map_function_in_mango() {
+fn a_mango_index_definition_is_accepted_as_a_map_function() {
     let work = Work::new();
     let index = work.file("i.json", r#"{"fields": {"v": "asc", "_id": "asc"}}"#);
     let input = documents(&[json!(2), json!(1)]);
@@ -73,7 +73,7 @@ fn an_index_definition_is_a_map_function_in_mango() {
 }
 
 #[test]
-fn a_mistake_in_a_selector_is_reported_with_its_place() {
+fn an_invalid_selector_is_reported_with_its_file_and_position() {
     let work = Work::new();
     for (text, words) in [
         (
@@ -106,7 +106,7 @@ fn a_mistake_in_a_selector_is_reported_with_its_place() {
 }
 
 #[test]
-fn a_bad_document_is_reported_with_its_line_after_those_before_it() {
+fn a_bad_document_is_reported_by_line_after_earlier_matches_are_printed() {
     let work = Work::new();
     let selector = work.file("s.json", r#"{"v": {"$regex": "^(a|a?)+\\1$"}}"#);
     let bad = json!({"_id": "y", "v": format!("{}!", "a".repeat(2000))}).to_string();
@@ -123,7 +123,7 @@ fn a_bad_document_is_reported_with_its_line_after_those_before_it() {
 }
 
 #[test]
-fn without_a_map_function_there_is_nothing_to_reduce() {
+fn reduce_lib_and_socket_require_map() {
     let work = Work::new();
     let selector = work.file("s.json", "{}");
     for arguments in [["--reduce", "_count"], ["--lib", "."], ["--socket", "/x"]] {

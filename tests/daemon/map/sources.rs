@@ -1,5 +1,5 @@
-//! `settee map` with functions in all the forms that CouchDB takes, and code that looks like something
-//! else: the rows are those of the function, whatever of a document is sent to it.
+//! `settee map` with functions in all the forms that CouchDB takes, and source that is easy to misparse:
+//! the rows are right, even if only part of a document is sent to the function.
 
 use crate::support::program::run;
 use crate::support::work::{Work, fails, lines};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const DOCUMENT: &[u8] = b"{\"_id\":\"x\",\"a\":8,\"b\":2,\"c\":\"c/\"}\n";
 
 #[test]
-fn rows_are_those_of_the_function_whatever_its_source_looks_like() {
+fn functions_whose_source_is_easy_to_misparse_emit_the_right_rows() {
     let work = Work::new();
     for (source, key) in [
         ("function(doc) { emit('a\\\r\nb', doc.b) }", json!("ab")),
@@ -77,7 +77,7 @@ fn rows_are_those_of_the_function_whatever_its_source_looks_like() {
 }
 
 #[test]
-fn what_couchdb_refuses_is_refused() {
+fn source_that_couchdb_refuses_is_refused() {
     let work = Work::new();
     for source in [
         "if (true) function(doc) { emit(1) }",

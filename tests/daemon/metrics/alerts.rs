@@ -1,4 +1,4 @@
-//! The rules of `monitoring/alerts.yml` ask for what a service serves, and say what to do where it stands.
+//! The rules of `monitoring/alerts.yml` use metrics that a service serves, and name documentation that exists.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(format!("{root}/{path}")).unwrap()
 }
 
-/// Each rule from its name on.
+/// The text of each rule, from its name on.
 fn rules(text: &str) -> Vec<&str> {
     text.split("- alert: ").skip(1).collect()
 }
@@ -27,7 +27,7 @@ fn found<'a>(pattern: &str, text: &'a str) -> Vec<[&'a str; 3]> {
 }
 
 #[test]
-fn alerts_ask_for_metrics_labels_and_values_that_a_service_serves() {
+fn alerts_use_only_metrics_labels_and_values_that_a_service_serves() {
     let web = Web::start("");
     let body = json!({"db": "d", "lang": "javascript", "docs": [{"_id": "a"}],
         "funs": ["function(doc) { emit(doc._id, 1); }"]});
@@ -58,7 +58,7 @@ fn alerts_ask_for_metrics_labels_and_values_that_a_service_serves() {
         }
         let asked = found(r"(?:by|on) \(([^)]*)\)", expr);
         let asked = asked.iter().flat_map(|[labels, ..]| labels.split(", "));
-        // Prometheus gives these to all that it reads.
+        // Prometheus adds these to every sample that it scrapes.
         for label in asked.filter(|label| !["job", "instance"].contains(label)) {
             for [metric, ..] in found("(settee_[a-z_]+)", expr) {
                 let label = format!("{label}=\"");
@@ -70,7 +70,7 @@ fn alerts_ask_for_metrics_labels_and_values_that_a_service_serves() {
 }
 
 #[test]
-fn every_alert_is_documented_and_names_a_section_that_there_is() {
+fn every_alert_is_documented_and_names_an_existing_section() {
     let text = read("monitoring/alerts.yml");
     let metrics = read("docs/metrics.md");
     let (_, table) = metrics.split_once("\n## Alerts\n").unwrap();
@@ -92,7 +92,7 @@ fn every_alert_is_documented_and_names_a_section_that_there_is() {
         let [[page, section, _]] =
             found("See (docs/[a-z]+[.]md), section \"([^\"]+)\"[.]", &rule)[..]
         else {
-            panic!("one section: {rule}");
+            panic!("not exactly one section: {rule}");
         };
         let page = read(page);
         let title = |line: &str| line.trim_start_matches('#').trim().replace('`', "") == section;

@@ -1,5 +1,4 @@
-//! Every number moves by exactly what happened, with real children, through the pool and through the
-//! service; and what is not about it stays where it is.
+//! Each event moves exactly its own counters, in a pool with real and scripted children.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use settee_testkit::{
     eventually,
 };
 
-/// Every counter that is not 0, and every histogram with anything in it as its count: name and
-/// labels -> number. Without gauges and times, which are not exact.
+/// Every nonzero counter, and the count of every histogram that is not empty, by name and labels.
+/// Without gauges and times, which are not exact.
 fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for family in &snapshot.families {
@@ -45,8 +44,8 @@ fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Asserts that between two times exactly these counters moved, by so much. Sizes are not looked
-/// at: they have a test of their own.
+/// Asserts that between two snapshots exactly the `expected` counters moved, by these amounts.
+/// Byte counters have a test of their own.
 #[track_caller]
 fn assert_moved(what: &str, before: &Snapshot, after: &Snapshot, expected: &[(&str, u64)]) {
     let (before, after) = (counters(before), counters(after));
@@ -69,13 +68,13 @@ fn couchjs() -> CommandLanguage {
     })
 }
 
-/// What moves for every prompt that is answered, beside its class.
+/// Counters that every answered prompt moves, besides the one of its class.
 const ANSWERED: [(&str, u64); 2] = [("process_prompts", 1), ("prompt_seconds javascript", 1)];
 
 const DDOC: &str = r#""language":"javascript","validate_doc_update":"function(doc) { if (!doc.ok) throw({forbidden: 'no'}); }","filters":{"f":"function(doc) { return true; }"},"shows":{"s":"function(doc) { return 'x'; }"},"lists":{"l":"function(head, req) { send('a'); while (getRow()) {} }"}"#;
 
 #[actix_rt::test]
-async fn every_call_counter_moves_by_one_for_its_kind_of_prompt_and_no_other() {
+async fn each_prompt_moves_only_the_call_counter_of_its_kind() {
     let pool = TestPool::builder()
         .language("javascript", couchjs())
         .start();
@@ -162,7 +161,7 @@ async fn every_call_counter_moves_by_one_for_its_kind_of_prompt_and_no_other() {
     client.returns().await;
     pool.becomes("gone", |pool| pool.stopping == 0).await;
     let after = pool.metrics().await;
-    // It was taught by its client: it does not serve another one.
+    // Its client taught it functions, so it is not lent again.
     let returned = [
         ("pool_returns javascript ok", 1),
         ("pool_stops javascript broken", 1),
@@ -173,7 +172,7 @@ async fn every_call_counter_moves_by_one_for_its_kind_of_prompt_and_no_other() {
 }
 
 #[actix_rt::test]
-async fn a_validation_without_a_yes_counts_as_a_reject_and_an_error_does_not() {
+async fn a_refused_document_counts_as_a_reject_and_a_failed_validation_does_not() {
     let pool = TestPool::builder()
         .language("javascript", couchjs())
         .start();
@@ -213,13 +212,13 @@ async fn a_validation_without_a_yes_counts_as_a_reject_and_an_error_does_not() {
     pool.assert_quiet().await;
 }
 
-/// A pool of one scripted language, and a client that holds a process of it.
+/// A pool with one scripted language, and a client that holds its only process.
 async fn scripted(script: Script) -> (TestPool, TestClient, ScriptedChild) {
-    // Nobody who ends when told to is late, also on a machine under load.
+    // Long enough that no child that obeys is overdue, even under load.
     scripted_within(Duration::from_secs(60), script).await
 }
 
-/// The same where a child that is to end is killed after the grace.
+/// As `scripted`, with a child killed if it outlives the order to stop by `grace`.
 async fn scripted_within(grace: Duration, script: Script) -> (TestPool, TestClient, ScriptedChild) {
     let child = ScriptedChild::new(script);
     let pool = TestPool::builder()
@@ -232,8 +231,13 @@ async fn scripted_within(grace: Duration, script: Script) -> (TestPool, TestClie
     (pool, client, child)
 }
 
-/// What the end of a process over a prompt counts: how, and as what the prompt failed.
-async fn end_of(steps: &[Step], reason: &str, ends: &[(&str, u64)], timeout: Option<Duration>) {
+/// Asserts what a process that ends during a prompt counts: `ends`, and a prompt error with this `reason`.
+async fn assert_counts_of_end(
+    steps: &[Step],
+    reason: &str,
+    ends: &[(&str, u64)],
+    timeout: Option<Duration>,
+) {
     let (pool, client, _child) = scripted(Script::echo().on("end", steps)).await;
     let before = pool.metrics().await;
     let answer = client.sends_within("[\"end\"]", timeout).answer().await;
@@ -249,16 +253,16 @@ async fn end_of(steps: &[Step], reason: &str, ends: &[(&str, u64)], timeout: Opt
 }
 
 #[actix_rt::test]
-async fn each_kind_of_end_during_a_prompt_has_its_own_count() {
-    end_of(&[Step::Exit(0)], "exit", &[("process_exits", 1)], None).await;
-    end_of(
+async fn each_way_a_process_ends_during_a_prompt_has_its_own_counter() {
+    assert_counts_of_end(&[Step::Exit(0)], "exit", &[("process_exits", 1)], None).await;
+    assert_counts_of_end(
         &[Step::Exit(3)],
         "exit",
         &[("process_error_exits", 1)],
         None,
     )
     .await;
-    end_of(
+    assert_counts_of_end(
         &[Step::Signal("KILL")],
         "exit",
         &[("process_error_exits", 1)],
@@ -266,16 +270,16 @@ async fn each_kind_of_end_during_a_prompt_has_its_own_count() {
     )
     .await;
     let garbage = [Step::Print("garbage".into())];
-    end_of(&garbage, "protocol", &[("kills s protocol", 1)], None).await;
+    assert_counts_of_end(&garbage, "protocol", &[("kills s protocol", 1)], None).await;
     let fatal = [Step::fatal("a", "b")];
-    end_of(&fatal, "function", &[("kills s fatal", 1)], None).await;
+    assert_counts_of_end(&fatal, "function", &[("kills s fatal", 1)], None).await;
     let late = [("kills s timeout", 1), ("pool_timeouts s prompt", 1)];
     let soon = Some(Duration::from_millis(50));
-    end_of(&[Step::Hang], "timeout", &late, soon).await;
+    assert_counts_of_end(&[Step::Hang], "timeout", &late, soon).await;
 }
 
 #[actix_rt::test]
-async fn prompts_behind_the_one_that_ends_a_process_fail_too() {
+async fn prompts_queued_behind_one_that_ends_the_process_count_as_failed() {
     let (pool, client, _child) = scripted(Script::echo().on("end", [Step::Exit(1)])).await;
     let before = pool.metrics().await;
     let sent: Vec<_> = (0..3).map(|_| client.sends("[\"end\"]")).collect();
@@ -315,7 +319,7 @@ async fn the_times_of_pipelined_prompts_do_not_overlap() {
 }
 
 #[actix_rt::test]
-async fn bytes_are_those_of_the_lines() {
+async fn prompt_and_answer_bytes_exclude_line_ends() {
     let (pool, client, _child) = scripted(Script::echo()).await;
     client.prompts("[\"abc\"]").await.unwrap();
     client.prompts("[\"defgh\"]").await.unwrap();
@@ -328,13 +332,13 @@ async fn bytes_are_those_of_the_lines() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_ignores_the_order_to_end_counts_as_a_kill() {
+async fn a_process_that_ignores_sigterm_counts_as_an_overdue_kill() {
     let script = Script::echo()
         .at_start([Step::IgnoreTerm])
         .at_end_of_input([Step::Hang]);
     let grace = Duration::from_millis(50);
     let (pool, mut client, _child) = scripted_within(grace, script).await;
-    // It has come to its loop, and so ignores TERM.
+    // The answer shows that the child has begun to ignore TERM.
     client.prompts("[\"a\"]").await.unwrap();
     client.returns().await;
     let before = pool.metrics().await;
@@ -347,7 +351,7 @@ async fn a_process_that_ignores_the_order_to_end_counts_as_a_kill() {
 }
 
 #[actix_rt::test]
-async fn returns_are_counted_by_how_they_came_about() {
+async fn returns_are_counted_by_their_outcome() {
     let (pool, mut client, _child) = scripted(Script::echo()).await;
     let lend = [("acquired_processes", 1), ("pool_wait_seconds s", 1)];
     let mut before = pool.metrics().await;
@@ -440,7 +444,7 @@ async fn a_request_that_times_out_is_counted_by_its_phase() {
 }
 
 #[actix_rt::test]
-async fn an_opening_that_fails_is_counted_by_whose_fault_it_is() {
+async fn a_failed_opening_is_counted_by_fault() {
     let pool = TestPool::builder()
         .command("missing", "/no/such/query-server")
         .start();

@@ -1,4 +1,4 @@
-//! What is counted, and what of it is served.
+//! Metrics: what moves them, which are served, and the alerts on them.
 
 mod alerts;
 mod counted;

@@ -1,5 +1,5 @@
-//! Metrics of a running service: what `docs/metrics.md` lists is what is served, in both forms, and the
-//! numbers move by what its clients do.
+//! Metrics of a running service: it serves exactly those that `docs/metrics.md` lists, in both formats,
+//! and they count what its clients do.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::support::http_client::Web;
 
 const STATS: &str = "/_node/_local/_stats";
 
-/// The names that the documentation lists: paths of `_stats`, names of Prometheus.
+/// The documented names: `_stats` paths and Prometheus names.
 fn documented() -> (BTreeSet<String>, BTreeSet<String>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("## Metrics\n").unwrap();
     let cell = |at: usize| {
-        // Below the heading and its ruler.
+        // Skips the heading and its ruler.
         let rows = table.lines().filter(|line| line.contains('|')).skip(2);
         let cells = rows.map(move |row| row.split('|').nth(at).unwrap().trim().replace('`', ""));
         cells.filter(|cell| !cell.is_empty()).collect()
@@ -60,7 +60,7 @@ fn exactly_the_documented_metrics_are_served() {
         let layers = client.pool("javascript")["sandbox"]["layers"].clone();
         layers.as_array().is_some_and(|layers| !layers.is_empty())
     });
-    // A request is counted with its answer: the first one is seen by the second.
+    // A request is counted once it is answered, so the next one sees it.
     web.get("/_up").ok();
     let (paths, names) = documented();
     assert!(paths.len() > 50 && names.len() > 50, "{}", names.len());
@@ -95,7 +95,7 @@ fn exactly_the_documented_metrics_are_served() {
 }
 
 #[test]
-fn calls_of_a_client_are_counted_and_its_connection_while_it_lasts() {
+fn calls_are_counted_and_a_client_counts_while_it_is_connected() {
     let web = Web::start("");
     assert_eq!(number(&web, "/settee/clients"), 0);
     let mut client = web.service.connect();
@@ -137,7 +137,7 @@ fn calls_of_a_client_are_counted_and_its_connection_while_it_lasts() {
 }
 
 #[test]
-fn bytes_of_a_client_are_counted_to_the_last() {
+fn every_byte_from_and_to_a_client_is_counted() {
     let web = Web::start("");
     let mut client = web.service.connect();
     let request = "{\"id\": 1, \"call\": \"cancel\", \"request\": 0}\n";
@@ -186,7 +186,7 @@ fn functions_over_http_are_counted_as_prompts_and_as_requests() {
 }
 
 #[test]
-fn a_part_that_is_not_there_is_null_and_a_reload_forgets_nothing() {
+fn an_unknown_stats_path_is_null_and_a_reload_resets_no_counter() {
     let web = Web::start("");
     let mut client = web.service.connect();
     let proc = client.get_proc("javascript");

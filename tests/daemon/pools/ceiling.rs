@@ -11,7 +11,7 @@ use crate::support::http_client::Web;
 const POOLS: &str = "[server]\nprocesses_max = 2\n[pools.a]\nlanguage = \"python\"\nmax = 2\n\
                      [pools.b]\nlanguage = \"python\"\nmax = 2\n";
 
-/// How many processes there are, of all pools.
+/// The number of processes in all pools.
 fn processes(client: &mut Client) -> u64 {
     let status = client.operator.get("/_status");
     let pools = status["pools"].as_array().unwrap();
@@ -26,7 +26,7 @@ fn processes(client: &mut Client) -> u64 {
 }
 
 #[test]
-fn a_pool_with_a_waiter_gets_the_place_of_an_idle_process_of_another() {
+fn an_idle_process_of_another_pool_is_stopped_for_a_waiter() {
     let service = Service::start(POOLS);
     let mut client = service.connect();
     let old = take(&mut client, "a");
@@ -37,13 +37,17 @@ fn a_pool_with_a_waiter_gets_the_place_of_an_idle_process_of_another() {
     assert_eq!(lent.pool, "b");
     assert_eq!(processes(&mut client), 2);
     let left = client.pool("a")["procs"][0]["os_pid"].as_u64();
-    assert_eq!(left, Some(new.os_pid), "the longest unused one went");
+    assert_eq!(
+        left,
+        Some(new.os_pid),
+        "the process that was idle longest is stopped"
+    );
     service.wait_for_log("maximum number of processes of all pools reached");
     service.stop();
 }
 
 #[test]
-fn a_returned_process_makes_way_for_a_pool_that_has_none() {
+fn a_returned_process_makes_room_for_a_pool_that_has_none() {
     let service = Service::start(POOLS);
     let mut client = service.connect();
     let held = [take(&mut client, "a"), take(&mut client, "a")];
@@ -57,7 +61,7 @@ fn a_returned_process_makes_way_for_a_pool_that_has_none() {
     assert_eq!(taken(&mut other).pool, "b");
     assert_eq!(client.pool("a")["waiting"], 1);
     assert!(give_back(&mut client, &held[1], "ok"));
-    assert_eq!(taken(&mut own).os_pid, held[1].os_pid, "each has one");
+    assert_eq!(taken(&mut own).os_pid, held[1].os_pid, "each pool has one");
     assert_eq!(processes(&mut client), 2);
     service.stop();
 }
@@ -84,7 +88,7 @@ fn sizes_beyond_the_ceiling_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn a_reload_moves_the_ceiling() {
+fn a_changed_ceiling_takes_effect_without_a_restart() {
     let web = Web::start(POOLS);
     let mut client = web.service.connect();
     let held = [take(&mut client, "a"), take(&mut client, "b")];
@@ -95,13 +99,13 @@ fn a_reload_moves_the_ceiling() {
         let path = "/_node/_local/_config/server/processes_max";
         web.send("PUT", path, &format!("\"{value}\""))
     };
-    // The pools that are there may have two.
+    // The existing pools have `max = 2`.
     assert_eq!(put("1").status, 400);
     put("3").ok();
     taken(&mut waiter);
     put("2").ok();
     assert!(give_back(&mut client, &held[0], "ok"));
-    wait_until("one less", || processes(&mut client) == 2);
+    wait_until("one process fewer", || processes(&mut client) == 2);
     put("0").ok();
     take(&mut client, "a");
     assert!(give_back(&mut client, &held[1], "ok"));
@@ -109,7 +113,7 @@ fn a_reload_moves_the_ceiling() {
 }
 
 #[test]
-fn pools_beyond_the_limit_are_refused_with_its_key() {
+fn a_pool_beyond_pools_max_is_refused_with_the_key() {
     let web = Web::start("[server]\npools_max = 8\n");
     let there = web.get("/_pools").ok()["pools"].as_array().unwrap().len();
     let add = |number: usize| {
@@ -127,14 +131,14 @@ fn pools_beyond_the_limit_are_refused_with_its_key() {
     };
     set("9").ok();
     assert!(add(8).status < 300);
-    // Those that are there stay.
+    // Existing pools stay.
     set("8").ok();
     assert_eq!(
         web.get("/_pools").ok()["pools"].as_array().unwrap().len(),
         9
     );
     assert_eq!(add(9).status, 400);
-    assert_eq!(set("1").status, 400, "the configuration has more");
+    assert_eq!(set("1").status, 400, "the configuration has more pools");
     assert_eq!(set("4097").status, 400);
     web.service.stop();
 }

@@ -1,4 +1,4 @@
-//! Cells as a running service has them: who may open one, and what a change of one does.
+//! Cells of a running service: no request loosens one, and a change replaces its processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const CLOSED: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn no_request_opens_a_cell_not_even_an_administrators() {
+fn no_request_loosens_a_cell_not_even_an_administrators() {
     let web = Web::start("");
     let mut client = web.service.connect();
     add(&mut client, "reports", &json!({}));
@@ -47,7 +47,7 @@ fn no_request_opens_a_cell_not_even_an_administrators() {
         let more = reconfigure("more", &json!({"language": "python", key: value}));
         assert_eq!(client.operator.error(&more)["name"], "bad_request");
     }
-    // Its limits are an operator's.
+    // An operator may set its limits.
     client.operator.ok(&reconfigure(
         "reports",
         &json!({"memory_max": "64MiB", "cpu_max": 50}),
@@ -58,7 +58,7 @@ fn no_request_opens_a_cell_not_even_an_administrators() {
 }
 
 #[test]
-fn a_reload_that_moves_a_cell_replaces_the_processes_that_are_there() {
+fn a_reload_that_changes_a_cell_replaces_existing_processes() {
     let extra = |limit: u32| {
         format!(
             "[pools.javascript]\nsandbox = \"standard\"\ninit_size = 1\nprocesses_max = {limit}\n"
@@ -69,7 +69,7 @@ fn a_reload_that_moves_a_cell_replaces_the_processes_that_are_there() {
     client.wait_for_pool("javascript", &[("free", 1)]);
     let pid = |pool: Value| pool["procs"][0]["os_pid"].as_u64();
     let before = pid(client.pool("javascript"));
-    // A change of something else leaves them alone.
+    // Any other change leaves them running.
     configure(
         service.directory.path(),
         &format!("{}max_age = 3600\n", extra(7)),
@@ -101,13 +101,13 @@ fn pools_without_a_cell_are_named_in_the_log() {
 }
 
 #[test]
-fn a_command_in_a_cell_that_closes_a_pipe_and_runs_on_is_noticed_at_once() {
+fn a_command_in_a_cell_that_closes_a_pipe_but_keeps_running_is_detected_at_once() {
     for (closes, end) in [("<&-", "end of its input"), (">&-", "end of its output")] {
         let directory = directory();
         let script = directory.path().join("closes.sh");
         let text = format!("read line\necho true\nread line\nexec {closes}\nsleep 1000\n");
         fs::write(&script, text).unwrap();
-        // A timeout would be another error, after as long as the test may take.
+        // With a timeout this long, only the closed pipe can fail the prompt.
         let extra = format!(
             "[couchdb]\nos_process_timeout = 3600000\n[query_servers]\ncloses = \"sh {}\"\n\
              [pools.closes]\nsandbox = \"standard\"\n",
@@ -124,7 +124,7 @@ fn a_command_in_a_cell_that_closes_a_pipe_and_runs_on_is_noticed_at_once() {
     }
 }
 
-/// Answers every prompt with the names of its variables.
+/// Answers every prompt with the names of its environment variables.
 const NAMES: &str = r#"
 while read -r line; do
     case $line in
@@ -135,7 +135,7 @@ done
 "#;
 
 #[test]
-fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
+fn a_command_gets_the_usual_and_the_configured_environment_variables() {
     let directory = directory();
     let script = directory.path().join("names.sh");
     fs::write(&script, NAMES).unwrap();
@@ -170,7 +170,7 @@ fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
     service.stop();
 }
 
-/// The control groups of a cell that are there.
+/// The existing control groups of a cell.
 fn groups_of(launcher: u64) -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let folders = own.lines().filter_map(|line| {
@@ -187,7 +187,7 @@ fn groups_of(launcher: u64) -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_start() {
+fn control_groups_are_removed_at_shutdown_and_after_a_kill_at_the_next_start() {
     let extra = "[pools.python]\nsandbox = \"standard\"\nmemory_max = \"64MiB\"\ninit_size = 1\n";
     let cell_of = |service: &Service| {
         let mut client = service.connect();
@@ -201,7 +201,7 @@ fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_s
     let service = Service::start(extra);
     let first = cell_of(&service);
     if groups_of(first).is_empty() {
-        println!("skipped: nobody may make control groups here");
+        println!("skipped: control groups cannot be created here");
         return service.stop();
     }
     let directory = service.stop_and_keep();
@@ -216,7 +216,7 @@ fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_s
 }
 
 #[test]
-fn a_timeout_caused_by_a_throttled_cell_names_the_key() {
+fn a_timeout_caused_by_a_throttled_cell_names_cpu_max() {
     let directory = directory();
     let script = directory.path().join("child.sh");
     let text = "while read -r line; do case $line in *map_doc*) while :; do :; done;; esac; echo true; done";
@@ -238,7 +238,7 @@ fn a_timeout_caused_by_a_throttled_cell_names_the_key() {
     let is_held = groups_of(first.unwrap())
         .iter()
         .any(|group| group.join("cpu.stat").exists());
-    for (lang, is_told) in [("held", is_held), ("free", false)] {
+    for (lang, names_key) in [("held", is_held), ("free", false)] {
         let call = json!({"id": 1, "call": "map_docs", "lang": lang, "funs": ["f"],
                           "docs": [{"_id": "a"}], "timeout_ms": 700});
         let error = client.error(&call);
@@ -246,7 +246,7 @@ fn a_timeout_caused_by_a_throttled_cell_names_the_key() {
         assert_eq!(error["name"], "timeout", "{error}");
         assert_eq!(
             reason.contains("its pool's cpu_max has throttled"),
-            is_told,
+            names_key,
             "{error}"
         );
     }
@@ -275,7 +275,7 @@ fn a_function_that_exceeds_a_limit_of_its_cell_gets_an_error_with_the_key() {
         first.is_some()
     });
     if groups_of(first.unwrap()).is_empty() {
-        println!("skipped: nobody may make control groups here");
+        println!("skipped: control groups cannot be created here");
     } else {
         for (id, name, key) in [
             (
@@ -292,9 +292,9 @@ fn a_function_that_exceeds_a_limit_of_its_cell_gets_an_error_with_the_key() {
             let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
                               "docs": [{"_id": id}]});
             let error = client.error(&call);
-            let told = (&error["name"], &error["fault"], &error["retry"]);
+            let class = (&error["name"], &error["fault"], &error["retry"]);
             assert_eq!(
-                told,
+                class,
                 (&json!(name), &json!("client"), &json!(false)),
                 "{error}"
             );

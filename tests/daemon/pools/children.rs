@@ -1,4 +1,4 @@
-//! Children that fail, each in its own way: what the clients are told, and what the pool does.
+//! Children that fail, each in its own way: the error that clients get, and what the pool does.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::support::daemon::{
     Client, Order, Service, directory, pid_exists, scripted, signal, wait_until,
 };
 
-/// Writes a program into the directory of a service, beside one that may just be started: that cannot be written.
+/// Writes a program and renames it into place: a file that is being executed cannot be written.
 fn program(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> String {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
     fs::write(&new, bytes).unwrap();
@@ -22,7 +22,7 @@ fn program(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a service with this program as the language `bad`, and a pool of it.
+/// Starts a service with `command` as the language `bad`, and its pool `bad-1`.
 fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
     let extra = format!(
         "[query_servers]\nbad = \"{command}\"\n[pools.bad-1]\nlanguage = \"bad\"\nmax = 2\n{pool}\n"
@@ -30,14 +30,14 @@ fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
     Service::start_in(directory, &extra)
 }
 
-/// Asks for a process, with less time than there is between the throttle and the next try.
+/// Requests a process, with a timeout shorter than the throttle's delay.
 fn ask() -> Value {
     let mut request = take_request("bad-1");
     request["timeout_ms"] = json!(20_000);
     request
 }
 
-/// Asks until the pool is throttled, and returns the error that says so.
+/// Requests processes until the pool is throttled, and returns that error.
 fn throttled(client: &mut Client) -> Value {
     let mut error = Value::Null;
     wait_until("throttle", || {
@@ -59,7 +59,7 @@ fn throttled(client: &mut Client) -> Value {
     error
 }
 
-/// Asserts that starts of this program throttle the pool, with a text that says these things.
+/// Asserts that failed starts of `command` throttle the pool, with a reason that contains each of `says`.
 #[track_caller]
 fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
     let service = service_with(directory, command, "start_timeout = \"2s\"");
@@ -75,7 +75,7 @@ fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
     );
     let wait = error["retry_after_ms"].as_u64().unwrap();
     assert!(wait > 1000 && wait <= 60_000, "{error}");
-    // Nothing is tried meanwhile.
+    // Nothing is started meanwhile.
     let pool = client.pool("bad-1");
     let failures = pool["totals"]["start_failures"].clone();
     assert!(failures.as_u64() > Some(0), "{pool}");
@@ -86,7 +86,7 @@ fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
     assert_eq!(pool["totals"]["started"], started);
     assert!(pool["throttled_ms"].as_u64().is_some());
     service.wait_for_log("a query server fails to start");
-    // An operator lifts it, and the next one is tried at once.
+    // Once an operator has lifted the throttle, the next request starts a process at once.
     let said = prints(&service, &["pool", "unthrottle", "bad-1"]);
     assert_eq!(said, "bad-1 starts processes again\n");
     assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
@@ -97,7 +97,7 @@ fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
 }
 
 #[test]
-fn one_that_exits_with_1_at_once_throttles_its_pool() {
+fn a_command_that_exits_with_1_at_once_throttles_its_pool() {
     let directory = directory();
     let script = b"#!/bin/sh\necho no such module >&2\nexit 1\n";
     let command = program(directory.path(), "exits", script, 0o755);
@@ -106,21 +106,21 @@ fn one_that_exits_with_1_at_once_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_not_a_program_throttles_its_pool() {
+fn a_command_that_is_not_a_program_throttles_its_pool() {
     let directory = directory();
     let command = program(directory.path(), "junk", b"\x7fELF but not really\n", 0o755);
     assert_throttles(directory, &command, &["/junk"]);
 }
 
 #[test]
-fn one_that_may_not_be_run_throttles_its_pool() {
+fn a_command_that_is_not_executable_throttles_its_pool() {
     let directory = directory();
     let command = program(directory.path(), "locked", b"#!/bin/sh\n", 0o644);
     assert_throttles(directory, &command, &["ermission denied", "/locked"]);
 }
 
 #[test]
-fn one_that_does_not_exist_throttles_its_pool() {
+fn a_missing_command_throttles_its_pool() {
     assert_throttles(
         directory(),
         "/nonexistent/query-server",
@@ -129,7 +129,7 @@ fn one_that_does_not_exist_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_killed_at_once_throttles_its_pool() {
+fn a_command_killed_at_once_throttles_its_pool() {
     let directory = directory();
     let command = program(
         directory.path(),
@@ -141,7 +141,7 @@ fn one_that_is_killed_at_once_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_is_killed_once_at_its_start_does_not_throttle_its_pool() {
+fn a_command_killed_once_at_its_start_does_not_throttle_its_pool() {
     let directory = directory();
     let script = format!(
         "#!/bin/sh\nmkdir {} 2>/dev/null && kill -9 $$\nexec {}\n",
@@ -159,11 +159,11 @@ fn one_that_is_killed_once_at_its_start_does_not_throttle_its_pool() {
     service.stop();
 }
 
-/// Answers the first `reset`, and ends.
+/// Answers the first `reset`, and exits.
 const LEAVES: &[u8] = b"#!/bin/sh\nread line\necho true\nexit 0\n";
 
 #[test]
-fn one_that_ends_after_its_first_answer_throttles_its_pool() {
+fn a_command_that_exits_after_its_first_answer_throttles_its_pool() {
     let directory = directory();
     let command = program(directory.path(), "leaves", LEAVES, 0o755);
     let service = service_with(directory, &command, "");
@@ -178,7 +178,7 @@ fn one_that_ends_after_its_first_answer_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_ends_after_its_first_answer_is_a_warning_without_a_throttle() {
+fn without_a_throttle_a_command_that_exits_after_its_first_answer_is_logged() {
     let directory = directory();
     let command = program(directory.path(), "leaves", LEAVES, 0o755);
     let service = service_with(directory, &command, "throttle_delay = 0");
@@ -195,7 +195,7 @@ fn one_that_ends_after_its_first_answer_is_a_warning_without_a_throttle() {
 }
 
 #[test]
-fn one_that_ends_after_each_use_never_throttles_its_pool() {
+fn a_command_that_exits_after_each_use_never_throttles_its_pool() {
     let directory = directory();
     let script = b"#!/bin/sh\nfor n in 1 2 3; do read line; echo true; done\n";
     let command = program(directory.path(), "once", script, 0o755);
@@ -214,7 +214,7 @@ fn one_that_ends_after_each_use_never_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_hangs_at_its_start_throttles_its_pool() {
+fn a_command_that_hangs_at_its_start_throttles_its_pool() {
     let script = b"#!/bin/sh\nexec sleep 1000\n";
     let directory = directory();
     let command = program(directory.path(), "hangs", script, 0o755);
@@ -222,7 +222,7 @@ fn one_that_hangs_at_its_start_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_prints_garbage_first_throttles_its_pool() {
+fn a_command_that_prints_garbage_first_throttles_its_pool() {
     let script = b"#!/bin/sh\necho Welcome\nexec cat\n";
     let directory = directory();
     let command = program(directory.path(), "greets", script, 0o755);
@@ -230,7 +230,7 @@ fn one_that_prints_garbage_first_throttles_its_pool() {
 }
 
 #[test]
-fn one_that_closes_its_output_and_lives_on_throttles_its_pool() {
+fn a_command_that_closes_its_output_but_keeps_running_throttles_its_pool() {
     let script = b"#!/bin/sh\nexec sleep 1000 >&-\n";
     let directory = directory();
     let command = program(directory.path(), "mute", script, 0o755);
@@ -238,7 +238,7 @@ fn one_that_closes_its_output_and_lives_on_throttles_its_pool() {
 }
 
 #[test]
-fn a_waiter_for_one_that_hangs_at_its_start_gets_an_error_within_start_timeout() {
+fn a_waiter_for_a_start_that_hangs_gets_an_error_after_start_timeout() {
     let directory = directory();
     let command = program(
         directory.path(),
@@ -248,7 +248,7 @@ fn a_waiter_for_one_that_hangs_at_its_start_gets_an_error_within_start_timeout()
     );
     let service = service_with(directory, &command, "start_timeout = \"300ms\"");
     let mut client = service.connect();
-    // Longer than the test would wait.
+    // Longer than the test waits.
     let mut request = take_request("bad-1");
     request["timeout_ms"] = json!(3_600_000);
     let error = client.error(&request);
@@ -270,7 +270,7 @@ fn a_waiter_for_one_that_hangs_at_its_start_gets_an_error_within_start_timeout()
 }
 
 #[test]
-fn the_end_of_the_service_does_not_wait_for_one_that_hangs_at_its_start() {
+fn a_start_that_hangs_does_not_delay_shutdown() {
     let service = Service::start(
         "[query_servers]\nhangs = \"/bin/sleep 1000\"\n[pools.hangs]\nstart_timeout = \"1h\"\ninit_size = 1\n\
          [server]\nshutdown_grace = 1\n",
@@ -280,7 +280,7 @@ fn the_end_of_the_service_does_not_wait_for_one_that_hangs_at_its_start() {
 }
 
 #[test]
-fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
+fn a_pool_with_an_init_size_is_throttled_if_its_command_hangs() {
     let directory = directory();
     let command = program(
         directory.path(),
@@ -301,9 +301,9 @@ fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
 }
 
 #[test]
-fn no_line_of_a_client_throttles_a_pool() {
+fn no_line_from_a_client_throttles_a_pool() {
     let directory = directory();
-    // It ends without an answer over whatever comes after the first reset.
+    // It exits without an answer at any line after the first reset.
     let script = b"#!/bin/sh\nread line\necho true\nread line\nexit 1\n";
     let command = program(directory.path(), "touchy", script, 0o755);
     let service = service_with(directory, &command, "");
@@ -332,14 +332,14 @@ fn a_process_that_is_killed_before_its_first_use_does_not_throttle_its_pool() {
         wait_until("its end", || client.pool("p")["totals"]["died"] == died);
         assert_eq!(client.pool("p")["throttled_ms"], Value::Null);
     }
-    // Who asks does not wait for it to be there again.
+    // A request is served at once.
     take(&mut client, "p");
     assert_eq!(client.pool("p")["totals"]["start_failures"], 0);
     service.stop();
 }
 
 #[test]
-fn one_that_answers_its_first_reset_whatever_it_says_has_started() {
+fn any_answer_to_the_first_reset_counts_as_a_successful_start() {
     for says in [r#"["error","no","not today"]"#, "42"] {
         let directory = directory();
         let script = format!("#!/bin/sh\nwhile read -r line; do echo '{says}'; done\n");
@@ -365,7 +365,7 @@ fn one_that_answers_its_first_reset_whatever_it_says_has_started() {
 }
 
 #[test]
-fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
+fn a_start_that_hung_before_a_reload_does_not_throttle_the_pool_after_it() {
     let directory = directory();
     let (good, began) = (
         directory.path().join("good"),
@@ -393,7 +393,7 @@ fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
 }
 
 #[test]
-fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
+fn a_process_that_is_stopped_cleanly_is_sent_stop_send_first() {
     let directory = directory();
     let trace = directory.path().join("trace");
     let script = format!(
@@ -404,7 +404,7 @@ fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
     let command = program(directory.path(), "polite", script.as_bytes(), 0o755);
     let service = service_with(directory, &command, "stop_send = '[\"bye\"]'");
     let mut client = service.connect();
-    // One that is broken is killed without a word.
+    // A broken process is killed without the line.
     let broken = take(&mut client, "bad-1");
     assert!(give_back(&mut client, &broken, "fail"));
     client.wait_for_pool("bad-1", &[("free", 1), ("stopping", 0)]);
@@ -433,7 +433,7 @@ fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
 #[test]
 fn a_throttled_pool_keeps_serving_with_its_processes() {
     let directory = directory();
-    // The first one works, the others fail.
+    // The first process works, the others fail.
     let script = format!(
         "#!/bin/sh\nmkdir {0} 2>/dev/null || exit 1\nexec {1}\n",
         directory.path().join("first").display(),
@@ -444,7 +444,7 @@ fn a_throttled_pool_keeps_serving_with_its_processes() {
     let mut client = service.connect();
     let good = take(&mut client, "bad-1");
     assert_eq!(client.prompt(&good.proc, json!(["echo", 1])), 1);
-    // A second one is started, fails, and throttles; the one that works is held meanwhile.
+    // Further starts fail and throttle the pool, while the process that works is lent.
     let mut other = service.connect();
     let error = {
         let mut error = Value::Null;
@@ -481,16 +481,16 @@ fn a_reload_lifts_a_throttle() {
     service.stop();
 }
 
-/// Waits until the problems are of these kinds and names.
+/// Waits until the problems have exactly these kinds and subjects.
 fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
     let client = service.connect();
     wait_until(&format!("{expected:?}"), || {
         let health = client.operator.get("/_health");
         let problems = health["problems"].as_array().unwrap().clone();
-        let told = |problem: &Value, key: &str| problem[key].as_str().unwrap().to_owned();
+        let text = |problem: &Value, key: &str| problem[key].as_str().unwrap().to_owned();
         let found = problems
             .iter()
-            .map(|one| (told(one, "kind"), told(one, "subject")));
+            .map(|one| (text(one, "kind"), text(one, "subject")));
         let expected = expected
             .iter()
             .map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned()));
@@ -499,7 +499,7 @@ fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_fixed_command_is_retried_by_a_reload_and_by_the_problems_remedy_without_a_call() {
+fn a_fixed_command_is_retried_after_a_reload_or_the_problems_remedy_without_a_request() {
     let directory = directory();
     let command = directory.path().join("server");
     let good = "#!/bin/sh\nwhile read -r line; do echo true; done\n";
@@ -569,7 +569,7 @@ fn a_pool_that_never_worked_is_shown_as_failing_until_a_start_succeeds() {
 }
 
 #[test]
-fn a_pool_without_a_throttle_tries_each_time() {
+fn a_pool_without_a_throttle_retries_on_every_request() {
     let directory = directory();
     let command = program(directory.path(), "locked", b"#!/bin/sh\n", 0o644);
     let service = service_with(directory, &command, "throttle_delay = 0");
@@ -586,7 +586,7 @@ fn a_pool_without_a_throttle_tries_each_time() {
 }
 
 #[test]
-fn one_that_exits_after_an_answer_costs_its_client_an_error_and_is_not_lent_again() {
+fn a_process_that_exits_on_a_prompt_fails_that_prompt_and_is_not_lent_again() {
     let directory = directory();
     let script = b"#!/bin/sh\nread line\necho true\nread line\necho true\nread line\nexit 2\n";
     let command = program(directory.path(), "once", script, 0o755);
@@ -609,7 +609,7 @@ fn one_that_exits_after_an_answer_costs_its_client_an_error_and_is_not_lent_agai
 }
 
 #[test]
-fn one_that_is_killed_while_idle_is_replaced_to_keep_init_size() {
+fn a_process_killed_while_idle_is_replaced_to_keep_init_size() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 2\nmax = 2\n");
     let mut client = service.connect();
     client.wait_for_pool("p", &[("free", 2)]);
@@ -623,7 +623,7 @@ fn one_that_is_killed_while_idle_is_replaced_to_keep_init_size() {
 }
 
 #[test]
-fn one_that_is_stopped_stays_counted_and_times_out() {
+fn a_process_suspended_by_sigstop_stays_counted_and_its_prompts_time_out() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\nmax = 1\n");
     let mut client = service.connect();
     let lent = take(&mut client, "p");
@@ -646,15 +646,15 @@ fn hog(limit: &str) -> Service {
 }
 
 #[test]
-fn one_that_takes_too_much_memory_is_replaced_on_return() {
+fn a_process_above_max_memory_is_replaced_on_return() {
     let service = hog("max_memory = \"100MiB\"");
     let mut client = service.connect();
     let lent = take(&mut client, "bad-1");
     client.prompt(&lent.proc, json!(["keep", 200 << 20]));
-    wait_until("reading of its memory", || {
+    wait_until("a sample of its memory", || {
         client.pool("bad-1")["procs"][0]["memory"].as_u64() > Some(200 << 20)
     });
-    // Never under its client.
+    // It is not stopped while it is lent.
     assert_eq!(client.prompt(&lent.proc, json!(["reset"])), true);
     assert!(give_back(&mut client, &lent, "ok"));
     assert_ne!(take(&mut client, "bad-1").os_pid, lent.os_pid);
@@ -663,13 +663,13 @@ fn one_that_takes_too_much_memory_is_replaced_on_return() {
 }
 
 #[test]
-fn one_that_takes_far_too_much_memory_is_stopped_and_its_holder_notified() {
+fn a_process_above_max_memory_hard_is_stopped_and_its_holder_notified() {
     let service = hog("max_memory_hard = \"100MiB\"");
     let mut client = service.connect();
     let lent = take(&mut client, "bad-1");
     let keep = json!({"id": 1, "call": "prompt", "proc": lent.proc, "data": ["keep", 200 << 20]});
     client.send(&keep);
-    // The answer comes before the notice; on a slow machine an error beside it.
+    // The prompt's answer and the notice; on a slow machine an error instead of the answer.
     let lines = [client.reply(), client.reply()];
     let notice = lines
         .iter()

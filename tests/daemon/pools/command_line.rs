@@ -53,7 +53,7 @@ fn a_pool_is_added_listed_changed_and_removed() {
 }
 
 #[test]
-fn json_is_what_the_service_sends_on_one_line() {
+fn json_prints_the_services_answer_on_one_line() {
     let service = Service::start("");
     let read = |arguments: &[&str]| -> Value {
         let text = prints(&service, arguments);
@@ -83,7 +83,7 @@ fn json_is_what_the_service_sends_on_one_line() {
 }
 
 #[test]
-fn mistakes_end_with_64_and_missing_pools_with_66() {
+fn usage_errors_exit_with_64_and_missing_pools_with_66() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\n");
     for (arguments, says) in [
         (
@@ -103,7 +103,7 @@ fn mistakes_end_with_64_and_missing_pools_with_66() {
         let said = complains(&service, 64, arguments);
         assert!(said.contains(says), "{arguments:?}: {said}");
     }
-    // As a process or a job that is not there.
+    // The same status as for a missing process or job.
     for arguments in [
         &["pool", "remove", "q"][..],
         &["pool", "set", "q", "max=1"],

@@ -1,4 +1,4 @@
-//! `[pools.NAME]`: at the start, in `check-config`, and when it changes while the service runs.
+//! `[pools.NAME]`: at startup, in `check-config`, and when it changes while the service runs.
 
 use std::process::Command;
 
@@ -43,11 +43,11 @@ fn a_reload_adds_changes_and_gracefully_removes_pools() {
     assert_eq!(client.pool("a")["hard_limit"], 5);
     client.wait_for_pool("c", &[("free", 1)]);
     assert_eq!(client.pool("b")["removing"], "graceful");
-    // Who holds a process of it may go on.
+    // A holder of one of its processes may keep using it.
     assert_eq!(client.prompt(&held.proc, json!(["echo", 1])), 1);
     assert!(client.ret_proc(&held.proc));
     wait_until_gone(&mut client, "b");
-    // What is wrong changes nothing.
+    // An invalid configuration changes nothing.
     rewrite(&service, "[pools.a]\nlanguage = \"perl\"\n");
     assert_eq!(
         client.operator.error(&Order::reload_config())["name"],
@@ -70,7 +70,7 @@ fn a_reload_adds_changes_and_gracefully_removes_pools() {
 }
 
 #[test]
-fn hup_reloads_pools_too() {
+fn sighup_reloads_pools() {
     let service = Service::start(TWO);
     let mut client = service.connect();
     rewrite(&service, "[pools.d]\nlanguage = \"python\"\n");
@@ -84,7 +84,7 @@ fn hup_reloads_pools_too() {
 }
 
 #[test]
-fn the_record_of_a_pool_that_comes_or_goes_has_what_was_set_alone() {
+fn the_log_of_an_added_or_removed_pool_names_only_keys_that_were_set() {
     let service = Service::start(TWO);
     rewrite(
         &service,
@@ -109,7 +109,7 @@ fn the_record_of_a_pool_that_comes_or_goes_has_what_was_set_alone() {
 }
 
 #[test]
-fn run_time_changes_stay_until_the_section_changes() {
+fn runtime_changes_survive_reloads_until_the_section_changes() {
     let service = Service::start(TWO);
     let mut client = service.connect();
     add(&mut client, "r", &json!({"max": 1}));
@@ -132,7 +132,7 @@ fn run_time_changes_stay_until_the_section_changes() {
 }
 
 #[test]
-fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_gone() {
+fn a_pool_that_could_not_join_its_group_joins_on_a_reload_once_the_conflict_is_gone() {
     let service = Service::start("");
     let mut client = service.connect();
     let other = json!({"language": "javascript", "group": "g", "max": 1});
@@ -145,7 +145,7 @@ fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_go
     client.operator.ok(&remove("other", "immediate"));
     client.operator.reload_config();
     assert_eq!(take_group(&mut client, "g").pool, "p");
-    // An operator's word stays.
+    // A reload keeps an operator's change.
     client
         .operator
         .ok(&reconfigure("p", &json!({"group": Value::Null})));
@@ -155,7 +155,7 @@ fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_go
 }
 
 #[test]
-fn the_pool_of_a_language_is_removed_with_it() {
+fn removing_a_language_removes_its_pool() {
     let server = "[query_servers]\nscripted = \"cat\"\n";
     let service = Service::start(server);
     let mut client = service.connect();
@@ -175,7 +175,7 @@ fn the_pool_of_a_language_is_removed_with_it() {
 }
 
 #[test]
-fn a_value_that_is_set_over_http_changes_the_pool() {
+fn a_value_set_over_http_changes_the_pool() {
     let web = Web::start(TWO);
     let path = "/_node/_local/_config/pools.a/max";
     assert_eq!(web.get(path).ok(), "2");
@@ -189,7 +189,7 @@ fn a_value_that_is_set_over_http_changes_the_pool() {
         .error(400, "bad_request");
     assert_eq!(web.send("DELETE", path, "").ok(), "4");
     wait_until("the old limit", || client.pool("a")["hard_limit"] == 2);
-    // A pool comes with its language.
+    // A new section's language adds its pool.
     let language = "/_node/_local/_config/pools.new/language";
     web.send("PUT", language, "\"python\"").ok();
     wait_until("the new pool", || has_pool(&mut client, "new"));
@@ -197,23 +197,26 @@ fn a_value_that_is_set_over_http_changes_the_pool() {
 }
 
 #[test]
-fn an_order_and_the_configuration_refuse_the_same_pools_in_the_same_words() {
+fn orders_and_the_configuration_refuse_the_same_pools_with_the_same_reason() {
     let web = Web::start("[server]\nprocesses_max = 50\n");
     let mut client = web.service.connect();
-    // A value that is set alone is held against those that are there.
+    // A single value is checked against the pool's other values.
     let path = |key: &str| format!("/_node/_local/_config/pools.javascript/{key}");
     web.send("PUT", &path("max_memory_hard"), "\"1GiB\"").ok();
     let set = web.send("PUT", &path("max_memory"), "\"2GiB\"");
     let order = reconfigure("javascript", &json!({"max_memory": "2GiB"}));
-    let told = client.operator.error(&order)["reason"].clone();
-    let told = told.as_str().unwrap();
-    assert!(set.reason(400, "bad_request").contains(told), "{told}");
+    let expected = client.operator.error(&order)["reason"].clone();
+    let expected = expected.as_str().unwrap();
+    assert!(
+        set.reason(400, "bad_request").contains(expected),
+        "{expected}"
+    );
     let said = complains(
         &web.service,
         64,
         &["pool", "set", "javascript", "max_memory=2GiB"],
     );
-    assert!(said.contains(told), "{said}");
+    assert!(said.contains(expected), "{said}");
     add(
         &mut client,
         "other",
@@ -243,9 +246,12 @@ fn an_order_and_the_configuration_refuse_the_same_pools_in_the_same_words() {
     ] {
         let settings: Value = toml::from_str(&section).unwrap();
         let order = Order::new("PUT", "/_pools/q?mode=add", settings.clone());
-        let told = client.operator.error(&order)["reason"].clone();
-        let told = told.as_str().unwrap();
-        assert!(told.starts_with(&format!("{key} ")), "{key}: {told}");
+        let expected = client.operator.error(&order)["reason"].clone();
+        let expected = expected.as_str().unwrap();
+        assert!(
+            expected.starts_with(&format!("{key} ")),
+            "{key}: {expected}"
+        );
         let other = "[pools.other]\nlanguage = \"javascript\"\ngroup = \"g\"\n";
         let processes = "[server]\nprocesses_max = 50\n";
         rewrite(
@@ -255,8 +261,8 @@ fn an_order_and_the_configuration_refuse_the_same_pools_in_the_same_words() {
         let refused = client.operator.error(&Order::reload_config());
         let reason = refused["reason"].as_str().unwrap();
         assert!(
-            reason.contains(&format!("[pools.q] {told}")),
-            "{told}: {reason}"
+            reason.contains(&format!("[pools.q] {expected}")),
+            "{expected}: {reason}"
         );
         let known = settee::config::PoolConfig::keys_of_requests();
         let mut known = known.map(|known| known.name);
@@ -266,7 +272,7 @@ fn an_order_and_the_configuration_refuse_the_same_pools_in_the_same_words() {
 }
 
 #[test]
-fn an_unknown_language_is_a_mistake_of_the_configuration() {
+fn an_unknown_language_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[pools.p]\nlanguage = \"pyton\"\n");
     let (status, said) = refused(&config);
@@ -299,6 +305,5 @@ fn check_config_shows_pools_with_their_origins() {
         "{text}"
     );
     assert!(line("cull_interval").contains("# default (s)"), "{text}");
-    text.parse::<toml::Table>()
-        .expect("what is printed is TOML");
+    text.parse::<toml::Table>().expect("the output is TOML");
 }

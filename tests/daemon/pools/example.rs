@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::support::prints;
 use crate::support::http_client::Web;
 
-/// The blocks of a kind in the document, in order.
+/// The document's code blocks of one kind, in order.
 fn blocks(kind: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pools.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -25,9 +25,9 @@ fn blocks(kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_step_of_the_worked_example_does_what_the_document_says() {
+fn every_step_of_the_worked_example_succeeds() {
     let configuration = blocks("toml").remove(0);
-    // The command is the test's own; a reader has another one.
+    // Skips the document's command: the test has its own.
     let pools = configuration.split_once("[pools.").unwrap().1;
     let web = Web::start(&format!("[pools.{pools}"));
     let mut client = web.service.connect();
@@ -62,7 +62,7 @@ fn every_step_of_the_worked_example_does_what_the_document_says() {
     }
     assert!(requests >= 5, "{requests} requests");
 
-    // The socket: what is lent is named by TOKEN in the document.
+    // The socket: TOKEN in the document names the process that was lent last.
     let mut token = Value::Null;
     let mut calls = 0;
     for line in blocks("json").iter().flat_map(|block| block.lines()) {

@@ -1,10 +1,10 @@
-//! The built-in JavaScript serves one database after the other with the same process.
+//! A process of the built-in JavaScript serves one database after another.
 
 use serde_json::{Value, json};
 
 use crate::support::daemon::Service;
 
-/// Tells whether an earlier call left something.
+/// Answers whether an earlier call left a global.
 const SHOW: &str =
     "function(doc, req) { var seen = typeof left; globalThis.left = doc; return seen; }";
 
@@ -13,7 +13,7 @@ fn call(db: &str) -> Value {
     json!({"call": "show", "db": db, "ddoc": ddoc, "name": "s", "doc": {"_id": db}, "req": {}})
 }
 
-/// Returns how many processes were started for many databases, and how many forgot.
+/// Calls functions of ten databases in turn; returns how many processes were started, and how often one forgot.
 fn started_and_forgot(reuse: &str) -> (u64, u64) {
     let service = Service::start(&format!(
         "[query_server_config]\nos_process_limit = 2\nreuse = \"{reuse}\""
@@ -25,7 +25,7 @@ fn started_and_forgot(reuse: &str) -> (u64, u64) {
             assert_eq!(shown["body"], "undefined", "{reuse}, round {round}, db{db}");
         }
     }
-    // Within one database the function keeps its realm: what is left would be seen.
+    // Within one database the function keeps its realm, so it sees what it left.
     assert_eq!(client.ok(&call("db9"))["body"], "object");
     let totals = &client.pool("javascript")["totals"];
     let [started, forgot] = ["started", "forgot"].map(|name| totals[name].as_u64().unwrap());
@@ -96,7 +96,7 @@ fn calls_of_every_kind() -> Vec<Value> {
 }
 
 #[test]
-fn a_call_of_another_database_starts_no_process_whatever_is_called_and_reported() {
+fn no_kind_of_call_starts_a_process_for_another_database() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1");
     let mut client = service.connect();
     for mut call in calls_of_every_kind() {

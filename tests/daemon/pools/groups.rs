@@ -27,7 +27,7 @@ fn a_group_lends_from_a_random_pool_that_has_a_free_process() {
         assert!(give_back(&mut client, &lent, "ok"));
         *taken_from.entry((lent.pool, lent.os_pid)).or_default() += 1;
     }
-    // Of 200 fair throws fewer than 50 heads come once in 10^12 times.
+    // The chance of fewer than 50 heads in 200 fair tosses is about 10^-12.
     let pools: Vec<&str> = taken_from.keys().map(|(pool, _)| pool.as_str()).collect();
     assert_eq!(pools, ["a", "b"], "each answer names the pool");
     assert!(
@@ -84,7 +84,7 @@ fn a_pool_that_joins_a_group_serves_its_waiters() {
 }
 
 #[test]
-fn the_pools_of_a_group_speak_one_language() {
+fn the_pools_of_a_group_share_one_language() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "a", &json!({"group": "g"}));

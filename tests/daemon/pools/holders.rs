@@ -1,4 +1,4 @@
-//! A borrower finds nothing of the previous holder in a process, whatever either of them sends.
+//! A borrower never sees data of its process's previous holder, whatever either of them sends.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use crate::support::daemon::{Client, Service, directory, wait_until};
 use crate::support::program::run;
 
-/// A query server that answers with all that it has heard since the last `reset` that it took, and of design
-/// documents forever, and says it on standard error too. After `sulk` it takes no `reset`; after `later` it prints a
-/// line that nobody asked for once there is a file.
-/// It takes a `reset` without a configuration, or with an object.
+/// A query server that answers with every token since the last `reset` that it accepted, and with those of all design
+/// documents, and prints them on standard error too. After `sulk` it refuses every `reset`; after `later` it prints an
+/// unrequested line once a file exists. It accepts a `reset` without a configuration, or with an object.
 const HOARD: &str = r#"
 heard= taught= funs=0 sulks=
 while IFS= read -r line; do
@@ -55,7 +54,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Starts a service with the language `hoard`, and the built-in JavaScript, each with so many processes and a service.
+/// Starts a service with the language `hoard` and the built-in JavaScript, each with `max` processes and a service.
 fn start(hoard: &str, reuse: &str, max: u64) -> Service {
     let directory = directory();
     let script = directory.path().join("hoard.sh");
@@ -80,8 +79,8 @@ fn take(client: &mut Client, db: &str) -> String {
     got["proc"].as_str().unwrap().to_owned()
 }
 
-/// Has the first holder of the only process send these lines, and returns what the other ones are answered to the next
-/// holder, who names another database.
+/// Sends the lines of `first` as the first holder of the only process, and returns the replies to those of `then`, sent
+/// by the next holder for another database.
 fn after_another(first: &[Value], then: &[Value]) -> Vec<String> {
     let service = start(HOARD, "any", 1);
     let (mut a, mut b) = (service.connect(), service.connect());
@@ -99,14 +98,14 @@ fn after_another(first: &[Value], then: &[Value]) -> Vec<String> {
     assert_eq!(
         b.pool("hoard")["totals"]["started"],
         1,
-        "it was the same process"
+        "the same process served both"
     );
     service.stop();
     replies
 }
 
 #[test]
-fn a_refused_reset_does_not_replace_the_one_between_two_holders() {
+fn a_refused_reset_does_not_count_as_the_reset_between_two_holders() {
     let map = json!(["map_doc", {"_id": "tok_b_1"}]);
     for refused in [
         json!(["reset", 7]),
@@ -125,14 +124,14 @@ fn a_refused_reset_does_not_replace_the_one_between_two_holders() {
 }
 
 #[test]
-fn last_words_of_an_earlier_loan_are_not_shown() {
+fn stderr_of_an_earlier_loan_is_not_quoted() {
     let mapped = json!(["map_doc", {"_id": "tok_a_1"}]);
     let own = json!(["map_doc", {"_id": "tok_b_1"}]);
     let answers = after_another(&[mapped], &[own, json!(["exit"])]);
     assert!(answers[1].contains("exited with status 1"), "{answers:?}");
     assert!(
         answers[1].contains("tok_b_1"),
-        "its holder's own: {answers:?}"
+        "none of the holder's own: {answers:?}"
     );
     assert!(!answers[1].contains("tok_a_"), "{answers:?}");
 }
@@ -185,12 +184,12 @@ fn a_timeout_set_by_a_holder_ends_with_the_loan() {
     let proc = b.get_proc("python");
     let file = service.path("go");
     b.send(&json!({"call": "prompt", "proc": proc, "data": ["wait", file]}));
-    wait_until("the prompt in the process", || {
+    wait_until("the prompt to reach the process", || {
         service.path("go.here").exists()
     });
-    // A millisecond has gone by since it was sent.
+    // The first holder's timeout of a millisecond would have passed.
     let started = std::time::Instant::now();
-    wait_until("another millisecond", || {
+    wait_until("10 ms to pass", || {
         started.elapsed() > std::time::Duration::from_millis(10)
     });
     std::fs::write(file, "").unwrap();
@@ -198,7 +197,7 @@ fn a_timeout_set_by_a_holder_ends_with_the_loan() {
     service.stop();
 }
 
-/// How many turns tenants take in a history.
+/// Turns that the tenants take in a history.
 const TURNS: usize = 120;
 
 struct Tenant {
@@ -212,7 +211,7 @@ struct History {
     language: &'static str,
     seed: u64,
     random: u64,
-    /// What was done.
+    /// The steps so far, for the message of a failure.
     done: Vec<String>,
 }
 
@@ -224,8 +223,8 @@ impl History {
         self.random % below
     }
 
-    /// Looks for words of others in what a tenant was sent.
-    fn heard(&self, tenant: &Tenant, text: &str) {
+    /// Asserts that `text`, which a tenant was sent, has no token of another.
+    fn assert_own_tokens_only(&self, tenant: &Tenant, text: &str) {
         for other in ['a', 'b', 'c'].into_iter().filter(|o| *o != tenant.name) {
             let words = format!("tok_{other}_");
             assert!(
@@ -239,12 +238,15 @@ impl History {
         }
     }
 
-    /// Reads the replies to so many requests, and what comes between them.
+    /// Reads the replies to `count` requests, and the notices between them.
     fn replies(&self, tenant: &mut Tenant, count: usize) -> Vec<Value> {
         let mut replies = Vec::new();
         while replies.len() < count {
-            let line = tenant.client.line().expect("a reply and not the end");
-            self.heard(tenant, &line);
+            let line = tenant
+                .client
+                .line()
+                .expect("a reply before the connection closes");
+            self.assert_own_tokens_only(tenant, &line);
             let reply: Value = serde_json::from_str(&line).unwrap();
             if reply.get("down").is_none() {
                 replies.push(reply);
@@ -258,7 +260,7 @@ impl History {
         format!("tok_{}_{}", tenant.name, tenant.tokens)
     }
 
-    /// A design document with the same id for all.
+    /// A design document; all tenants use the same id.
     fn ddoc(&mut self, tenant: &Tenant) -> Value {
         let word = format!("tok_{}_d{}", tenant.name, self.random(2));
         let remember = remember(&word);
@@ -273,7 +275,7 @@ impl History {
             "validate_doc_update": format!("function(doc) {{ {remember} throw {{forbidden: seen.join()}}; }}")})
     }
 
-    /// A line of the protocol; the last ones end the built-in server.
+    /// A line of the protocol. Those that may end the built-in server come last, and are rare.
     fn line(&mut self, tenant: &mut Tenant) -> Value {
         let word = self.token(tenant);
         let (map, reduce) = (map(&word), reduce(&word));
@@ -305,12 +307,12 @@ impl History {
         (0..count).map(|_| self.line(tenant)).collect()
     }
 
-    /// The database, or none: then the connection is the tenant.
+    /// The database; if `None`, the connection is the tenant.
     fn db(&mut self, tenant: &Tenant) -> Option<String> {
         (self.random(4) > 0).then(|| format!("db_{}", tenant.name))
     }
 
-    /// Takes a process, sends it lines, and lets go of it in some way.
+    /// Takes a process, sends it lines, and returns it or disconnects.
     fn borrow(&mut self, tenant: &mut Tenant) {
         let mut get = json!({"id": 1, "call": "get_proc", "lang": self.language});
         match (self.db(tenant), self.random(3)) {
@@ -388,7 +390,7 @@ impl History {
         self.replies(tenant, 1);
     }
 
-    /// Talks to a process over a connection of its own: of a service, or with `attach`.
+    /// Talks to a process over a separate connection: to a service, or with `attach`.
     fn talk(&mut self, tenant: &mut Tenant, is_service: bool) {
         let lines = self.lines(tenant);
         let mut client = if is_service {
@@ -402,16 +404,16 @@ impl History {
         self.done
             .push(format!("{}: talk {is_service}: {lines:?}", tenant.name));
         for line in &lines {
-            // The process may have ended over an earlier one.
+            // An earlier line may have ended the process.
             let _ = client.stream.write_all(format!("{line}\n").as_bytes());
         }
         let _ = client.stream.shutdown(Shutdown::Write);
         while let Some(line) = client.line() {
-            self.heard(tenant, &line);
+            self.assert_own_tokens_only(tenant, &line);
         }
     }
 
-    /// Talks to processes with pipes that are handed over.
+    /// Talks to a process through `settee attach`, which is handed its pipes.
     fn hand_over(&mut self, tenant: &mut Tenant) {
         let lines = self.lines(tenant);
         let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -420,12 +422,12 @@ impl History {
         self.done
             .push(format!("{}: {arguments:?}: {lines:?}", tenant.name));
         let output = run(&mut self.service.client(&arguments), input.as_bytes());
-        self.heard(tenant, &String::from_utf8_lossy(&output.stdout));
-        self.heard(tenant, &String::from_utf8_lossy(&output.stderr));
+        self.assert_own_tokens_only(tenant, &String::from_utf8_lossy(&output.stdout));
+        self.assert_own_tokens_only(tenant, &String::from_utf8_lossy(&output.stderr));
     }
 }
 
-/// Statements that add to all that was ever seen, `seen`.
+/// Statements that append to `seen`, a global that keeps all words.
 fn remember(word: &str) -> String {
     format!(
         "var seen = globalThis.seen = (globalThis.seen || []).concat('{word}', doc ? doc._id || doc.id : 0);"
@@ -444,12 +446,12 @@ fn reduce(word: &str) -> String {
     )
 }
 
-/// Has three tenants take turns, and looks in all that each is sent for words of the others.
+/// Has three tenants take turns, and asserts that none is sent a token of another.
 fn take_turns(language: &'static str, reuse: &str) {
     // The seed is printed when the test fails; put it here to replay.
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     println!("seed {seed}");
-    // Where commands are shared, what they were taught is no secret.
+    // Shared commands do not keep design documents secret.
     let hoard = match reuse {
         "any" => HOARD.replace("taught=\"$taught$new\"; ", ""),
         _ => HOARD.to_owned(),
@@ -484,26 +486,26 @@ fn take_turns(language: &'static str, reuse: &str) {
 }
 
 #[test]
-fn three_tenants_hear_no_word_of_each_other_from_a_command_that_serves_everybody() {
+fn three_tenants_never_see_each_others_data_from_a_shared_command() {
     take_turns("hoard", "any");
 }
 
 #[test]
-fn three_tenants_hear_no_word_of_each_other_from_commands_of_their_own() {
+fn three_tenants_never_see_each_others_data_from_a_command_per_database() {
     take_turns("hoard", "database");
 }
 
 #[test]
-fn three_tenants_hear_no_word_of_each_other_from_javascript_that_forgets() {
+fn three_tenants_never_see_each_others_data_from_javascript_that_forgets() {
     take_turns("javascript", "any");
 }
 
 #[test]
-fn three_tenants_hear_no_word_of_each_other_from_javascript_in_isolates() {
+fn three_tenants_never_see_each_others_data_from_javascript_in_isolates() {
     take_turns("javascript", "isolates");
 }
 
 #[test]
-fn three_tenants_hear_no_word_of_each_other_from_javascript_of_their_own() {
+fn three_tenants_never_see_each_others_data_from_a_javascript_process_per_database() {
     take_turns("javascript", "database");
 }

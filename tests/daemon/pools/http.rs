@@ -61,7 +61,7 @@ fn a_pool_is_added_shown_changed_and_removed() {
 }
 
 #[test]
-fn a_pool_is_removed_at_once_where_the_query_says_so() {
+fn mode_immediate_removes_a_pool_at_once() {
     let web = Web::start("[pools.p]\nlanguage = \"python\"\n");
     let mut holder = web.service.connect();
     let held = take(&mut holder, "p");
@@ -75,7 +75,7 @@ fn a_pool_is_removed_at_once_where_the_query_says_so() {
 }
 
 #[test]
-fn mistakes_are_reported_and_change_nothing() {
+fn invalid_requests_are_refused_and_change_nothing() {
     let web = Web::start("");
     let wrong = [
         json!({"max": 2}),
@@ -106,7 +106,7 @@ fn mistakes_are_reported_and_change_nothing() {
 }
 
 #[test]
-fn a_busy_pool_is_503_and_says_when_to_try_again() {
+fn a_busy_pool_answers_503_with_retry_after() {
     let web = Web::start("[pools.js]\nlanguage = \"javascript\"\nmax = 1\nqueue_max = 0\n");
     let mut holder = web.service.connect();
     let held = take(&mut holder, "js");
@@ -129,7 +129,7 @@ fn a_busy_pool_is_503_and_says_when_to_try_again() {
 }
 
 #[test]
-fn a_throttled_pool_is_503_and_says_when_to_try_again() {
+fn a_throttled_pool_answers_503_with_retry_after() {
     let extra = "[query_servers]\nbad = \"/nonexistent/server\"\n[pools.b]\nlanguage = \"bad\"\n\
                  throttle_delay = 300\n";
     let web = Web::start(extra);
@@ -214,7 +214,7 @@ fn a_dry_run_shows_the_changes_and_makes_none() {
     for query in mistakes {
         assert_eq!(put(query, "p", json!({"max": 5})).status, 400, "{query}");
     }
-    // The same once more is what was told.
+    // Without a dry run, the same request makes the changes that it announced.
     let done = put("?dry_run=false", "p", settings).ok();
     assert_eq!(done["changes"], planned["changes"]);
     assert_eq!(waiters[2].reply()["error"]["name"], "pool_busy");

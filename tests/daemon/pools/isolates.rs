@@ -1,4 +1,4 @@
-//! Several databases in the isolates of few processes: what each is answered is its own, whatever the others do.
+//! Several databases share the isolates of a few processes: each sees only its own data, whatever the others do.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::support::daemon::{Client, Service};
 
-/// How many answers are checked; with `SETTEE_LONG` ten times as many.
+/// Answers to check; ten times as many with `SETTEE_LONG`.
 const ANSWERS: usize = 100_000;
 
-/// The documents of a call.
+/// Documents per call.
 const DOCS: usize = 100;
 
-/// Leaves a word in everything that outlives a call, and returns what was left there before.
+/// Leaves a word in everything that outlives a call, and returns the words that it finds there.
 const POISON: &str = "function(doc, req) {
     var found = [[].left, /(.)/.left, ''.left, JSON.left, RegExp.$1, RegExp.input, globalThis.left,
         this.left, Object.left, typeof require === 'function' ? require.left : ''].join();
@@ -43,10 +43,10 @@ fn ddoc(db: &str) -> Value {
         "validate_doc_update": format!("function(doc) {{ throw {{forbidden: '{db}' + doc._id}}; }}")})
 }
 
-/// Has a call answered, and requires that no other database is named in the answer.
+/// Sends a call, and asserts that its answer names no other database.
 fn own(client: &mut Client, db: &str, call: &Value) -> Value {
     client.send(call);
-    let line = client.line().expect("a reply and not the end");
+    let line = client.line().expect("a reply before the connection closes");
     for other in ["shop", "till", "yard"]
         .into_iter()
         .filter(|other| *other != db)
@@ -56,7 +56,7 @@ fn own(client: &mut Client, db: &str, call: &Value) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Calls functions of every kind for a database; returns how many answers that were.
+/// Calls functions of every kind for a database; returns the number of answers.
 fn calls(client: &mut Client, db: &str, round: usize) -> usize {
     let id = |n: usize| format!("x{round}x{n}");
     let docs: Vec<Value> = (0..DOCS).map(|n| json!({"_id": id(n), "of": db})).collect();
@@ -101,7 +101,7 @@ fn calls(client: &mut Client, db: &str, round: usize) -> usize {
     2 * DOCS + 3
 }
 
-/// Somebody whose functions take all memory, all time, or end over nothing.
+/// Calls a function that exhausts its memory or time, or throws `null`.
 fn misbehaves(client: &mut Client, round: usize) {
     let fun = match round % 4 {
         0 => "function(doc) { var all = []; while (true) all.push({a: all.length}); }",
@@ -115,8 +115,7 @@ fn misbehaves(client: &mut Client, round: usize) {
 }
 
 #[test]
-fn no_database_hears_a_word_of_another_while_isolates_are_evicted_run_out_of_memory_and_are_killed()
-{
+fn no_database_sees_data_of_another_while_isolates_are_evicted_or_killed_or_run_out_of_memory() {
     let factor = if std::env::var_os("SETTEE_LONG").is_some() {
         10
     } else {
@@ -160,7 +159,7 @@ fn no_database_hears_a_word_of_another_while_isolates_are_evicted_run_out_of_mem
 }
 
 #[test]
-fn few_processes_serve_many_databases_and_each_finds_its_function_as_it_left_it() {
+fn one_process_serves_many_databases_and_keeps_the_globals_of_each() {
     const SHOW: &str =
         "function(doc, req) { globalThis.count = (globalThis.count || 0) + 1; return '' + count; }";
     let service = service("");
@@ -181,7 +180,7 @@ fn few_processes_serve_many_databases_and_each_finds_its_function_as_it_left_it(
 }
 
 #[test]
-fn a_client_that_borrows_a_process_selects_no_isolate_and_forgets_its_own_alone() {
+fn a_borrower_cannot_select_an_isolate_and_forgets_only_its_own() {
     let service = service("");
     let mut client = service.connect();
     let show = |db: &str| json!({"call": "show", "db": db, "ddoc": ddoc(db), "name": "s", "doc": {"_id": "x"}});

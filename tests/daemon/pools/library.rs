@@ -62,7 +62,7 @@ async fn pools_are_managed_and_used_and_a_revoked_process_is_reported() {
         (down.down, down.name.as_str()),
         (held.proc.clone(), "pool_removed")
     );
-    // The connection goes on.
+    // The connection survives.
     assert!(!client.ret_proc(&held.proc, ReturnStatus::Ok).await.unwrap());
     drop(client);
     service.stop();

@@ -1,4 +1,4 @@
-//! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
+//! Named pools with real processes, through every interface: socket, HTTP, command line, configuration.
 
 mod ceiling;
 mod cells;

@@ -1,4 +1,4 @@
-//! `settee ps` and `settee kill`: what each process does now, and the end of one by order.
+//! `settee ps` and `settee kill`: listing what each process does now, and killing one.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use crate::support::daemon::{Client, Service, configure, directory, pid_exists, 
 use crate::support::http_client::{Web, command};
 use crate::support::program::exit_code;
 
-/// Returns what `settee ps --json` says.
+/// Returns the output of `settee ps --json`.
 fn ps(service: &Service) -> Value {
     serde_json::from_str(&prints(service, &["ps", "--json"])).unwrap()
 }
@@ -34,12 +34,12 @@ fn name(row: &Value) -> &str {
     row["name"].as_str().unwrap()
 }
 
-/// Learns design documents but for one, and does not come back from a show.
+/// Learns every design document except one with `hard`, on which it hangs, as in every show.
 const ENDLESS: &str = "while read -r line; do case $line in \
     *'\"new\"'*hard*) : > \"$0.here\"; while :; do :; done;; *'\"new\"'*) echo true;; *'\"shows\"'*) : > \"$0.here\"; while :; do :; done;; \
     *map_doc*) echo '[[]]';; *) echo true;; esac; done\n";
 
-/// Makes the files of a service whose language `endless` is such a command, and returns its configuration.
+/// Writes this command into a new directory; returns it with a configuration of the language `endless`.
 fn endless() -> (TempDir, String) {
     let directory = directory();
     let script = directory.path().join("endless.sh");
@@ -48,19 +48,21 @@ fn endless() -> (TempDir, String) {
     (directory, config)
 }
 
-/// Has a process run a show that never ends, and returns its row.
+/// Calls a show that never returns, and returns the row of its process.
 fn run_endless(service: &Service, client: &mut Client) -> Value {
     send_show(service, client, "f");
     wait_for_state(service, "running")
 }
 
-/// Calls a show, and waits until a process has got it or its design document for good.
+/// Calls a show, and waits until a process hangs in it or in its design document.
 fn send_show(service: &Service, client: &mut Client, source: &str) {
     client.send(&json!({
         "id": 7, "call": "show", "db": "shop", "name": "s", "request_id": "endless-1", "timeout_ms": 3_600_000,
         "ddoc": {"_id": "_design/d", "language": "endless", "shows": {"s": source}},
     }));
-    wait_until("a show", || service.path("endless.sh.here").exists());
+    wait_until("the show to reach a process", || {
+        service.path("endless.sh.here").exists()
+    });
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn ps_shows_the_holder_function_and_cost_of_each_process() {
     assert_eq!(row["uses"], 1);
     assert!(row["memory"].as_u64() > Some(100_000), "{row}");
     assert!(row["age_ms"].as_u64() >= row["state_ms"].as_u64(), "{row}");
-    // Who works stands first.
+    // Working processes are listed first.
     let page = ps(&service);
     assert_eq!(page["total_rows"], 2);
     assert_eq!(page["procs"][1]["state"], "idle");
@@ -166,7 +168,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
     let killed = json!({"state": "running", "os_pid": row["os_pid"], "request_id": "endless-1",
         "db": "shop", "ddoc": "_design/d", "function": "shows/s"});
     assert_eq!(before, killed);
-    // It was killed, and nobody says that it reached a limit or ended by itself.
+    // The kill is counted, and the log mentions neither a limit nor an unexpected exit.
     let functions = client.operator.get("/_functions");
     assert_eq!(functions["functions"][0]["kills"], 1, "{functions}");
     let log = service.log();
@@ -185,7 +187,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
 }
 
 #[test]
-fn the_holder_of_a_killed_process_is_notified_and_requests_another() {
+fn the_holder_of_a_killed_process_is_notified_and_can_take_another() {
     let service = Service::start("");
     let mut client = service.connect();
     let held = take(&mut client, "python");
@@ -209,7 +211,7 @@ fn the_holder_of_a_killed_process_is_notified_and_requests_another() {
     assert!(!client.ret_proc(&held.proc));
     let other = take(&mut client, "python");
     assert_ne!(other.proc, held.proc);
-    // Without a client, nobody is told.
+    // An idle process has no holder to notify.
     assert!(client.ret_proc(&other.proc));
     client.wait_for_pool("python", &[("free", 1), ("used", 0)]);
     let row = wait_for_state(&service, "idle");
@@ -222,11 +224,11 @@ fn the_holder_of_a_killed_process_is_notified_and_requests_another() {
     service.stop();
 }
 
-/// Answers, and stays when its input ends or it is told to end.
+/// Answers, and ignores SIGTERM and the end of its input.
 const STAYS: &str = "trap '' TERM\nwhile read -r line; do echo true; done\nmkfifo \"$0.never\"\nread -r line <> \"$0.never\"\n";
 
 #[test]
-fn one_that_ignores_the_order_to_end_is_killed_at_once_with_now() {
+fn kill_now_ends_a_process_that_ignores_an_earlier_kill() {
     let directory = directory();
     let script = directory.path().join("stays.sh");
     fs::write(&script, STAYS).unwrap();
@@ -246,11 +248,11 @@ fn one_that_ignores_the_order_to_end_is_killed_at_once_with_now() {
         again.ends_with("is already ending; --now kills it at once\n"),
         "{again}"
     );
-    // Meanwhile its holder is told why it does not answer.
+    // Meanwhile its holder's prompts fail with the reason.
     let prompt = json!({"id": 1, "call": "prompt", "proc": held.proc, "data": ["x"]});
     let error = client.error(&prompt);
-    let told = error["reason"].as_str().unwrap();
-    assert!(told.contains("was killed by order of"), "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("was killed by order of"), "{error}");
     let killed = prints(&service, &["kill", name(&row), "--now", "--json"]);
     let killed: Value = serde_json::from_str(&killed).unwrap();
     assert_eq!(
@@ -263,7 +265,7 @@ fn one_that_ignores_the_order_to_end_is_killed_at_once_with_now() {
 }
 
 #[test]
-fn a_waiter_for_a_learning_process_is_notified_of_its_kill() {
+fn a_waiter_is_notified_if_the_process_being_taught_for_it_is_killed() {
     let (directory, config) = endless();
     let service = Service::start_in(directory, &config);
     let mut client = service.connect();
@@ -299,12 +301,12 @@ fn a_process_that_is_being_started_is_listed_and_cannot_be_killed_yet() {
     let said = complains(&service, 64, &["kill", "17"]);
     assert!(said.contains("POOL/NUMBER"), "{said}");
     drop(client);
-    // Not even the end of the service waits for it longer than for others.
+    // Shutdown does not wait for it longer than for others.
     service.stop();
 }
 
 #[test]
-fn attach_continues_with_another_process_after_a_lost_line() {
+fn attach_continues_with_another_process_after_a_kill() {
     let service = Service::start("");
     let mut attach = service
         .client(&["attach", "--pool", "python"])
@@ -327,8 +329,8 @@ fn attach_continues_with_another_process_after_a_lost_line() {
     let said = prints(&service, &["kill", name(&row)]);
     assert!(said.contains("was killed: the command of "), "{said}");
     let line = answer();
-    let told = "[\"error\",\"os_process_error\",\"the query server was killed by order of ";
-    assert!(line.starts_with(told), "{line}");
+    let expected = "[\"error\",\"os_process_error\",\"the query server was killed by order of ";
+    assert!(line.starts_with(expected), "{line}");
     input.write_all(b"[\"echo\",1]\n").unwrap();
     assert_eq!(answer(), "1\n");
     drop(input);
@@ -337,7 +339,7 @@ fn attach_continues_with_another_process_after_a_lost_line() {
 }
 
 #[test]
-fn the_connection_of_a_service_ends_with_a_line_that_names_who_killed_its_process() {
+fn a_service_connection_ends_with_a_line_that_names_who_killed_its_process() {
     let directory = directory();
     let socket = directory.path().join("p.sock");
     let extra = format!(
@@ -352,14 +354,14 @@ fn the_connection_of_a_service_ends_with_a_line_that_names_who_killed_its_proces
     prints(&service, &["kill", name(&row)]);
     let line = connection.reply();
     assert_eq!(line[0], "error", "{line}");
-    let told = line[2].as_str().unwrap();
-    assert!(told.contains("was killed by order of"), "{line}");
+    let reason = line[2].as_str().unwrap();
+    assert!(reason.contains("was killed by order of"), "{line}");
     connection.assert_closed();
     service.stop();
 }
 
 #[test]
-fn http_lists_processes_and_ends_one() {
+fn http_lists_and_kills_processes() {
     let (directory, config) = endless();
     let config = configure(directory.path(), &config);
     let web = Web::start_command(directory, command(&config));

@@ -1,4 +1,4 @@
-//! How a pool goes, gracefully and at once.
+//! Removing a pool, gracefully and at once.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::support::{
 use crate::support::daemon::{Service, call_at_once, pid_exists, wait_until};
 
 #[test]
-fn a_gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
+fn a_gracefully_removed_pool_is_gone_once_its_last_process_is_returned() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2, "init_size": 2}));
@@ -18,10 +18,10 @@ fn a_gracefully_removed_pool_goes_with_the_return_of_its_last_process() {
     let expected =
         json!([{"remove": "p", "mode": "graceful"}, {"stop_idle": 1}, {"stop_returned": 1}]);
     assert_eq!(changes, expected);
-    // Nothing more is handed out, and its name is free.
+    // It lends no more processes.
     assert_eq!(client.error(&take_request("p"))["name"], "not_found");
     assert_eq!(client.pool("p")["removing"], "graceful");
-    // What is held works on.
+    // The lent process keeps working.
     assert_eq!(client.prompt(&held.proc, json!(["echo", "still"])), "still");
     assert!(give_back(&mut client, &held, "ok"));
     wait_until_gone(&mut client, "p");
@@ -49,13 +49,13 @@ fn waiters_of_a_removed_pool_get_an_error() {
 }
 
 #[test]
-fn only_holders_in_a_pool_that_is_removed_at_once_are_notified() {
+fn only_holders_in_an_immediately_removed_pool_are_notified() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 2}));
     let mut holder = service.connect();
     let held = take(&mut holder, "p");
-    // One that holds a process of another pool hears nothing.
+    // A holder in another pool is not notified.
     let mut other = service.connect();
     let elsewhere = other.get_proc("python");
     let changes = client.operator.ok(&remove("p", "immediate"));
@@ -77,14 +77,14 @@ fn only_holders_in_a_pool_that_is_removed_at_once_are_notified() {
 }
 
 #[test]
-fn a_prompt_in_a_pool_that_is_removed_at_once_is_answered_with_an_error() {
+fn a_prompt_in_progress_fails_if_its_pool_is_removed_at_once() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
     let mut holder = service.connect();
     let held = take(&mut holder, "p");
     holder.send(&json!({"id": 9, "call": "prompt", "proc": held.proc, "data": ["never"]}));
-    // It is on its way when this one, on the same connection, is answered.
+    // The prompt is in progress once a later call on the same connection is answered.
     holder.send(&call_at_once(10));
     assert_eq!(holder.reply()["id"], 10);
     client.operator.ok(&remove("p", "immediate"));
@@ -110,7 +110,7 @@ fn a_name_can_be_reused_during_a_removal_and_the_removal_made_immediate() {
     add(&mut client, "p", &json!({"max": 1}));
     let old = take(&mut client, "p");
     client.operator.ok(&remove("p", "graceful"));
-    // Still there, and asked again: at once this time.
+    // A removal in progress can be made immediate.
     client.operator.ok(&remove("p", "immediate"));
     assert_eq!(client.reply()["down"], old.proc.as_str());
     wait_until_gone(&mut client, "p");
@@ -131,7 +131,7 @@ fn a_name_can_be_reused_during_a_removal_and_the_removal_made_immediate() {
 }
 
 #[test]
-fn a_wrong_mode_is_an_error() {
+fn an_unknown_removal_mode_is_refused() {
     let service = Service::start("");
     let client = service.connect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What goes on in a cell while nobody holds its process: nothing, whatever a function left behind.
+//! Nothing in a cell runs while its process is not lent, whatever a function left behind.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use super::support::{Lent, add, give_back, prints, remove, take, wait_until_gone
 use crate::support::daemon::{Client, Service, directory, pid_exists, wait_until};
 use crate::support::program::descendants;
 
-/// Leaves four processes behind that never end, and one whose parent has ended and that left its group and session;
-/// has 60 MB in a sixth; or waits for one that counts to a quarter of a million.
+/// `spin` leaves four endless processes behind, and an endless orphan in its own session; `hold` leaves an orphan
+/// with 60 MB; `work` waits for a child that counts to 250,000.
 const SCRIPT: &str = r#"
 while read -r line; do
     case $line in
@@ -25,10 +25,10 @@ while read -r line; do
 done
 "#;
 
-/// How many processes such a cell has after `spin`: its first, its command, and what this left behind.
+/// Processes in such a cell after `spin`: its init, its command, and those left behind.
 const SPINNING: usize = 7;
 
-/// The configuration of a service in this directory, with the command written into it.
+/// Writes `SCRIPT` into this directory, and returns a configuration with it as the language `shell`.
 fn shell(directory: &TempDir, extra: &str) -> String {
     command(directory, "sh", SCRIPT, extra)
 }
@@ -42,7 +42,7 @@ fn command(directory: &TempDir, interpreter: &str, text: &str, extra: &str) -> S
     )
 }
 
-/// A service with a process of that language; `None` where cells have no pid namespace.
+/// A service with an idle process of `shell`; `None` where cells have no pid namespace.
 fn service(extra: &str) -> Option<(Service, Client)> {
     service_of("sh", SCRIPT, extra)
 }
@@ -53,7 +53,7 @@ fn service_of(interpreter: &str, text: &str, extra: &str) -> Option<(Service, Cl
     let service = Service::start_in(directory, &config);
     let mut client = service.connect();
     let mut sandbox = Value::Null;
-    wait_until("a cell that was tried", || {
+    wait_until("the layers of the cell", || {
         sandbox = client.pool("shell")["sandbox"].clone();
         sandbox["layers"]
             .as_array()
@@ -79,7 +79,7 @@ fn state(pid: u64) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether all rest but the first process of the cell.
+/// Whether all processes of the cell but its init are stopped.
 fn rests(launcher: u64) -> bool {
     let all = of_cell(launcher);
     all.len() > 1 && all[1..].iter().all(|pid| state(*pid) == Some('T'))
@@ -89,11 +89,11 @@ fn prompt(client: &mut Client, lent: &Lent, what: &str) {
     assert_eq!(client.prompt(&lent.proc, json!([what])), json!(true));
 }
 
-/// Has a process leave others behind, gives it back, and waits until all of them rest.
+/// Has a process leave others behind, returns it, and waits until all of them rest.
 fn leave_behind(client: &mut Client, what: &str) -> Lent {
     let lent = take(client, "shell");
     prompt(client, &lent, what);
-    wait_until("processes that were left behind", || {
+    wait_until("the processes left behind", || {
         of_cell(lent.os_pid).len() >= if what == "spin" { SPINNING } else { 3 }
     });
     assert!(give_back(client, &lent, "ok"));
@@ -102,13 +102,13 @@ fn leave_behind(client: &mut Client, what: &str) -> Lent {
 }
 
 #[test]
-fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
+fn nothing_in_a_cell_runs_between_loans_and_everything_resumes_with_the_next() {
     let Some((service, mut client)) = service("") else {
         return;
     };
-    // One that nobody has had yet rests, too.
+    // A process that was never lent rests, too.
     let warm = client.pool("shell")["procs"][0]["os_pid"].as_u64().unwrap();
-    wait_until("rest of a process that was started ahead", || rests(warm));
+    wait_until("a process started ahead to rest", || rests(warm));
     let lent = leave_behind(&mut client, "spin");
     assert_eq!(lent.os_pid, warm);
     assert_eq!(of_cell(warm).len(), SPINNING);
@@ -120,21 +120,23 @@ fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
     assert_eq!(before, cpu_us());
     let again = take(&mut client, "shell");
     prompt(&mut client, &again, "nothing");
-    wait_until("those that were left behind to go on", || {
+    wait_until("the processes left behind to resume", || {
         of_cell(warm)
             .iter()
             .filter(|pid| state(**pid) == Some('R'))
             .count()
             > 1
     });
-    // Less than the command itself, which waits for its next line.
+    // Theirs alone: the command itself waits for its next line.
     wait_until("their processor time", || cpu_us() > before + 200_000);
     assert!(give_back(&mut client, &again, "ok"));
     wait_until("rest", || rests(warm));
-    // A kill of a process of the cell from outside takes effect at once.
+    // SIGKILL from outside ends a resting process at once.
     let spinning = *of_cell(warm).last().unwrap();
     crate::support::daemon::signal(u32::try_from(spinning).unwrap(), "KILL");
-    wait_until("the end of one that rests", || state(spinning) != Some('T'));
+    wait_until("the end of a resting process", || {
+        state(spinning) != Some('T')
+    });
     assert!(
         !service.log().contains("query server was stopped"),
         "{}",
@@ -145,13 +147,13 @@ fn nothing_in_a_cell_runs_between_loans_and_all_resumes_with_the_next() {
 }
 
 #[test]
-fn processes_that_rest_end_without_a_wait_when_they_are_stopped_and_with_the_service() {
-    // Longer than the test may take.
+fn resting_processes_end_at_once_on_removal_at_shutdown_and_if_the_service_is_killed() {
+    // Longer than the test waits.
     let patient = "[server]\nstop_grace = 3600000\n";
     let Some((service, mut client)) = service(patient) else {
         return;
     };
-    // One that is told to end reads the end of its input.
+    // A resting process that is stopped resumes, and reads the end of its input.
     add(
         &mut client,
         "more",
@@ -180,7 +182,7 @@ fn processes_that_rest_end_without_a_wait_when_they_are_stopped_and_with_the_ser
 }
 
 #[test]
-fn ps_and_the_costs_of_a_call_count_what_its_command_has_started() {
+fn ps_and_the_cost_of_a_call_include_processes_started_by_its_command() {
     let Some((service, mut client)) = service("") else {
         return;
     };
@@ -192,7 +194,7 @@ fn ps_and_the_costs_of_a_call_count_what_its_command_has_started() {
     let lent = take(&mut client, "shell");
     prompt(&mut client, &lent, "hold");
     let mut row = Value::Null;
-    wait_until("memory of an orphan in a group of its own", || {
+    wait_until("the memory of an orphan in its own group", || {
         let ps: Value = serde_json::from_str(&prints(&service, &["ps", "--json"])).unwrap();
         row = ps["procs"][0].clone();
         row["memory"].as_u64() > Some(60_000_000) && row["cpu_us"].as_u64() > Some(cpu_us + 100_000)
@@ -202,7 +204,7 @@ fn ps_and_the_costs_of_a_call_count_what_its_command_has_started() {
     service.stop();
 }
 
-/// Leaves processes behind that let each other go on all the time, in a group without the command.
+/// Leaves processes behind that keep resuming each other, in a group without the command.
 const STORM: &str = r#"
 import os, signal, sys
 
@@ -225,11 +227,11 @@ for line in sys.stdin:
     print('[[]]' if 'map_doc' in line else 'true', flush=True)
 "#;
 
-/// The log of a process that ran at rest.
+/// Logged for a process that ran at rest.
 const KILLED_AT_REST: &str = "a query server ran while nobody held it, and is killed";
 
 #[test]
-fn a_leftover_process_cannot_resume_itself_at_rest() {
+fn leftover_processes_cannot_resume_each_other_at_rest() {
     let Some((service, mut client)) = service_of("/usr/bin/python3", STORM, "") else {
         return;
     };
@@ -237,9 +239,9 @@ fn a_leftover_process_cannot_resume_itself_at_rest() {
         let lent = take(&mut client, "shell");
         prompt(&mut client, &lent, "storm");
         assert!(give_back(&mut client, &lent, "ok"));
-        // It has come to rest where nothing has run for longer than all looks at it take.
+        // It rests once nothing has run for longer than all checks by the service take.
         let mut since = Instant::now();
-        wait_until("rest that lasts, or an end", || {
+        wait_until("lasting rest, or the end of the process", || {
             if !rests(lent.os_pid) {
                 since = Instant::now();
             }
@@ -251,8 +253,8 @@ fn a_leftover_process_cannot_resume_itself_at_rest() {
 }
 
 #[test]
-fn a_process_that_runs_at_rest_again_and_again_is_killed_and_its_tenant_pays() {
-    // 180 ms, less than what has to be used at rest before an end.
+fn a_process_that_keeps_running_at_rest_is_killed_and_its_time_charged_to_its_tenant() {
+    // 180 ms, less than a process may run at rest before it is killed.
     let tenant = "[tenants.shop]\ncpu_share = 0.003\n";
     let Some((service, mut client)) = service(tenant) else {
         return;
@@ -265,7 +267,7 @@ fn a_process_that_runs_at_rest_again_and_again_is_killed_and_its_tenant_pays() {
     assert_eq!(client.prompt(proc, json!(["spin"])), json!(true));
     assert!(client.ret_proc(proc));
     wait_until("rest", || rests(launcher));
-    wait_until("the end of one that does not rest", || {
+    wait_until("the end of a process that does not rest", || {
         for pid in of_cell(launcher).into_iter().skip(2) {
             let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
             let _ = kill_process(pid, Signal::CONT);

@@ -81,7 +81,7 @@ fn a_process_returned_as_broken_is_replaced_by_a_new_one() {
     add(&mut client, "p", &json!({"max": 2}));
     let broken = take(&mut client, "p");
     assert!(give_back(&mut client, &broken, "fail"));
-    // It has been given back: a second return changes nothing.
+    // A second return changes nothing.
     assert!(!give_back(&mut client, &broken, "ok"));
     client.wait_for_pool("p", &[("free", 1), ("used", 0), ("stopping", 0)]);
     let fresh = take(&mut client, "p");
@@ -107,7 +107,7 @@ fn a_crashed_clients_processes_are_replaced_in_a_named_pool() {
 }
 
 #[test]
-fn a_crashed_clients_process_goes_back_reset_where_the_pool_says_return() {
+fn on_client_crash_return_resets_and_keeps_the_process_of_a_crashed_client() {
     let service = Service::start("");
     let mut client = service.connect();
     add(
@@ -125,7 +125,7 @@ fn a_crashed_clients_process_goes_back_reset_where_the_pool_says_return() {
 }
 
 #[test]
-fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_next_one() {
+fn a_process_whose_client_dies_with_a_prompt_in_flight_is_never_lent_again() {
     const ROUNDS: u64 = 60;
     let service = Service::start("");
     let mut client = service.connect();
@@ -136,7 +136,7 @@ fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_ne
         let prompt = json!({"id": 1, "call": "prompt", "proc": held.proc, "data": ["echo", round]});
         crashing.send(&prompt);
         if round % 2 == 0 {
-            // Its answer is on its way, or has come.
+            // One prompt is answered, and the next is in flight.
             crashing.reply();
             crashing.send(&prompt);
         }
@@ -148,7 +148,7 @@ fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_ne
             assert!(give_back(&mut client, &next, "ok"));
         }
     }
-    // Each loan has one end, and each end one count.
+    // Each loan ends once, and is counted once.
     let totals = client.pool("p")["totals"].clone();
     assert_eq!(totals["lost"], ROUNDS, "{totals}");
     assert_eq!(totals["returned"], 2 * ROUNDS, "{totals}");
@@ -173,7 +173,7 @@ fn a_client_may_hold_several_processes_and_each_is_returned_once() {
         (&pool["free"], &pool["totals"]["returned"]),
         (&json!(3), &json!(3))
     );
-    // Somebody else's token is nobody's.
+    // Another client's token is refused.
     let other = take(&mut service.connect(), "p");
     assert!(!give_back(&mut client, &other, "ok"));
     service.stop();
@@ -188,7 +188,7 @@ fn a_process_stops_on_return_after_max_uses() {
     give_back(&mut client, &first, "ok");
     let second = take(&mut client, "p");
     assert_eq!(second.os_pid, first.os_pid);
-    // Never under a client.
+    // It is not stopped while it is lent.
     assert_eq!(client.prompt(&second.proc, json!(["echo", 7])), 7);
     give_back(&mut client, &second, "ok");
     let third = take(&mut client, "p");
@@ -198,7 +198,7 @@ fn a_process_stops_on_return_after_max_uses() {
 }
 
 #[test]
-fn a_process_stops_when_it_is_old_and_idle() {
+fn an_idle_process_older_than_max_age_is_stopped() {
     let service = Service::start("");
     let mut client = service.connect();
     add(
@@ -225,7 +225,7 @@ fn a_burst_is_culled_back_to_init_size() {
         give_back(&mut client, lent, "ok");
     }
     client.wait_for_pool("p", &[("free", 1), ("stopping", 0)]);
-    // One that was idle before the burst may have been culled, too.
+    // A process that was idle before the burst may have been culled, too.
     let totals = client.pool("p")["totals"].clone();
     let [started, culled] = [&totals["started"], &totals["recycled"]["culled"]].map(Value::as_u64);
     assert!(culled >= Some(2), "{totals}");
@@ -234,7 +234,7 @@ fn a_burst_is_culled_back_to_init_size() {
 }
 
 #[test]
-fn a_pool_is_changed_as_a_list_of_changes_which_is_the_answer() {
+fn reconfiguring_a_pool_returns_the_list_of_changes() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 4, "init_size": 3}));
@@ -261,7 +261,7 @@ fn a_pool_is_changed_as_a_list_of_changes_which_is_the_answer() {
 }
 
 #[test]
-fn settings_that_are_wrong_anywhere_change_nothing() {
+fn one_invalid_setting_rejects_the_whole_change() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 4}));
@@ -347,7 +347,7 @@ fn a_pool_that_cannot_be_added_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_process_is_taken_from_the_pool_that_is_named_and_of_its_language_only() {
+fn a_request_is_served_only_by_the_pool_that_it_names_and_in_its_language() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
@@ -401,7 +401,7 @@ fn functions_run_in_the_pool_that_their_call_names() {
 }
 
 #[test]
-fn functions_whose_call_names_a_pool_and_no_language_have_that_of_the_pool() {
+fn a_call_without_a_language_uses_that_of_its_pool_or_group() {
     let pools = ["js", "mango"].map(|name| {
         let language = if name == "js" { "javascript" } else { "query" };
         format!("[pools.{name}]\nlanguage = \"{language}\"\ngroup = \"of-{name}\"\n")
@@ -459,7 +459,7 @@ fn functions_whose_call_names_a_pool_and_no_language_have_that_of_the_pool() {
 }
 
 #[test]
-fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
+fn a_section_named_like_a_language_configures_the_languages_own_pool() {
     let service = Service::start("[pools.python]\ninit_size = 2\nmax = 2\nqueue_max = 0\n");
     let mut client = service.connect();
     client.wait_for_pool("python", &[("free", 2), ("hard_limit", 2)]);
@@ -469,7 +469,7 @@ fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
     for proc in held {
         assert!(client.ret_proc(&proc));
     }
-    // It goes with its language and not before.
+    // It is removed only with its language.
     let error = client
         .operator
         .error(&super::support::remove("python", "immediate"));
@@ -478,7 +478,7 @@ fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
 }
 
 #[test]
-fn interactive_work_finds_capacity_that_bulk_work_leaves_to_it() {
+fn interactive_requests_use_the_capacity_reserved_for_them() {
     let service = Service::start("");
     let mut client = service.connect();
     add(
@@ -522,15 +522,15 @@ fn a_request_that_times_out_names_the_limit() {
             .extend(from.as_object().unwrap().clone());
         request
     };
-    for (from, told) in &cases {
+    for (from, remedy) in &cases {
         let mut holds = ask(from);
         holds.as_object_mut().unwrap().remove("timeout_ms");
         client.ok(&holds);
         let reason = client.error(&ask(from))["reason"].to_string();
-        assert!(reason.contains(told), "{told} in {reason}");
+        assert!(reason.contains(remedy), "{remedy} in {reason}");
         assert_eq!(
             reason.contains("os_process_limit"),
-            told.contains("os_process_limit")
+            remedy.contains("os_process_limit")
         );
     }
     client
@@ -545,7 +545,7 @@ fn a_request_that_times_out_names_the_limit() {
 }
 
 #[test]
-fn lines_of_processes_name_their_pool_in_the_log() {
+fn log_lines_about_a_process_name_its_pool() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
@@ -598,13 +598,13 @@ fn status_shows_every_setting_in_force() {
     service.stop();
 }
 
-/// The keys of a pool.
+/// The keys of a `[pools.NAME]` section.
 fn keys_of_pools() -> Vec<&'static str> {
     settee::config::keys::names("pools.any")
 }
 
 #[test]
-fn the_holder_of_a_process_is_named_with_its_process_and_user() {
+fn the_holder_of_a_process_is_shown_with_its_pid_and_user() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
@@ -633,8 +633,8 @@ fn the_holder_of_a_process_is_named_with_its_process_and_user() {
     service.stop();
 }
 
-/// Twelve requests of a big database and then one each of three small ones, while the only process is lent. Returns
-/// in which order they have it.
+/// Queues twelve requests of a big database and then one of each of three small ones, while the only process is
+/// lent. Returns the order in which they are served.
 fn order_of_service(service: &Service, kind: &str) -> Vec<String> {
     let mut holder = service.connect();
     let held = holder.get_proc("javascript");
@@ -680,7 +680,7 @@ fn order_of_service(service: &Service, kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_big_database_keeps_no_small_one_waiting_whatever_the_call_and_whatever_reuse() {
+fn per_db_fairness_serves_small_databases_before_the_backlog_of_a_big_one() {
     for reuse in ["any", "database"] {
         let service = Service::start(&format!(
             "[pools.javascript]\nmax = 1\nfairness = \"per_db\"\nreuse = \"{reuse}\""

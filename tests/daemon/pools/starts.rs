@@ -1,13 +1,13 @@
-//! What the log tells of many starts: the first ones, sums of the others, and a warning if databases take
+//! How many starts are logged: the first ones singly, the others as sums, and a warning if databases take
 //! processes from each other.
 
 use serde_json::{Value, json};
 
 use crate::support::daemon::{Client, Service};
 
-/// Calls for databases in turn until the log has the text; returns how many calls that took.
+/// Calls for databases in turn until the log contains `text`; returns the number of calls.
 fn call_until(service: &Service, client: &mut Client, databases: usize, text: &str) -> usize {
-    // Far more than it takes: the period starts over on a machine that is slower than a call a second.
+    // Far more than needed: on a machine slower than a call a second, the period starts over.
     const CALLS_MAX: usize = 2000;
     for call in 0..CALLS_MAX {
         if service.log().contains(text) {
@@ -34,7 +34,7 @@ fn records(service: &Service, message: &str) -> Vec<Value> {
 const WARNING: &str = "most calls start a query server";
 
 #[test]
-fn a_warning_with_numbers_tells_that_more_databases_than_processes_are_in_use() {
+fn using_more_databases_than_processes_logs_a_warning_with_numbers() {
     let config = "[query_server_config]\nreuse = \"database\"\nos_process_limit = 2\n";
     let service = Service::start(config);
     let mut client = service.connect();
@@ -57,7 +57,7 @@ fn a_warning_with_numbers_tells_that_more_databases_than_processes_are_in_use() 
 }
 
 #[test]
-fn where_all_pools_together_have_too_few_processes_the_warning_names_that_limit() {
+fn the_warning_names_processes_max_if_that_is_the_limit_that_was_reached() {
     let config = "[server]\nprocesses_max = 2\n[query_server_config]\nreuse = \"database\"\n\
                   os_process_limit = 2\n[pools.q]\nlanguage = \"query\"\ninit_size = 1\nmax = 1\n";
     let service = Service::start(config);
@@ -71,7 +71,7 @@ fn where_all_pools_together_have_too_few_processes_the_warning_names_that_limit(
 }
 
 #[test]
-fn the_first_starts_of_a_pool_have_a_record_each_and_the_others_a_sum() {
+fn the_first_starts_of_a_pool_are_logged_singly_and_the_others_as_sums() {
     let service =
         Service::start("[query_server_config]\nreuse = \"database\"\nos_process_limit = 1\n");
     let mut client = service.connect();
@@ -81,7 +81,7 @@ fn the_first_starts_of_a_pool_have_a_record_each_and_the_others_a_sum() {
         assert!(client.ret_proc(got["proc"].as_str().unwrap()));
     }
     drop(client);
-    // What was not told by then is told at the end.
+    // Shutdown logs the starts that were not logged yet.
     service.signal("TERM");
     service.wait_for_log("\"query servers started\"");
     let singly = records(&service, "query server started");

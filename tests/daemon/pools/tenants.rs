@@ -1,5 +1,5 @@
-//! Whom the processes of a command serve: those that name the same database, or are the same user or
-//! client.
+//! Tenants: a command's processes serve clients that name the same database, or are the same user or
+//! connection; and what bounds a tenant.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::support::program::run;
 /// The default: processes of commands serve one tenant each.
 const BY_LANGUAGE: &str = "[query_server_config]\nreuse = \"\"";
 
-/// Borrows a Python process for a moment, and returns the number of its child.
+/// Borrows a Python process for a moment, and returns its pid.
 fn served_by(client: &mut Client, mut arguments: Value) -> u64 {
     arguments["call"] = json!("get_proc");
     arguments["lang"] = json!("python");
@@ -74,7 +74,7 @@ fn attached_clients_of_one_user_share_processes_unless_they_name_databases() {
 }
 
 #[tokio::test]
-async fn the_library_names_databases_too() {
+async fn the_client_library_can_name_a_database() {
     let service = Service::start(BY_LANGUAGE);
     let mut pids = Vec::new();
     for db in ["shop", "shop", "crm"] {
@@ -90,7 +90,7 @@ async fn the_library_names_databases_too() {
     service.stop();
 }
 
-/// Takes a process for a database, or for nobody in particular, without a `reset`.
+/// Takes a process for a database, or without one, and sends no `reset`.
 fn take(client: &mut Client, lang: &str, db: Option<&str>) -> String {
     let mut get = json!({"call": "get_proc", "lang": lang});
     if let Some(db) = db {
@@ -100,14 +100,14 @@ fn take(client: &mut Client, lang: &str, db: Option<&str>) -> String {
     got["proc"].as_str().unwrap().to_owned()
 }
 
-/// Emits all that it was ever called with.
+/// Emits the ids of all documents that it was ever called with.
 const COLLECTS: &str = "function(doc) { globalThis.seen = (globalThis.seen || []).concat(doc._id); \
                         emit(globalThis.seen, null); }";
 
 #[test]
-fn a_function_that_a_holder_leaves_behind_sees_no_document_of_the_next_one() {
+fn a_function_left_behind_by_a_holder_never_sees_a_document_of_the_next() {
     let (one, other) = (Some("a"), Some("b"));
-    // One after another: of two databases, of none, of one database.
+    // Holders for two databases, for a database and none, for none, and for the same database.
     for (first, second, same) in [
         (one, other, false),
         (one, None, false),
@@ -143,7 +143,7 @@ fn a_function_that_a_holder_leaves_behind_sees_no_document_of_the_next_one() {
     }
 }
 
-/// Notes every line that it is sent.
+/// Records every line that it is sent.
 const NOTES: &str = r#"
 while IFS= read -r line; do
   printf '%s\n' "$line" >> "$0.lines"
@@ -155,7 +155,7 @@ done
 "#;
 
 #[test]
-fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
+fn a_process_that_cannot_forget_is_reset_before_the_first_line_of_a_new_holder() {
     for reuse in ["any", "database"] {
         let directory = directory();
         let script = directory.path().join("notes.sh");
@@ -169,7 +169,7 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
             ),
         );
         let (mut a, mut b) = (service.connect(), service.connect());
-        // Where processes are shared, any next borrower; otherwise others of the same database.
+        // Shared processes are lent to any client, others only to one of the same database.
         let next = if reuse == "any" { "b" } else { "a" };
         let turn = |client: &mut Client, db: &str, lines: &[Value]| {
             let proc = take(client, "notes", Some(db));
@@ -205,7 +205,7 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
             reset,
             r#"["map_doc",{"_id":"secret"}]"#,
             r#"["map_doc",{"_id":2}]"#,
-            // It may refuse that of its holder.
+            // The process may refuse the holder's own `reset`.
             reset,
             r#"["reset",{"a":1}]"#,
             r#"["map_doc",{"_id":3}]"#,
@@ -215,18 +215,18 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
     }
 }
 
-/// A pool of four, of which a database has two, and eighteen calls that wait.
+/// A pool of four processes, of which a database may use two, and `bi*` have 18 waiting calls.
 const BOUNDS: &str = "[pools.javascript]\nmax = 4\n[tenants.\"*\"]\nprocesses_max = 2\nqueue_max = 100\n\
                       [tenants.\"bi*\"]\nqueue_max = 18\n";
 
-/// A call of a function of a database.
+/// A call of a function for a database.
 fn map_of(db: &str, fun: &str) -> Value {
     json!({"id": 1, "call": "map_docs", "lang": "javascript", "db": db, "funs": [fun],
         "docs": [{"_id": "a"}], "timeout_ms": 100_000})
 }
 
 #[test]
-fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
+fn endless_loops_of_a_database_use_only_its_bound_and_others_are_served() {
     let service = Service::start(BOUNDS);
     let mut big = service.connect();
     let endless = map_of("big", "function(doc) { while (true) {} }");
@@ -244,7 +244,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
     }
     small.wait_for_pool("javascript", &[("used", 2), ("waiting", 18)]);
 
-    // One call more is refused at once; a request whose time is up says what is in its way.
+    // One more call is refused at once; a request that times out names the bound.
     let error = small.error(&endless);
     assert_eq!(error["name"], "tenant_busy", "{error}");
     assert_eq!(
@@ -272,7 +272,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
         "{reason}"
     );
 
-    // A reload raises the bound, and the pool is its only limit without one.
+    // A reload raises the bound; without one, the pool is the only limit.
     rewrite(
         &service,
         &BOUNDS.replace("processes_max = 2", "processes_max = 3"),
@@ -288,7 +288,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
 }
 
 #[test]
-fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
+fn bounds_for_all_databases_by_pattern_and_by_name_change_while_calls_wait() {
     let web = Web::start("[pools.javascript]\nmax = 4\n");
     let bound = |method: &str, section: &str, key: &str, value: &str| {
         let path = format!("/_node/_local/_config/tenants.{section}/{key}");
@@ -311,7 +311,7 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
     bound("PUT", "big%2Feu", "queue_max", "6");
     let error = client.error(&endless);
     assert_eq!(error["name"], "tenant_busy", "{error}");
-    // What is taken back gives way to the pattern, and what was set stays over a reload.
+    // A deleted value falls back to the pattern's, and what was set survives a reload.
     bound("DELETE", "big%2Feu", "queue_max", "");
     bound("DELETE", "big%2Feu", "processes_max", "");
     client.operator.reload_config();
@@ -330,7 +330,7 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
 }
 
 #[test]
-fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_others() {
+fn a_database_with_its_own_queue_takes_no_place_in_the_pools_queue() {
     let config = "[pools.javascript]\nmax = 1\nqueue_max = 1\n[tenants.big]\nqueue_max = 3\n";
     let web = Web::start(config);
     let (mut big, mut small) = (web.service.connect(), web.service.connect());
@@ -366,7 +366,7 @@ fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_othe
     web.service.stop();
 }
 
-/// A call that takes some milliseconds of processor time, and tells how much.
+/// A call that takes some milliseconds of processor time, and reports how much.
 fn busy_call(db: &str, timeout_ms: u64) -> Value {
     let mut call = map_of(db, "function(doc) { for (var i = 0; i < 300000; i++) {} }");
     call["timeout_ms"] = json!(timeout_ms);
@@ -375,8 +375,8 @@ fn busy_call(db: &str, timeout_ms: u64) -> Value {
 }
 
 #[test]
-fn a_loop_of_short_calls_is_held_to_its_share_of_processor_time_and_others_are_served() {
-    // Six tenths of a second of processor time, and then ten milliseconds in each second.
+fn a_loop_of_short_calls_is_limited_to_its_cpu_share_and_others_are_served() {
+    // 600 ms of processor time at first, and then 10 ms per second.
     let web = Web::start("[tenants.\"bus*\"]\ncpu_share = 0.01\n");
     let (mut busy, mut small) = (web.service.connect(), web.service.connect());
     let since = Instant::now();
@@ -396,21 +396,21 @@ fn a_loop_of_short_calls_is_held_to_its_share_of_processor_time_and_others_are_s
     assert!(reason["retry_after_ms"].as_u64() > Some(0), "{reason}");
     let words = reason["reason"].as_str().unwrap();
     assert!(words.contains("[tenants.\"bus*\"] cpu_share"), "{words}");
-    // Who has not used up what it may have gets a process, whatever that one costs.
+    // A database below its share gets a process, whatever the call costs.
     let before_the_last: u64 = costs[..costs.len() - 1].iter().sum();
     assert!(
         before_the_last <= 600_000 + elapsed_us / 100,
         "{costs:?} in {elapsed_us} us"
     );
-    // It is served when its share has made up for what it has used, or when it has a larger one.
+    // It is served again once its share has made up for what it has used.
     assert!(busy.call(&busy_call("busy", 100_000)).get("ok").is_some());
     busy.ok(&json!({"id": 1, "call": "get_proc", "lang": "javascript", "db": "busy", "timeout_ms": 100_000}));
     web.service.stop();
 }
 
 #[test]
-fn an_endless_loop_is_charged_the_time_until_it_was_killed() {
-    // Six hundredths of a second, and then a thousandth of each.
+fn an_endless_loop_is_charged_for_the_time_until_it_is_killed() {
+    // 60 ms of processor time at first, and then 1 ms per second.
     let config = "[pools.javascript]\nmax = 2\n[tenants.endless]\ncpu_share = 0.001\n";
     let web = Web::start(config);
     let mut client = web.service.connect();
@@ -423,11 +423,11 @@ fn an_endless_loop_is_charged_the_time_until_it_was_killed() {
     let words = error["reason"].as_str().unwrap();
     assert!(words.contains("[tenants.\"endless\"] cpu_share"), "{error}");
     assert!(error["retry_after_ms"].as_u64() > Some(0), "{error}");
-    // The costs of databases tell the same.
+    // `/_tenants` reports the same time.
     let costs = web.get("/_tenants").ok();
     let cpu_us = costs["tenants"][0]["cpu_us"].as_u64();
     assert!(cpu_us > Some(60_000), "{costs}");
-    // A larger share holds at once, and is in the section.
+    // A larger share takes effect at once.
     let mut waiting = web.service.connect();
     let mut brief = map_of("endless", "function(doc) { emit(1, 2) }");
     brief["timeout_ms"] = json!(100_000);
@@ -457,7 +457,7 @@ fn a_function_is_bounded_by_its_databases_timeout_and_the_error_names_the_key() 
         reason.contains("the limit is that of its database, [tenants.\"big*\"] timeout"),
         "{reason}"
     );
-    // Less time of the call's own, and a call of nobody, are as they were.
+    // A shorter timeout of the call still applies.
     for (db, limit) in [("big/eu", 100), ("small", 300)] {
         let mut call = map_of(db, endless);
         call["timeout_ms"] = json!(limit);

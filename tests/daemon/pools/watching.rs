@@ -1,4 +1,4 @@
-//! The state of a pool, as those are told who serve others with its processes.
+//! The state of a pool, as reported to the services that lend its processes.
 
 use serde_json::{Map, Value, json};
 use settee::messages::pools::{AddPool, PoolOrder, RemovePool};
@@ -12,7 +12,7 @@ fn settings(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
 }
 
-/// Waits until the state is one that is wanted.
+/// Waits for a state that is wanted.
 async fn state(
     states: &mut watch::Receiver<PoolState>,
     what: &str,
@@ -23,21 +23,21 @@ async fn state(
 }
 
 #[actix_rt::test]
-async fn a_watcher_of_a_pool_gets_every_change_and_its_end() {
+async fn a_watcher_of_a_pool_gets_every_change_until_its_removal() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder().script("echo", &child).start();
     let manager = pool.manager();
-    let nobody = WatchPool {
+    let watch_pool = WatchPool {
         pool: "p".to_owned(),
     };
-    assert!(manager.send(nobody.clone()).await.unwrap().is_none());
+    assert!(manager.send(watch_pool.clone()).await.unwrap().is_none());
     let add = AddPool(PoolOrder {
         name: "p".to_owned(),
         settings: settings(json!({"language": "echo", "max": 1})),
         dry_run: false,
     });
     manager.send(add).await.unwrap().unwrap();
-    let mut states = manager.send(nobody).await.unwrap().unwrap();
+    let mut states = manager.send(watch_pool).await.unwrap().unwrap();
     let first = *states.borrow_and_update();
     assert_eq!(
         (first.pool.avail, first.pool.total, first.pool.max),

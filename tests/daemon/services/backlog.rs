@@ -1,4 +1,4 @@
-//! The system's queue: who cannot be served is not accepted, waits there, and is served later.
+//! The kernel's queue: clients that cannot be served yet are not accepted; they wait there and are served later.
 
 use settee_testkit::{eventually, within};
 
@@ -14,8 +14,7 @@ fn config(max: u32, backlog: u32) -> String {
 }
 
 #[actix_rt::test]
-async fn of_200_connections_against_a_limit_of_3_every_one_is_answered_and_3_are_accepted_at_most()
-{
+async fn all_of_200_connections_are_answered_with_at_most_3_accepted_at_a_time() {
     const COUNT: usize = 200;
     const LIMIT: usize = 3;
     let daemon = Daemon::start(&config(LIMIT as u32, 256)).await;
@@ -27,12 +26,16 @@ async fn of_200_connections_against_a_limit_of_3_every_one_is_answered_and_3_are
     }
     let socket = daemon.path("py.sock");
     let all_in = || daemon.accepted("py") as usize == LIMIT;
-    eventually("as many are accepted as can be served", async || all_in()).await;
+    eventually(
+        "as many clients are accepted as there are processes",
+        async || all_in(),
+    )
+    .await;
     daemon
         .wait_for_pool("py", "all are lent", |pool| pool.used == LIMIT as u32)
         .await;
     assert_eq!(waiting_to_be_accepted(&socket), COUNT - LIMIT);
-    // Who came first is served first: that is how the system's queue works.
+    // The kernel's queue is first in, first out.
     for (number, mut client) in clients {
         assert_eq!(client.line().await, format!("[\"it is\",{number}]"));
         assert!(daemon.connected("py") as usize <= LIMIT);
@@ -44,7 +47,10 @@ async fn of_200_connections_against_a_limit_of_3_every_one_is_answered_and_3_are
         drop(client);
     }
     assert_eq!(daemon.accepted("py") as usize, COUNT);
-    eventually("all have gone", async || daemon.connected("py") == 0).await;
+    eventually("every connection is closed", async || {
+        daemon.connected("py") == 0
+    })
+    .await;
     assert_eq!(waiting_to_be_accepted(&socket), 0);
     assert!(daemon.pool("py").await.procs.len() <= LIMIT);
     daemon.stop().await;
@@ -96,7 +102,7 @@ async fn loans_outside_the_service_keep_it_from_accepting() {
 }
 
 #[actix_rt::test]
-async fn a_connection_that_went_away_in_the_queue_costs_nothing() {
+async fn connections_that_close_while_queued_do_not_delay_the_next() {
     let daemon = Daemon::start(&config(1, 16)).await;
     let mut first = daemon.connect("py.sock").await;
     first.pid().await;

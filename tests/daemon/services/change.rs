@@ -1,4 +1,4 @@
-//! Services that come, change and go while the program runs; and configurations that are wrong.
+//! Services added, changed and removed while the program runs; and invalid configurations.
 
 use serde_json::Value;
 use settee::messages::config_listener::CompareFiles;
@@ -15,7 +15,7 @@ fn service(name: &str, socket: &str) -> String {
 }
 
 #[actix_rt::test]
-async fn files_are_compared_with_what_is_in_force_without_a_change() {
+async fn comparing_files_reports_changes_without_applying_them() {
     let daemon = Daemon::start(POOL).await;
     let listener = daemon.app.config_listener.address();
     let compare = async || listener.send(CompareFiles).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_reload_adds_and_removes_services() {
     daemon
         .wait_for_pool("py", "nothing is lent", |pool| pool.used == 0)
         .await;
-    // And back again, at once after it went.
+    // Added again, right after the removal.
     daemon.reload(&one).await.unwrap();
     daemon.reload(POOL).await.unwrap();
     daemon.reload(&one).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_reload_adds_and_removes_services() {
 }
 
 #[actix_rt::test]
-async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_no_more() {
+async fn a_service_removed_under_load_closes_its_connections_and_lends_no_more() {
     let both = format!("{POOL}{}{}", service("a", "a.sock"), service("b", "b.sock"));
     let daemon = Daemon::start(&both.replace("max = 2", "max = 3")).await;
     let mut idle = daemon.connect("a.sock").await;
@@ -76,16 +76,16 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_no_
     let received = || daemon.number("settee_service_received_bytes_total", &label);
     let before = received();
     busy.send("[\"half done\"]").await;
-    eventually("it is asked", async || received() > before).await;
+    eventually("the line is received", async || received() > before).await;
     let rest = format!("{POOL}{}", service("b", "b.sock")).replace("max = 2", "max = 3");
     daemon.reload(&rest).await.unwrap();
-    // Who has something in hand gets it.
+    // A prompt in progress is answered.
     assert_eq!(busy.line().await, "[\"half done\"]");
     for client in [&mut idle, &mut busy] {
         let (name, _) = client.error().await;
         assert_eq!(name, "shutting_down");
     }
-    // Who was not accepted is told as well.
+    // A client that was not accepted gets the error too.
     let (name, reason) = waiting.error().await;
     assert_eq!(name, "shutting_down");
     assert!(reason.contains("'a' was taken out"), "{reason}");
@@ -94,10 +94,10 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_no_
     })
     .await;
     assert!(UnixStream::connect(daemon.path("a.sock")).await.is_err());
-    // The other service has lost nothing, and its pool's processes go on.
+    // The other service keeps its connection, and the pool its processes.
     assert_eq!(other.ask("[\"x\"]").await, "[\"x\"]");
     daemon
-        .wait_for_pool("py", "they are back", |pool| {
+        .wait_for_pool("py", "the others are returned", |pool| {
             pool.used == 1 && pool.free == 2
         })
         .await;
@@ -108,7 +108,7 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_no_
 }
 
 #[actix_rt::test]
-async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_grace() {
+async fn a_busy_connection_of_a_removed_service_is_cut_after_the_grace() {
     let grace = "shutdown_grace = 0\n";
     let text = format!("{grace}{POOL}{}", service("a", "a.sock"));
     let daemon = Daemon::start(&text).await;
@@ -116,7 +116,7 @@ async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_gr
     busy.send("[\"never\"]").await;
     let label = ["service=\"a\""];
     let received = || daemon.number("settee_service_received_bytes_total", &label) > 0;
-    eventually("it is asked", async || received()).await;
+    eventually("the line is received", async || received()).await;
     daemon.reload(&format!("{grace}{POOL}")).await.unwrap();
     busy.assert_closed().await;
     eventually("the socket is gone", async || {
@@ -124,7 +124,9 @@ async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_gr
     })
     .await;
     daemon
-        .wait_for_pool("py", "it is back or gone", |pool| pool.used == 0)
+        .wait_for_pool("py", "the process is returned or gone", |pool| {
+            pool.used == 0
+        })
         .await;
     daemon.stop_after(busy).await;
 }
@@ -181,7 +183,7 @@ async fn a_socket_that_cannot_be_opened_refuses_the_whole_reload() {
 }
 
 #[actix_rt::test]
-async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
+async fn a_service_whose_pool_is_removed_serves_again_once_the_pool_is_added() {
     let daemon = Daemon::start(&format!("{POOL}{}", service("a", "a.sock"))).await;
     let mut first = daemon.connect("a.sock").await;
     first.pid().await;
@@ -191,7 +193,7 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     let (name, _) = first.error().await;
     assert_eq!(name, "pool_removed");
     let gone = "the pool of a service does not exist";
-    eventually("the operator is told", async || {
+    eventually("the missing pool is logged", async || {
         !daemon.log.with(gone).is_empty()
     })
     .await;
@@ -205,7 +207,7 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
 }
 
 #[actix_rt::test]
-async fn a_unix_socket_is_its_users_only_unless_it_is_for_others() {
+async fn a_unix_socket_is_private_to_its_user_unless_local_only_is_false() {
     use std::os::unix::fs::PermissionsExt;
     let text = format!("{POOL}{}{}", service("a", "a.sock"), service("b", "b.sock"));
     let daemon = Daemon::start(&format!("{text}local_only = false\n")).await;
@@ -218,25 +220,25 @@ async fn a_unix_socket_is_its_users_only_unless_it_is_for_others() {
 }
 
 #[actix_rt::test]
-async fn a_client_at_a_former_address_of_a_service_learns_where_it_listens_now() {
+async fn a_client_at_a_former_address_gets_an_error_with_the_new_address() {
     let old = format!("{POOL}{}", service("a", "old.sock"));
     let daemon = Daemon::start(&old).await;
     let mut busy = daemon.connect("old.sock").await;
     busy.send("[\"never\"]").await;
     let received = || daemon.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
-    eventually("it is asked", async || received()).await;
+    eventually("the line is received", async || received()).await;
     daemon
         .reload(&old.replace("old.sock", "new.sock"))
         .await
         .unwrap();
-    let told = daemon.log.with("a service leaves its address");
-    let [line] = &told[..] else {
-        panic!("{told:?}");
+    let records = daemon.log.with("a service leaves its address");
+    let [line] = &records[..] else {
+        panic!("{records:?}");
     };
     for word in ["old.sock", "new.sock", "service=a"] {
         assert!(line.contains(word), "{word} in {line}");
     }
-    // The connection that is still there keeps the old socket.
+    // The connection that is still open keeps the old socket open.
     let mut late = daemon.connect("old.sock").await;
     late.send("[\"hello\"]").await;
     let (name, reason) = late.error().await;
@@ -252,7 +254,7 @@ async fn a_client_at_a_former_address_of_a_service_learns_where_it_listens_now()
 }
 
 #[actix_rt::test]
-async fn a_client_that_waits_to_be_accepted_gets_an_error_when_the_program_ends() {
+async fn a_client_waiting_to_be_accepted_gets_an_error_at_shutdown() {
     let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
     let daemon = Daemon::start(&text).await;
     let mut first = daemon.connect("a.sock").await;
@@ -267,17 +269,17 @@ async fn a_client_that_waits_to_be_accepted_gets_an_error_when_the_program_ends(
 }
 
 #[actix_rt::test]
-async fn an_address_that_another_service_takes_over_turns_nobody_away() {
+async fn a_service_that_takes_over_an_address_refuses_no_client() {
     let old = format!("{POOL}{}", service("a", "a.sock"));
     let daemon = Daemon::start(&old).await;
     let mut busy = daemon.connect("a.sock").await;
     busy.send("[\"never\"]").await;
     let received = || daemon.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
-    eventually("it is asked", async || received()).await;
+    eventually("the line is received", async || received()).await;
     let renamed = old.replace("services.a", "services.b");
     daemon.reload(&renamed).await.unwrap();
     daemon.connect("a.sock").await.pid().await;
-    // Away, where the first service turns clients away, and back.
+    // The service is removed, so that clients are refused, and added again.
     daemon.reload(POOL).await.unwrap();
     let (name, _) = daemon.connect("a.sock").await.error().await;
     assert_eq!(name, "shutting_down");
@@ -285,7 +287,7 @@ async fn an_address_that_another_service_takes_over_turns_nobody_away() {
     daemon.connect("a.sock").await.pid().await;
     drop(busy);
     daemon
-        .wait_for_pool("py", "all is back", |pool| pool.used == 0)
+        .wait_for_pool("py", "nothing is lent", |pool| pool.used == 0)
         .await;
     daemon.connect("a.sock").await.pid().await;
     daemon.stop().await;

@@ -1,4 +1,4 @@
-//! One connection: what its client sees, and in what state its process goes back.
+//! One connection: what its client gets, and in what state its process is returned.
 
 use tokio::io::AsyncWriteExt;
 
@@ -14,10 +14,10 @@ async fn a_connection_talks_to_its_process_line_for_line() {
     let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"reset\"]").await, "true");
     assert_eq!(client.ask("[\"any\", 1.0]").await, "[\"any\", 1.0]");
-    // Log lines are the process's too.
+    // Log lines of the process are passed on.
     assert_eq!(client.ask("[\"log\",\"x\"]").await, "[\"log\",\"x\"]");
     assert_eq!(client.line().await, "true");
-    // Without waiting for answers, and with the end of the input behind the last line.
+    // Pipelined, with the input closed right after the last line.
     let all = (0..100)
         .map(|n| format!("[{n},\"x\"]\n"))
         .collect::<String>();
@@ -32,7 +32,7 @@ async fn a_connection_talks_to_its_process_line_for_line() {
 }
 
 #[actix_rt::test]
-async fn a_process_goes_back_reset_and_serves_the_next_connection() {
+async fn a_process_is_returned_reset_and_serves_the_next_connection() {
     let daemon = Daemon::start(ONE).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
@@ -56,7 +56,7 @@ async fn a_process_that_was_taught_by_its_client_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
+async fn a_process_whose_client_disconnects_during_a_prompt_is_replaced() {
     let daemon = Daemon::start(ONE).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
@@ -68,7 +68,7 @@ async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn the_end_of_a_process_is_an_error_line_and_ends_the_connection() {
+async fn a_connection_whose_process_exits_gets_an_error_line_and_is_closed() {
     let daemon = Daemon::start(ONE).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
@@ -79,7 +79,7 @@ async fn the_end_of_a_process_is_an_error_line_and_ends_the_connection() {
         reason.contains("exited with status 3") && reason.contains("last words"),
         "{reason}"
     );
-    // Also when nothing was asked.
+    // Even without a prompt in progress.
     let mut client = daemon.connect("py.sock").await;
     let pid = client.pid().await;
     rustix::process::kill_process(
@@ -90,7 +90,7 @@ async fn the_end_of_a_process_is_an_error_line_and_ends_the_connection() {
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");
     assert!(reason.contains("was killed by SIGKILL"), "{reason}");
-    // What was answered before is delivered before.
+    // An answer from before the exit arrives first.
     let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"answer_and_exit\",4]").await, "true");
     let (_, reason) = client.error().await;
@@ -99,11 +99,11 @@ async fn the_end_of_a_process_is_an_error_line_and_ends_the_connection() {
 }
 
 #[actix_rt::test]
-async fn a_broken_protocol_is_an_error_line_and_ends_the_connection() {
+async fn a_protocol_error_is_reported_in_an_error_line_and_closes_the_connection() {
     let daemon = Daemon::start(ONE).await;
     let mut client = daemon.connect("py.sock").await;
     client.send("[\"raw\",\"no json\\n\"]").await;
-    // What it printed comes first, as it came.
+    // The output of the process comes first, unchanged.
     assert_eq!(client.line().await, "no json");
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");
@@ -112,7 +112,7 @@ async fn a_broken_protocol_is_an_error_line_and_ends_the_connection() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_does_not_answer_in_time_is_an_error_line() {
+async fn a_prompt_that_times_out_is_reported_in_an_error_line() {
     let daemon = Daemon::start(&format!("{ONE}prompt_timeout = \"200ms\"\n")).await;
     let mut client = daemon.connect("py.sock").await;
     client.send("[\"never\"]").await;
@@ -132,14 +132,14 @@ async fn a_client_that_holds_a_process_without_a_prompt_is_disconnected() {
     let (name, reason) = client.error().await;
     assert_eq!(name, "timeout");
     assert!(reason.contains("held a process for 0.1 s"), "{reason}");
-    // The process was not at fault.
+    // The process is kept: it was not at fault.
     let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.pid().await, pid);
     daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
-async fn a_line_that_is_too_long_is_an_error_line() {
+async fn a_line_that_is_too_long_is_refused_with_an_error_line() {
     let text = ONE.replace("[query_servers]", "line_max = 1024\n[query_servers]");
     let daemon = Daemon::start(&text).await;
     let mut client = daemon.connect("py.sock").await;

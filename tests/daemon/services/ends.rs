@@ -1,4 +1,4 @@
-//! What connections of a service get to see when the program is told to stop.
+//! How connections of a service end when the program is told to stop.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ impl Lending {
     }
 
     /// Returns a member of the service's status; `None` once the service has ended.
-    fn told(&self, member: &str) -> Option<Value> {
+    fn status(&self, member: &str) -> Option<Value> {
         let socket = self.service.socket().with_extension("http.sock");
         let mut stream = UnixStream::connect(socket).ok()?;
         let request = b"GET /_status HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -41,12 +41,12 @@ impl Lending {
         Some(status["services"][0][member].clone())
     }
 
-    /// Tells the program to stop, and waits until the service has heard of it.
+    /// Tells the program to stop, and waits until the service is stopping.
     fn begin_stop(&self) {
         self.service.signal("TERM");
         // The client socket stops at the same time.
         let is_stop = |closed: Value| closed == "stopping";
-        wait_until("a stop", || self.told("closed").is_none_or(is_stop));
+        wait_until("a stop", || self.status("closed").is_none_or(is_stop));
     }
 
     fn ends_well(self) {
@@ -54,8 +54,8 @@ impl Lending {
     }
 }
 
-/// Returns the error of a last line.
-fn last(line: &str) -> String {
+/// Returns the name of the error in a last line.
+fn error_name(line: &str) -> String {
     let line: [String; 3] = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
     assert_eq!(line[0], "error");
     line[1].clone()
@@ -66,8 +66,8 @@ fn an_accepted_idle_client_still_gets_its_first_answer() {
     in_time("command", |_| {
         let lending = Lending::start();
         let mut quiet = lending.connect();
-        wait_until("it is let in", || {
-            lending.told("connections") == Some(json!(1))
+        wait_until("the connection is accepted", || {
+            lending.status("connections") == Some(json!(1))
         });
         lending.begin_stop();
         quiet.stream.write_all(b"[\"hello\"]\n").ok()?;
@@ -76,7 +76,7 @@ fn an_accepted_idle_client_still_gets_its_first_answer() {
             return None;
         }
         assert_eq!(answer, "[\"hello\"]\n");
-        assert_eq!(last(&quiet.line()?), "shutting_down");
+        assert_eq!(error_name(&quiet.line()?), "shutting_down");
         quiet.assert_closed();
         drop(quiet);
         lending.ends_well();
@@ -85,20 +85,20 @@ fn an_accepted_idle_client_still_gets_its_first_answer() {
 }
 
 #[test]
-fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process() {
+fn commands_sent_after_shutdown_began_reach_no_process() {
     let lending = Lending::start();
     let (gate, other) = (lending.service.path("gate"), lending.service.path("other"));
     let mut client = lending.connect();
     client.send(&json!(["wait", gate]));
-    wait_until("a command in hand", || {
+    wait_until("a command in progress", || {
         lending.service.path("gate.here").exists()
     });
     lending.begin_stop();
     client.send(&json!(["wait", other]));
     fs::write(gate, "").unwrap();
     assert_eq!(client.line().unwrap(), "\"waited\"\n");
-    assert_eq!(last(&client.line().unwrap()), "shutting_down");
-    // By then its process has gone back.
+    assert_eq!(error_name(&client.line().unwrap()), "shutting_down");
+    // By then its process has been returned.
     client.assert_closed();
     assert!(!lending.service.path("other.here").exists());
     drop(client);
@@ -106,19 +106,19 @@ fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process
 }
 
 #[test]
-fn a_client_that_loses_an_answer_while_the_program_ends_gets_an_error() {
+fn a_client_whose_process_dies_during_shutdown_gets_an_error() {
     let lending = Lending::start();
     let mut client = lending.connect();
     client.send(&json!(["pid"]));
     let pid = client.line().unwrap().trim_end().parse().unwrap();
     let gate = lending.service.path("gate");
     client.send(&json!(["wait", gate]));
-    wait_until("a command in hand", || {
+    wait_until("a command in progress", || {
         lending.service.path("gate.here").exists()
     });
     lending.begin_stop();
     signal(pid, "KILL");
-    assert_eq!(last(&client.line().unwrap()), "os_process_error");
+    assert_eq!(error_name(&client.line().unwrap()), "os_process_error");
     client.assert_closed();
     drop(client);
     lending.ends_well();

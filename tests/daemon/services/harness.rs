@@ -1,4 +1,4 @@
-//! A service in this program: its configuration in a file, its socket, its clients, its end.
+//! A daemon in the test's own program: its configuration file, sockets, clients and shutdown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::services::logbook::Logbook;
 use crate::support::daemon::{directory, processes_of, scripted, shared};
 use crate::support::program::SETTEE;
 
-/// How long a connection may stay open that is to be closed.
+/// How long a connection that is to be closed may stay open.
 const CLOSING_MAX: Duration = Duration::from_secs(20);
 
-/// A program with services.
+/// A daemon with services.
 pub struct Daemon {
     pub app: settee::Daemon,
     pub log: Logbook,
@@ -32,8 +32,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one. In the text `DIR` is its directory, `SCRIPTED` the command of a query server that
-    /// does what it is told, for a section `[query_servers]`.
+    /// Starts a daemon. In `text`, `DIR` is its directory, and `SCRIPTED` the command of a scripted
+    /// query server, for a section `[query_servers]`.
     pub async fn start(text: &str) -> Self {
         let directory = directory();
         write_config(directory.path(), text);
@@ -57,13 +57,13 @@ impl Daemon {
         self.directory.path().join(name)
     }
 
-    /// Puts another configuration in force.
+    /// Writes another configuration and reloads it.
     pub async fn reload(&self, text: &str) -> Result<Vec<Change>, ReloadError> {
         write_config(self.directory.path(), text);
         self.reload_same().await
     }
 
-    /// Writes another configuration, which is not put in force.
+    /// Writes another configuration without a reload.
     pub fn write_config(&self, text: &str) {
         write_config(self.directory.path(), text);
     }
@@ -73,7 +73,7 @@ impl Daemon {
         within("a reload", listener.send(Reload)).await.unwrap()
     }
 
-    /// Returns who manages it.
+    /// Returns a client for operators.
     pub fn operator(&self) -> Operator {
         Operator::at(self.app.socket())
     }
@@ -83,7 +83,7 @@ impl Daemon {
         Client(BufReader::new(stream))
     }
 
-    /// Returns what there is of a pool.
+    /// Returns the status of a pool, or a default one if there is none.
     pub async fn pool(&self, name: &str) -> PoolStatus {
         let question = GetStatus {
             pool: Some(name.to_owned()),
@@ -93,7 +93,7 @@ impl Daemon {
         status.pools.into_iter().next().unwrap_or_default()
     }
 
-    /// Returns a number of a service as it is shown.
+    /// Returns the value of a metric as served to Prometheus, or 0 if there is none.
     pub fn number(&self, metric: &str, labels: &[&str]) -> u64 {
         let snapshot = self.app.metrics.snapshot(&Default::default());
         let text = settee::metrics::prometheus_text(&snapshot);
@@ -108,13 +108,13 @@ impl Daemon {
         value.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
     }
 
-    /// Returns how many connections of a service were ever accepted.
+    /// Returns the number of connections that a service has accepted.
     pub fn accepted(&self, service: &str) -> u64 {
         let label = format!("service=\"{service}\"");
         self.number("settee_service_accepted_total", &[&label])
     }
 
-    /// Returns how many connections of a service are there.
+    /// Returns the number of open connections of a service.
     pub fn connected(&self, service: &str) -> u64 {
         let label = format!("service=\"{service}\"");
         self.number("settee_service_connections", &[&label])
@@ -124,13 +124,13 @@ impl Daemon {
         eventually(what, async || fits(&self.pool(name).await)).await;
     }
 
-    /// Ends it when these clients are gone, for which it would wait otherwise.
+    /// Disconnects these clients, for which it would wait otherwise, and stops it.
     pub async fn stop_after<T>(self, clients: T) {
         drop(clients);
         self.stop().await;
     }
 
-    /// Ends it, and asserts that nothing is left.
+    /// Stops it, and asserts that no child and no socket is left.
     pub async fn stop(self) {
         let sockets: Vec<_> = std::fs::read_dir(self.directory.path()).unwrap().collect();
         assert_eq!(self.app.stop(false).await, ExitReason::Shutdown);
@@ -166,8 +166,8 @@ pub fn waiting_to_be_accepted(socket: &Path) -> usize {
     let path = socket.display().to_string();
     let table = std::fs::read_to_string("/proc/net/unix").unwrap();
     let lines = table.lines().filter(|line| line.ends_with(&path));
-    // Number, references, protocol, flags, type, state, inode: one that nobody has accepted is
-    // being connected (2) and belongs to no file.
+    // Number, references, protocol, flags, type, state, inode: a connection not yet accepted is
+    // connecting (2) and has no inode.
     lines
         .filter(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
@@ -198,12 +198,12 @@ impl Client {
         self.line().await
     }
 
-    /// Returns the number of the process that it is lent.
+    /// Returns the pid of the process that it is lent.
     pub async fn pid(&mut self) -> u32 {
         self.ask("[\"pid\"]").await.parse().unwrap()
     }
 
-    /// Returns the error that the service says before it closes the connection.
+    /// Returns the error that the service sends before it closes the connection.
     pub async fn error(&mut self) -> (String, String) {
         let line = self.line().await;
         let [word, name, reason]: [String; 3] =
@@ -213,7 +213,7 @@ impl Client {
         (name, reason)
     }
 
-    /// Asserts that nothing more comes and that the connection ends.
+    /// Asserts that the connection is closed without more output.
     pub async fn assert_closed(&mut self) {
         let mut rest = Vec::new();
         let read = self.0.read_to_end(&mut rest);
@@ -237,7 +237,7 @@ impl SocketClient {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Sends the same request so many times, as far as the service takes it.
+    /// Sends the same request `count` times, or as often as the service reads it.
     pub async fn send_together(&mut self, count: usize, request: &serde_json::Value) {
         let line = format!("{request}\n");
         let stream = self.0.0.get_mut();
@@ -246,7 +246,7 @@ impl SocketClient {
                 stream.write_all(line.as_bytes()).await.unwrap();
             }
         };
-        // Who does not read is not read from.
+        // The service stops reading from a client that does not read.
         let _ = tokio::time::timeout(Duration::from_millis(500), send).await;
     }
 
@@ -257,7 +257,7 @@ impl SocketClient {
         read.await.is_ok_and(|count| count > 0)
     }
 
-    /// Sends the same request so many times at once, and returns the replies as they come.
+    /// Sends the same request `count` times at once, and returns the replies as they arrive.
     pub async fn call_together(
         &mut self,
         count: usize,

@@ -1,4 +1,4 @@
-//! How many processes one user holds at a time, over services and the client socket together.
+//! The limit on processes that one user holds at a time, over services and the client socket together.
 
 use serde_json::{Value, json};
 use settee_testkit::eventually;
@@ -21,7 +21,7 @@ async fn assert_refused(user: &mut SocketClient, call: &str) {
 }
 
 #[actix_rt::test]
-async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_he_has() {
+async fn one_user_holds_at_most_held_max_processes_over_all_connections() {
     let daemon = Daemon::start(TWO_OF_FOUR).await;
     let mut first = SocketClient::connect(&daemon).await;
     let mut second = SocketClient::connect(&daemon).await;
@@ -33,7 +33,7 @@ async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_
     let mut refused = daemon.connect("py.sock").await;
     let (name, reason) = refused.error().await;
     assert_eq!(name, "too_many_held", "{reason}");
-    // Nothing is lost over it, and another pool has a limit of its own.
+    // The refusals hold no process, and another pool has its own limit.
     daemon
         .wait_for_pool("py", "two are lent", |pool| {
             pool.used == 2 && pool.waiting == 0
@@ -41,21 +41,21 @@ async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_
         .await;
     let mut second = SocketClient::connect(&daemon).await;
     second.get_proc("other").await;
-    // A return counts at once, and so does the end of a connection.
+    // A return counts at once, and so does a disconnect.
     first.ret_proc(&proc).await;
     second.get_proc("py").await;
     assert_refused(&mut first, "get_proc").await;
     drop(client);
-    eventually("its end", async || daemon.connected("py") == 0).await;
+    eventually("the disconnect", async || daemon.connected("py") == 0).await;
     daemon
-        .wait_for_pool("py", "a place", |pool| pool.used == 1)
+        .wait_for_pool("py", "its process is returned", |pool| pool.used == 1)
         .await;
     first.get_proc("py").await;
     daemon.stop_after((first, second, refused)).await;
 }
 
 #[actix_rt::test]
-async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
+async fn concurrent_requests_of_one_user_do_not_exceed_the_limit() {
     let daemon = Daemon::start(TWO_OF_FOUR).await;
     let mut user = SocketClient::connect(&daemon).await;
     let granted = user

@@ -1,4 +1,4 @@
-//! Ten thousand connections that arrive at a limit of 10.
+//! Thousands of connections against a limit of 10.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use tokio::net::UnixStream;
 use crate::support::daemon::{Service, directory};
 
 const LIMIT: u64 = 10;
-/// As many as may be open at a time on this side: connections beyond that come as others go.
+/// Connections that may be open at a time on the client's side.
 const OPEN_MAX: usize = 500;
-/// How long all of it may take.
+/// Time limit for all connections together.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Returns the memory of a program, in bytes.
+/// Returns the resident memory of a program, in bytes.
 fn memory(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -22,7 +22,7 @@ fn memory(pid: u32) -> u64 {
 }
 
 #[actix_rt::test]
-async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_flat_memory() {
+async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_constant_memory() {
     let count = effort(2_000, 10_000);
     let directory = directory();
     let path = directory.path().join("e.sock");
@@ -32,7 +32,7 @@ async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_flat_memory()
          [services.e]\nlisten = \"unix:{}\"\npool = \"e\"\nbacklog = 1024\n",
         path.display()
     );
-    // A program of its own: other tests run in this one.
+    // A separate program, so that its memory is not that of other tests.
     let service = Service::start_in(directory, &text);
     let operator = service.connect().operator;
     let status = || operator.get("/_status")["services"][0].clone();

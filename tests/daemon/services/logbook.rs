@@ -1,15 +1,15 @@
-//! A log that is kept, to be looked at.
+//! A log kept in memory, for tests to search.
 
 use std::sync::{Arc, Mutex};
 
 use slog::{Drain, KV, OwnedKVList, Record, Serializer};
 
-/// Keeps each record as one text: message, then `key=value`. Cheap to clone.
+/// Keeps each record as one string: level, message, then `key=value`. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Logbook(Arc<Mutex<Vec<String>>>);
 
 impl Logbook {
-    /// Returns the records that have this text.
+    /// Returns the records that contain `text`.
     pub fn with(&self, text: &str) -> Vec<String> {
         let all = self.0.lock().unwrap();
         all.iter().filter(|r| r.contains(text)).cloned().collect()

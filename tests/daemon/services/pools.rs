@@ -1,4 +1,4 @@
-//! Services whose pool comes and goes while the program runs.
+//! Services whose pool is added and removed while the program runs.
 
 use serde_json::{Value, json};
 use settee::actors::proc_manager::GetStatus;
@@ -12,7 +12,7 @@ const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                       wait_for_pool = true\nstress = \"yes\"\nthrottle_delay = \"7s\"\n";
 
 async fn wait_until_closed(daemon: &Daemon, why: Option<&str>) {
-    eventually("what the service is", async || {
+    eventually("the state of the service", async || {
         let manager = daemon.app.manager.address();
         let status = manager.send(GetStatus::default()).await.unwrap().status();
         status
@@ -40,18 +40,18 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     let daemon = Daemon::start(CONFIG).await;
     wait_until_closed(&daemon, Some("no_pool")).await;
     let warnings = || daemon.log.with("the pool of a service does not exist");
-    eventually("the operator is told", async || warnings().len() == 1).await;
+    eventually("the missing pool is logged", async || warnings().len() == 1).await;
     let mut waiting = daemon.connect("late.sock").await;
     waiting.send("[\"pid\"]").await;
     let operator = daemon.operator();
     add(&operator, 1).await;
     let pid = waiting.line().await;
-    // What the service asks of its pool holds for this one too.
-    eventually("it comes under stress", async || {
+    // The service's settings for its pool apply to this one too.
+    eventually("the pool is under stress", async || {
         daemon.pool("late").await.stressed_ms.is_some()
     })
     .await;
-    // A graceful removal lets who holds a process go on.
+    // A graceful removal lets holders continue.
     remove(&operator, "graceful").await;
     wait_until_closed(&daemon, Some("no_pool")).await;
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
@@ -61,7 +61,7 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     add(&operator, 2).await;
     assert_ne!(next.line().await, pid);
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
-    // An immediate one tells them.
+    // An immediate removal notifies them.
     remove(&operator, "immediate").await;
     assert_eq!(next.error().await.0, "pool_removed");
     wait_until_closed(&daemon, Some("no_pool")).await;

@@ -1,4 +1,4 @@
-//! The place of a service among others who take processes of the same pool.
+//! How a service shares a pool with clients of the client socket.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ fn config(settings: &str) -> String {
     )
 }
 
-/// Users of the client socket who take a process again as soon as they have given one back, so that
-/// some of them wait in the pool's queue at any time. Returns how often they were served.
+/// Users of the client socket who request a process as soon as they have returned one, so that some
+/// of them wait in the pool's queue at any time. Each task returns how often its user was served.
 fn busy_users(
     users: Vec<SocketClient>,
     stop: &Rc<Cell<bool>>,
@@ -66,12 +66,12 @@ async fn four_busy_users_of_the_socket_do_not_starve_a_service() {
 }
 
 #[actix_rt::test]
-async fn a_service_gets_its_turn_also_with_per_database_fairness() {
+async fn four_busy_users_do_not_starve_a_service_with_per_database_fairness() {
     a_service_is_served_among_busy_users("fairness = \"per_db\"").await;
 }
 
 #[actix_rt::test]
-async fn a_service_whose_pool_is_in_use_queues_once() {
+async fn a_service_whose_pool_is_fully_lent_queues_once() {
     let daemon = Daemon::start(&config("")).await;
     let mut user = SocketClient::connect(&daemon).await;
     let procs = [user.get_proc("py").await, user.get_proc("py").await];
@@ -80,7 +80,7 @@ async fn a_service_whose_pool_is_in_use_queues_once() {
         clients.push(daemon.connect("py.sock").await);
     }
     daemon
-        .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
+        .wait_for_pool("py", "the service queues", |pool| pool.waiting == 1)
         .await;
     assert_eq!(daemon.accepted("py"), 0);
     assert_eq!(waiting_to_be_accepted(&daemon.path("py.sock")), 5);
@@ -89,16 +89,21 @@ async fn a_service_whose_pool_is_in_use_queues_once() {
     let mut first = clients.next().unwrap();
     assert_eq!(first.ask("[\"hello\"]").await, "[\"hello\"]");
     assert_eq!(daemon.accepted("py"), 1);
-    // The next one queues behind it.
+    // The service queues again for the next connection.
     daemon
-        .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
+        .wait_for_pool("py", "the service queues", |pool| pool.waiting == 1)
         .await;
     drop(clients);
     drop(first);
     user.ret_proc(&procs[1]).await;
-    eventually("all have gone", async || daemon.connected("py") == 0).await;
+    eventually("every connection is closed", async || {
+        daemon.connected("py") == 0
+    })
+    .await;
     daemon
-        .wait_for_pool("py", "all came back", |pool| pool.used + pool.waiting == 0)
+        .wait_for_pool("py", "every process is returned", |pool| {
+            pool.used + pool.waiting == 0
+        })
         .await;
     assert_eq!(
         daemon.number("settee_pool_returns_total", &["status=\"lost\""]),
@@ -108,19 +113,19 @@ async fn a_service_whose_pool_is_in_use_queues_once() {
 }
 
 #[actix_rt::test]
-async fn a_removed_service_leaves_the_queue_and_costs_no_process() {
+async fn a_removed_service_leaves_the_queue_and_loses_no_process() {
     let text = config("on_client_crash = \"replace\"");
     let daemon = Daemon::start(&text).await;
     let mut user = SocketClient::connect(&daemon).await;
     let procs = [user.get_proc("py").await, user.get_proc("py").await];
     let _client = daemon.connect("py.sock").await;
     daemon
-        .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
+        .wait_for_pool("py", "the service queues", |pool| pool.waiting == 1)
         .await;
     let without = text.split("[services.py]").next().unwrap().to_owned();
     daemon.reload(&without).await.unwrap();
     daemon
-        .wait_for_pool("py", "nobody waits", |pool| pool.waiting == 0)
+        .wait_for_pool("py", "no request waits", |pool| pool.waiting == 0)
         .await;
     for proc in &procs {
         user.ret_proc(proc).await;
@@ -138,13 +143,13 @@ async fn a_removed_service_leaves_the_queue_and_costs_no_process() {
 }
 
 #[actix_rt::test]
-async fn a_connection_waits_unaccepted_for_the_part_of_a_pool_that_is_not_reserved() {
+async fn a_connection_waits_unaccepted_while_only_reserved_capacity_is_free() {
     let daemon = Daemon::start(&config("interactive_reserved = 1")).await;
     let mut user = SocketClient::connect(&daemon).await;
     let proc = user.get_proc("py").await;
     let mut client = daemon.connect("py.sock").await;
     daemon
-        .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
+        .wait_for_pool("py", "the service queues", |pool| pool.waiting == 1)
         .await;
     assert_eq!(daemon.accepted("py"), 0);
     user.ret_proc(&proc).await;

@@ -1,4 +1,4 @@
-//! What `status`, the metrics and the command tell of services: one value for all of them.
+//! Services in the status message, the metrics and `settee status`, which all agree.
 
 use policy::admission::FAILURES_MIN;
 use settee::actors::proc_manager::GetStatus;
@@ -20,13 +20,13 @@ async fn status(daemon: &Daemon) -> DaemonStatus {
     manager.send(GetStatus::default()).await.unwrap().status()
 }
 
-async fn door(daemon: &Daemon, name: &str) -> ServiceStatus {
+async fn service_status(daemon: &Daemon, name: &str) -> ServiceStatus {
     let doors = status(daemon).await.services.into_iter();
     let mut found = doors.filter(|door| door.name == name);
     found.next().unwrap_or_default()
 }
 
-/// Runs `settee status` against it.
+/// Returns the output of `settee status`.
 async fn printed(daemon: &Daemon, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(SETTEE);
     command.arg("status").args(arguments);
@@ -40,10 +40,10 @@ async fn printed(daemon: &Daemon, arguments: &[&str]) -> String {
 async fn status_shows_where_a_service_listens_or_why_it_does_not() {
     let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
-        door(&daemon, "py").await.listening
+        service_status(&daemon, "py").await.listening
     })
     .await;
-    let listens = door(&daemon, "py").await;
+    let listens = service_status(&daemon, "py").await;
     let expected = ServiceStatus {
         name: "py".into(),
         listen: format!("unix:{}", daemon.path("py.sock").display()),
@@ -59,10 +59,10 @@ async fn status_shows_where_a_service_listens_or_why_it_does_not() {
     let mut second = daemon.connect("py.sock").await;
     second.pid().await;
     eventually("the service is at its limit", async || {
-        door(&daemon, "py").await.closed.as_deref() == Some("at_limit")
+        service_status(&daemon, "py").await.closed.as_deref() == Some("at_limit")
     })
     .await;
-    let full = door(&daemon, "py").await;
+    let full = service_status(&daemon, "py").await;
     assert!(!full.listening);
     assert_eq!(
         (full.connections, full.accepted, full.limit_reached),
@@ -73,7 +73,7 @@ async fn status_shows_where_a_service_listens_or_why_it_does_not() {
             .is_some_and(|ms| ms > 900_000 && ms <= 1_000_000),
         "{full:?}"
     );
-    // The command says the same.
+    // `settee status` reports the same.
     let text = printed(&daemon, &[]).await;
     let row = text
         .lines()
@@ -85,7 +85,7 @@ async fn status_shows_where_a_service_listens_or_why_it_does_not() {
     assert_eq!(read.services[1].closed, full.closed);
     drop(first);
     eventually("the service listens again", async || {
-        door(&daemon, "py").await.listening
+        service_status(&daemon, "py").await.listening
     })
     .await;
     daemon.stop_after(second).await;
@@ -95,19 +95,19 @@ async fn status_shows_where_a_service_listens_or_why_it_does_not() {
 async fn status_and_metrics_show_why_and_until_when_a_service_is_throttled() {
     let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
-        door(&daemon, "bad").await.listening
+        service_status(&daemon, "bad").await.listening
     })
     .await;
-    let listen = door(&daemon, "bad").await.listen;
+    let listen = service_status(&daemon, "bad").await.listen;
     let mut clients = Vec::new();
     for _ in 0..FAILURES_MIN {
         clients.push(tokio::net::TcpStream::connect(&listen).await.unwrap());
     }
     eventually("the service is throttled", async || {
-        door(&daemon, "bad").await.closed.as_deref() == Some("throttled")
+        service_status(&daemon, "bad").await.closed.as_deref() == Some("throttled")
     })
     .await;
-    let closed = door(&daemon, "bad").await;
+    let closed = service_status(&daemon, "bad").await;
     assert!(
         closed.throttled_ms.is_some_and(|ms| ms > 3_500_000),
         "{closed:?}"

@@ -1,11 +1,11 @@
-//! A service that runs into its limit: what the operator is told, and what new processes are told.
+//! A service that reaches its limit: what is logged, and with which arguments new processes start.
 
 use serde_json::{Value, json};
 use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 
-/// A service at a limit of 2 whose processes tell their arguments; with more keys.
+/// A service with a limit of 2, whose processes report their arguments; with `more` keys.
 fn config(more: &str) -> String {
     format!(
         "[query_servers]\npython = \"SCRIPTED --time ${{stress?{{10}}:{{300}}}} --stress={{stress}}\"\n\
@@ -18,19 +18,19 @@ const NORMAL: &str = "[\"--time\",\"300\",\"--stress=\"]";
 const STRESSED: &str = "[\"--time\",\"10\",\"--stress=yes\"]";
 
 #[actix_rt::test]
-async fn at_the_limit_processes_are_started_with_stress_on_and_others_keep_their_work() {
+async fn at_the_limit_new_processes_start_with_stress_on_and_lent_ones_are_kept() {
     let daemon = Daemon::start(&config("stress = \"yes\"\n")).await;
     let mut first = daemon.connect("py.sock").await;
     assert_eq!(first.ask("[\"args\"]").await, NORMAL);
     assert_eq!(first.ask("[\"env\",\"SETTEE_STRESS\"]").await, "null");
     let pid = first.pid().await;
     assert!(daemon.log.with("pool is under stress").is_empty());
-    // One more reaches the limit.
+    // The second connection reaches the limit.
     let mut second = daemon.connect("py.sock").await;
     assert_eq!(second.ask("[\"args\"]").await, STRESSED);
     assert_eq!(second.ask("[\"env\",\"SETTEE_STRESS\"]").await, "\"yes\"");
     assert_eq!(daemon.log.with("pool is under stress").len(), 1);
-    // Who has its work keeps it, and what it left behind serves on.
+    // The first connection keeps its process.
     assert_eq!(first.pid().await, pid);
     daemon.stop_after((first, second)).await;
 }
@@ -54,10 +54,10 @@ async fn idle_processes_are_replaced_when_stress_begins() {
         asks.ret_proc(idle["proc"].as_str().unwrap()).await;
     }
     assert!(daemon.log.with("pool is under stress").is_empty());
-    // For another database there is no process, and one more reaches the limit.
+    // A fourth database needs another process, which reaches the limit.
     let fourth = asks.call(take("four")).await["ok"].clone();
     assert_eq!(daemon.log.with("pool is under stress").len(), 1);
-    // The one took the place of an idle process; the other is replaced after it.
+    // It replaced one idle process; the other is replaced after it.
     daemon
         .wait_for_pool("py", "both are replaced", |pool| {
             pool.totals.recycled["stress"] == 2 && pool.free == 1 && pool.stopping == 0
@@ -72,16 +72,16 @@ async fn idle_processes_are_replaced_when_stress_begins() {
     assert_eq!(
         still,
         [false, false, true, true],
-        "who works keeps its work"
+        "only lent processes are kept"
     );
-    // What took its place was started with stress on.
+    // The replacement was started with stress on.
     let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"args\"]").await, STRESSED);
     daemon.stop_after((asks, client)).await;
 }
 
 #[actix_rt::test]
-async fn a_process_that_returns_under_stress_serves_on_without_it() {
+async fn a_process_returned_under_stress_is_kept_with_its_normal_arguments() {
     let daemon = Daemon::start(&config("stress = \"yes\"\n")).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
@@ -102,7 +102,7 @@ async fn a_client_accepted_under_stress_may_hold_a_process_idle_for_a_shorter_ti
     first.pid().await;
     let mut second = daemon.connect("py.sock").await;
     second.pid().await;
-    // It presses, and is accepted when one of the others has gone.
+    // It is accepted under stress, once another client has disconnected.
     let mut third = daemon.connect("py.sock").await;
     third.send("[\"pid\"]").await;
     drop(second);
@@ -114,7 +114,7 @@ async fn a_client_accepted_under_stress_may_hold_a_process_idle_for_a_shorter_ti
 }
 
 #[actix_rt::test]
-async fn a_local_service_is_exempt_from_stress_and_limit_warnings_unless_told_otherwise() {
+async fn a_local_service_is_exempt_from_stress_and_limit_warnings_by_default() {
     let daemon = Daemon::start(&config("")).await;
     let mut first = daemon.connect("py.sock").await;
     first.pid().await;
@@ -142,10 +142,10 @@ async fn a_public_service_at_its_limit_is_logged_once_in_1000_s_with_a_remedy() 
         eventually("the limit is reached", async || reached()).await;
         drop((first, second));
         daemon
-            .wait_for_pool("py", "all are back", |pool| pool.used == 0)
+            .wait_for_pool("py", "every process is returned", |pool| pool.used == 0)
             .await;
         let listening = || daemon.number("settee_service_listening", &label) == 1;
-        eventually("it listens", async || listening()).await;
+        eventually("the service listens", async || listening()).await;
     }
     let warnings = daemon.log.with("service has reached its process limit");
     assert_eq!(warnings.len(), 1, "{warnings:?}");

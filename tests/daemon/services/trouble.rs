@@ -1,4 +1,4 @@
-//! Query servers that fail in each way, and what the throttle makes of it.
+//! Query servers that fail in different ways, and how the throttle reacts.
 
 use policy::admission::{FAILURES_MIN, KILLS_MIN};
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,7 +7,7 @@ use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 
-/// A service over a query server of this command, throttled for so long after a failing start.
+/// A service whose query server is `command`, throttled for `delay` after failed starts.
 fn config(command: &str, delay: &str) -> String {
     format!(
         "[query_servers]\nbad = '''{command}'''\n\
@@ -17,14 +17,14 @@ fn config(command: &str, delay: &str) -> String {
     )
 }
 
-/// Asserts what the first connection is told, that the operator is told the same with the time of
-/// the next try, and that the next connection waits in the system's queue meanwhile.
+/// Asserts that connections get an error with `words`, that the log has them too, with the throttle's
+/// delay, and that the next connection waits in the kernel's queue meanwhile.
 async fn fails_and_is_throttled(command: &str, words: &[&str]) {
     fails_and_is_throttled_after(FAILURES_MIN, command, words).await;
 }
 
-/// Has as many connections told that their process did not start as it takes to throttle.
-async fn fail(daemon: &Daemon) {
+/// Connects until enough starts have failed to throttle the pool.
+async fn fail_until_throttled(daemon: &Daemon) {
     for _ in 0..FAILURES_MIN {
         daemon.connect("bad.sock").await.error().await;
     }
@@ -37,12 +37,12 @@ async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&st
         assert!(daemon.log.with("none is started for a while").is_empty());
         let mut client = daemon.connect("bad.sock").await;
         client.send("[\"reset\"]").await;
-        let (name, told) = client.error().await;
+        let (name, last) = client.error().await;
         assert!(
             ["os_process_error", "throttled"].contains(&name.as_str()),
             "{name}"
         );
-        reason = told;
+        reason = last;
     }
     let warnings = daemon.log.with("none is started for a while");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -55,7 +55,7 @@ async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&st
         assert!(reason.contains(word), "{word} in {reason}");
         assert!(warnings[0].contains(word), "{word} in {}", warnings[0]);
     }
-    // Who comes next waits; who asks over the client socket is told at once.
+    // The next connection waits; a request on the client socket is refused at once.
     let mut waits = daemon.connect("bad.sock").await;
     waits.send("[\"reset\"]").await;
     let mut asks = SocketClient::connect(&daemon).await;
@@ -67,14 +67,14 @@ async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&st
 }
 
 #[actix_rt::test]
-async fn a_child_that_exits_at_once_is_throttled_and_its_last_words_reported() {
+async fn a_child_that_exits_at_once_is_throttled_and_its_stderr_reported() {
     let command = "echo out of order >&2; exit 1";
     let words = ["exited with status 1", "out of order"];
     fails_and_is_throttled(&format!("sh -c '{command}'"), &words).await;
 }
 
 #[actix_rt::test]
-async fn a_child_that_is_killed_again_and_again_before_its_first_answer_is_throttled() {
+async fn a_child_killed_repeatedly_before_its_first_answer_is_throttled() {
     let command = "sh -c 'kill -KILL $$'";
     fails_and_is_throttled_after(KILLS_MIN, command, &["killed by SIGKILL"]).await;
 }
@@ -86,7 +86,7 @@ async fn a_command_that_does_not_exist_is_throttled() {
 }
 
 #[actix_rt::test]
-async fn a_command_that_may_not_be_executed_is_throttled() {
+async fn a_command_that_is_not_executable_is_throttled() {
     fails_and_is_throttled("/etc/passwd", &["cannot be executed"]).await;
 }
 
@@ -119,7 +119,7 @@ async fn a_child_that_dies_after_an_answer_is_not_a_failed_start() {
 }
 
 #[actix_rt::test]
-async fn a_line_that_kills_a_child_is_an_error_of_its_client_only() {
+async fn a_line_that_kills_a_child_fails_only_its_client_and_does_not_throttle() {
     let command =
         "sh -c 'for n in 1 2; do read line; echo true; done; read line; echo no more >&2; exit 3'";
     let daemon = Daemon::start(&config(command, "1h")).await;
@@ -156,7 +156,7 @@ async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_gets_an_err
 async fn the_throttle_is_lifted_by_its_timer() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "300ms")).await;
-    fail(&daemon).await;
+    fail_until_throttled(&daemon).await;
     std::fs::write(daemon.path("good"), "").unwrap();
     let mut second = daemon.connect("bad.sock").await;
     second.pid().await;
@@ -173,7 +173,7 @@ async fn the_throttle_is_lifted_by_its_timer() {
 async fn the_throttle_is_lifted_by_a_reload() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    fail(&daemon).await;
+    fail_until_throttled(&daemon).await;
     let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
     assert_eq!(daemon.accepted("bad"), u64::from(FAILURES_MIN));
@@ -188,7 +188,7 @@ async fn the_throttle_is_lifted_by_a_reload() {
 async fn the_throttle_is_lifted_by_an_operator() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    fail(&daemon).await;
+    fail_until_throttled(&daemon).await;
     let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
     std::fs::write(daemon.path("good"), "").unwrap();
@@ -201,12 +201,12 @@ async fn the_throttle_is_lifted_by_an_operator() {
 
 #[actix_rt::test]
 async fn while_throttled_existing_processes_keep_serving() {
-    // The first process is a good one, the others fail.
+    // The first process works, the others fail.
     let mark = "mkdir DIR/first && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
     let mut first = daemon.connect("bad.sock").await;
     let pid = first.pid().await;
-    fail(&daemon).await;
+    fail_until_throttled(&daemon).await;
     let mut third = daemon.connect("bad.sock").await;
     third.send("[\"pid\"]").await;
     assert_eq!(daemon.accepted("bad"), u64::from(1 + FAILURES_MIN));
@@ -223,20 +223,20 @@ async fn a_service_on_a_language_throttles_that_languages_own_pool() {
     let text = "[query_servers]\nbad = '''sh -c 'exit 1' '''\n\
                 [services.bad]\nlisten = \"unix:DIR/bad.sock\"\nlanguage = \"bad\"\n";
     let daemon = Daemon::start(text).await;
-    fail(&daemon).await;
+    fail_until_throttled(&daemon).await;
     let warnings = daemon.log.with("none is started for a while");
     assert!(warnings[0].contains("timeout_ms=60000"), "{warnings:?}");
     daemon.stop().await;
 }
 
-/// Returns the state of a process as the system shows it.
+/// Returns the state of a process from `/proc`.
 fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[actix_rt::test]
-async fn a_stopped_child_is_not_dead_and_still_counts() {
+async fn a_child_stopped_by_sigstop_still_counts_and_resumes() {
     let text = config("SCRIPTED", "1h")
         .replace("'''", "\"")
         .replace("max = 3", "max = 1");
@@ -244,21 +244,27 @@ async fn a_stopped_child_is_not_dead_and_still_counts() {
     let mut client = daemon.connect("bad.sock").await;
     let number = client.pid().await;
     let pid = Pid::from_raw(number as i32).unwrap();
-    let told = "query server was stopped";
+    let stopped = "query server was stopped";
     for round in 1..=3 {
         kill_process(pid, Signal::STOP).unwrap();
-        eventually("the warning", async || !daemon.log.with(told).is_empty()).await;
-        eventually("it is stopped", async || state_of(number) == Some('T')).await;
+        eventually("the warning", async || !daemon.log.with(stopped).is_empty()).await;
+        eventually("the child is stopped", async || {
+            state_of(number) == Some('T')
+        })
+        .await;
         client.send("[\"pid\"]").await;
         let pool = daemon.pool("bad").await;
         assert_eq!((pool.used, pool.procs.len()), (1, 1));
         kill_process(pid, Signal::CONT).unwrap();
-        let goes_on = "query server was continued";
-        eventually("the news", async || daemon.log.with(goes_on).len() == round).await;
+        let continued = "query server was continued";
+        eventually("the record of the continuation", async || {
+            daemon.log.with(continued).len() == round
+        })
+        .await;
         assert_eq!(client.line().await, number.to_string());
     }
-    // It is told once in 1000 s.
-    let warnings = daemon.log.with(told);
+    // The warning is logged once in 1000 s.
+    let warnings = daemon.log.with(stopped);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("signal=SIGSTOP"), "{warnings:?}");
     daemon.stop_after(client).await;

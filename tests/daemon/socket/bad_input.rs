@@ -1,4 +1,4 @@
-//! Bad input on the client socket: each costs a clear error, nothing is lost, the service goes on.
+//! Bad input on the client socket: each gets a clear error, nothing is lost, and the service continues.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -17,7 +17,7 @@ fn assert_unharmed(client: &mut Client) {
 }
 
 #[test]
-fn a_line_that_is_not_a_request_is_an_error_and_the_connection_continues() {
+fn a_line_that_is_not_a_request_gets_an_error_and_the_connection_survives() {
     let service = Service::start("");
     let mut client = service.connect();
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
@@ -222,14 +222,14 @@ fn unknown_names_are_not_found() {
     let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "python", "pool": "Python"}));
     assert!(
         got["proc"].is_string(),
-        "a language's own pool has its name"
+        "a language's own pool is named after it"
     );
     assert_unharmed(&mut client);
     service.stop();
 }
 
 #[test]
-fn a_line_over_the_bound_is_an_error_and_ends_only_its_connection() {
+fn a_line_over_line_max_gets_an_error_and_ends_only_its_connection() {
     let service = Service::start("[server]\nline_max = 65536");
     let mut other = service.connect();
     let mut client = service.connect();
@@ -241,7 +241,7 @@ fn a_line_over_the_bound_is_an_error_and_ends_only_its_connection() {
         client.prompt(&proc, json!(["echo", just_right])),
         just_right.as_str()
     );
-    // Far more than the bound, without an end, sent by a client that sends first and reads then.
+    // Far more than the bound, without a newline, written before the client reads.
     client.stream.write_all(&vec![b'x'; 1 << 20]).unwrap();
     let error = client.reply();
     assert_eq!(error["id"], json!(null));
@@ -254,7 +254,7 @@ fn a_line_over_the_bound_is_an_error_and_ends_only_its_connection() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_line_is_cut_off() {
+fn a_client_that_never_ends_its_line_is_disconnected() {
     let service = Service::start("[server]\nline_max = 65536");
     let mut client = service.connect();
     let endless = vec![b'['; 1 << 16];
@@ -322,7 +322,7 @@ fn a_foreign_stale_or_invalid_token_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_broken_command_is_an_error_of_its_users_only() {
+fn a_broken_command_fails_only_its_own_clients() {
     let service = Service::start(
         r#"
 [query_servers]
@@ -354,15 +354,16 @@ os_process_timeout = 5000
             .unwrap()
             .contains("/no/such/program")
     );
-    let folder = client.error(&json!({"id": 1, "call": "get_proc", "lang": "not_a_program"}));
+    let not_a_program =
+        client.error(&json!({"id": 1, "call": "get_proc", "lang": "not_a_program"}));
     assert!(
-        folder["reason"]
+        not_a_program["reason"]
             .as_str()
             .unwrap()
             .contains("cannot be executed"),
-        "{folder}"
+        "{not_a_program}"
     );
-    // The others run; that they do not answer their first reset tells.
+    // The others run, but fail at their first reset.
     let expected = [
         ("missing_in_shell", "os_process_error", "status 127"),
         ("exits", "os_process_error", "cannot start"),
@@ -371,12 +372,12 @@ os_process_timeout = 5000
         ("deaf", "os_process_error", "the end of its input"),
     ];
     for (lang, name, said) in expected {
-        let error = first_use(&mut client, lang);
+        let error = error_of_first_use(&mut client, lang);
         assert_eq!(error["name"], name, "{lang}: {error}");
         assert_eq!(error["fault"], "query_server", "{lang}");
         assert!(error.to_string().contains(said), "{lang}: {error}");
         client.wait_for_pool(lang, &[("used", 0), ("opening", 0), ("stopping", 0)]);
-        // The compound call, which tries again, and a lesson.
+        // The same in a compound call, which retries and teaches.
         let ddoc = json!({"_id": "_design/a", "_rev": "1-x", "language": lang});
         let error = client.error(
             &json!({"id": 1, "call": "ddoc_prompt", "db": "a", "ddoc": ddoc,
@@ -395,9 +396,8 @@ os_process_timeout = 5000
     service.stop();
 }
 
-/// Takes a process of a language that does not work, and returns the error of its first use: that of
-/// the call or that of the prompt, as it happens.
-fn first_use(client: &mut Client, lang: &str) -> Value {
+/// Takes a process of a broken language, and returns the error of that call or of its first prompt.
+fn error_of_first_use(client: &mut Client, lang: &str) -> Value {
     let reply = client.call(&json!({"id": 1, "call": "get_proc", "lang": lang}));
     if let Some(error) = reply.get("error") {
         return error.clone();
@@ -409,7 +409,7 @@ fn first_use(client: &mut Client, lang: &str) -> Value {
 }
 
 #[test]
-fn a_query_server_that_breaks_the_protocol_never_answers_for_another() {
+fn a_query_server_that_breaks_the_protocol_never_answers_another_prompt() {
     let service = Service::start("");
     let mut client = service.connect();
     for garbage in [

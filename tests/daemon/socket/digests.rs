@@ -1,4 +1,4 @@
-//! Design documents that calls name by the digests of their texts, on the socket and over HTTP.
+//! Design documents that calls name by digest, on the socket and over HTTP.
 
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::daemon::Client;
 use crate::support::http_client::Web;
 
 fn text(id: &str) -> String {
-    // Neither compact nor with the members that are taught only.
+    // Not compact, and with more members than are taught.
     format!(
         r#"{{"_id": "_design/{id}", "_local_seq": 7, "views": {{"v": {{"map": "function(doc) {{ emit(1) }}"}}}},
             "shows": {{"s": "function(doc, req) {{ return 'shown' }}"}},
@@ -38,7 +38,7 @@ fn call(client: &mut Client, name: &str, arguments: &str) -> Value {
     client.reply()
 }
 
-/// Every call that takes a design document, its path over HTTP, and what it takes beside that.
+/// Every call that takes a design document, its HTTP path, and its other arguments.
 const CALLS: [(&str, &str, &str); 8] = [
     (
         "ddoc_prompt",
@@ -89,7 +89,7 @@ fn every_call_accepts_the_digest_of_a_design_document_that_was_sent_before() {
 }
 
 #[test]
-fn a_digest_that_was_not_sent_for_this_database_and_id_is_unknown_until_the_text_is_sent() {
+fn a_digest_is_unknown_until_its_text_is_sent_for_the_same_database_and_id() {
     let web = Web::start("");
     let mut client = web.service.connect();
     let text = text("d");
@@ -100,8 +100,11 @@ fn a_digest_that_was_not_sent_for_this_database_and_id_is_unknown_until_the_text
         let short = by_digest(db, id, digest);
         let reply = call(client, "show", &short);
         let error = &reply["error"];
-        let told = ["name", "fault", "retry"].map(|name| error[name].clone());
-        assert_eq!(told, [json!("unknown_ddoc"), json!("client"), json!(false)]);
+        let members = ["name", "fault", "retry"].map(|name| error[name].clone());
+        assert_eq!(
+            members,
+            [json!("unknown_ddoc"), json!("client"), json!(false)]
+        );
         let answer = web.send("POST", "/_query/show", &short);
         let reason = answer.reason(404, "unknown_ddoc");
         assert!(reason.contains("send the whole text"), "{reason}");
@@ -133,7 +136,7 @@ fn a_digest_that_was_not_sent_for_this_database_and_id_is_unknown_until_the_text
             "{reason}"
         );
     }
-    // Another text of the same id changes nothing about the first.
+    // Another text of the same id leaves the first valid.
     let changed = text.replace("shown", "changed");
     let whole = arguments("shop", &changed, r#""name":"s""#);
     assert_eq!(call(&mut client, "show", &whole)["ok"]["body"], "changed");
@@ -145,10 +148,10 @@ fn a_digest_that_was_not_sent_for_this_database_and_id_is_unknown_until_the_text
 }
 
 #[test]
-fn least_recently_used_texts_are_evicted_when_others_need_their_room() {
+fn least_recently_used_texts_are_evicted_to_make_room() {
     let web = Web::start("");
     let mut client = web.service.connect();
-    // Kept when it is read: no process is needed.
+    // A text is kept once it is read, so no process is needed.
     let nowhere = r#""name":"s","pool":"none""#;
     let mut name = |db: &str, ddoc: &str| {
         let reply = call(&mut client, "show", &arguments(db, ddoc, nowhere));

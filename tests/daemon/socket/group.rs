@@ -14,11 +14,11 @@ use strum::VariantArray;
 use crate::support::daemon::{Client, Service, configure, directory, refused, socket_of};
 use crate::support::http_client::Connection;
 
-/// A user and a group that no test's machine gives anybody.
+/// A user and a group that no test machine uses.
 const STRANGER: u32 = 54_321;
 const GROUP: u32 = 54_322;
 
-/// Talks to the service as another user, in a group: each line gets a reply.
+/// Sends lines as another user, in `group`; returns the reply to each.
 fn talk(service: &Service, group: u32, lines: &[&str]) -> io::Result<Vec<Value>> {
     as_member(group, || {
         let mut client = Client::try_connect(&service.socket())?;
@@ -30,10 +30,10 @@ fn talk(service: &Service, group: u32, lines: &[&str]) -> io::Result<Vec<Value>>
     })
 }
 
-/// Does something as a user who is in this group alone.
+/// Does `work` as another user, whose only group is `group`.
 fn as_member<T: Send>(group: u32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let working = || {
-        // A thread may be somebody else than its process.
+        // Credentials are per thread.
         let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(group));
         set_thread_groups(&[])?;
         set_thread_res_gid(group, group, group)?;
@@ -43,7 +43,7 @@ fn as_member<T: Send>(group: u32, work: impl FnOnce() -> io::Result<T> + Send) -
     thread::scope(|scope| scope.spawn(working).join().unwrap())
 }
 
-/// Returns a path that fits a pattern: each part of it is the first that its expression names.
+/// Returns a path that matches a pattern, with the first alternative of each expression.
 fn example(pattern: &str) -> String {
     let part = |part: &str| match part.strip_prefix('{') {
         None => part.to_owned(),
@@ -70,7 +70,7 @@ fn mode(path: &std::path::Path) -> u32 {
 }
 
 #[test]
-fn it_is_for_its_owner_only_unless_the_configuration_names_a_group() {
+fn the_socket_is_private_to_its_owner_unless_a_group_is_configured() {
     let service = Service::start("");
     assert_eq!(mode(&service.socket()), 0o600);
     assert_eq!(mode(service.socket().parent().unwrap()), 0o700);
@@ -82,7 +82,7 @@ fn it_is_for_its_owner_only_unless_the_configuration_names_a_group() {
 }
 
 #[test]
-fn a_folder_that_everybody_may_enter_stays_so_and_the_sockets_mode_keeps_strangers_out() {
+fn a_world_readable_directory_is_kept_and_the_sockets_mode_excludes_strangers() {
     let server = match is_root() {
         true => format!("[server]\nsocket_group = {GROUP}\n"),
         false => "[server]\nsocket_mode = \"0660\"\n".to_owned(),
@@ -102,7 +102,7 @@ fn a_folder_that_everybody_may_enter_stays_so_and_the_sockets_mode_keeps_strange
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
     let directory = service.stop_and_keep();
-    // Who may write there could put another socket in the place of this one.
+    // A user who can write there could replace the socket; one for its owner only needs a private directory.
     for (mode, server) in [(0o777, &*server), (0o775, &server), (0o755, "")] {
         fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
         let (status, complaint) = refused(&configure(directory.path(), server));
@@ -111,9 +111,9 @@ fn a_folder_that_everybody_may_enter_stays_so_and_the_sockets_mode_keeps_strange
 }
 
 #[test]
-fn members_of_the_group_call_functions_and_nothing_else() {
+fn members_of_the_group_may_call_functions_and_manage_nothing() {
     if !is_root() {
-        // Nobody else can become another user.
+        // Only root can become another user.
         return;
     }
     let directory = directory();
@@ -137,7 +137,7 @@ fn members_of_the_group_call_functions_and_nothing_else() {
         assert_eq!(reply["error"]["name"] != "forbidden", may, "{reply}");
         assert_eq!(reply.get("ok").is_some(), may, "{reply}");
     }
-    // They may not manage.
+    // Members may not manage the service.
     let local = operator_socket(&service.socket());
     let socket = fs::metadata(&local).unwrap();
     assert_eq!((socket.mode() & 0o777, socket.gid()), (0o660, GROUP));
@@ -157,7 +157,7 @@ fn members_of_the_group_call_functions_and_nothing_else() {
     for (route, status) in asked.unwrap() {
         assert_eq!(status, 403, "{route:?}");
     }
-    // Who is in another group does not even get in.
+    // A user of another group cannot even connect.
     let refused = talk(&service, STRANGER, &lines).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     let refused = as_member(STRANGER, || UnixStream::connect(&local)).unwrap_err();
@@ -167,7 +167,7 @@ fn members_of_the_group_call_functions_and_nothing_else() {
 }
 
 #[test]
-fn a_group_that_is_not_there_or_would_see_the_store_is_refused() {
+fn an_unknown_group_or_one_that_could_see_the_store_is_refused() {
     for (extra, code, part) in [
         (
             "socket_group = \"no-such-group-of-anybody\"",

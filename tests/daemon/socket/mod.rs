@@ -1,4 +1,4 @@
-//! The client socket: its calls, and what it makes of clients that misbehave.
+//! The client socket: its calls, and how it handles clients that misbehave.
 
 mod bad_input;
 mod digests;

@@ -1,4 +1,4 @@
-//! The report of a call: what was logged, what went wrong where, what it cost, and under which name.
+//! The report of a call: its log lines, its errors with their positions, its cost and its request id.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::daemon::{Client, Service, configure, directory, serve_comman
 use crate::support::http_client::{Web, command};
 use crate::support::work::Work;
 
-/// Throws over documents without `a`.
+/// Throws on documents without `a`.
 const THROWS: &str = "function(doc) {\n  log('map ' + doc._id);\n  emit(doc.a.b);\n}";
 
 fn map(members: Value) -> Value {
@@ -43,7 +43,7 @@ fn raw(client: &mut Client, call: &Value) -> String {
 }
 
 #[test]
-fn a_reply_is_the_same_without_a_report() {
+fn a_reply_has_no_report_unless_it_is_requested() {
     let service = Service::start("");
     let mut client = service.connect();
     let plain = raw(&mut client, &map(json!({})));
@@ -59,7 +59,7 @@ fn a_reply_is_the_same_without_a_report() {
 }
 
 #[test]
-fn a_report_has_log_errors_and_cost() {
+fn a_report_has_logs_errors_and_cost() {
     let service = Service::start("");
     let mut client = service.connect();
     let reply = client.call(&map(json!({"report": true})));
@@ -103,7 +103,7 @@ fn a_report_has_log_errors_and_cost() {
 }
 
 #[test]
-fn the_console_logs_whatever_the_previous_tenant_did_to_it() {
+fn the_console_works_even_if_a_previous_call_broke_it() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
     let mut client = service.connect();
     let call = |db: &str, body: &str| {
@@ -153,7 +153,7 @@ fn warnings(client: &mut Client, functions: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_map_function_whose_work_comes_to_nothing_is_a_warning_of_the_report() {
+fn a_map_function_that_emits_nothing_is_reported_as_a_warning() {
     let service = Service::start("");
     let mut client = service.connect();
     let nothing = "the map function emitted nothing over any of 3 documents: ";
@@ -169,26 +169,26 @@ fn a_map_function_whose_work_comes_to_nothing_is_a_warning_of_the_report() {
         ("doc => doc.a && emit(doc.a)", None),
         ("function(doc) { doc.a.b.c; }", None),
     ] {
-        let told = warnings(&mut client, &[function]);
+        let found = warnings(&mut client, &[function]);
         assert_eq!(
-            told.len(),
+            found.len(),
             usize::from(expected.is_some()),
-            "{function}: {told:?}"
+            "{function}: {found:?}"
         );
         if let Some(expected) = expected {
-            assert!(told[0].starts_with(expected), "{told:?}");
+            assert!(found[0].starts_with(expected), "{found:?}");
         }
     }
-    let told = warnings(
+    let found = warnings(
         &mut client,
         &["doc => emit(1)", "doc => doc.a", "doc => { throw 1 }"],
     );
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        told[0].starts_with("map function 2 of 3 returned a number over"),
-        "{told:?}"
+        found[0].starts_with("map function 2 of 3 returned a number over"),
+        "{found:?}"
     );
-    // Documents enough for several processes: the one row is in one of them.
+    // Enough documents for several processes, one of which emits the only row.
     let docs: Vec<Value> = (0..2000)
         .map(|id| json!({"_id": id.to_string(), "a": id == 7}))
         .collect();
@@ -201,7 +201,7 @@ fn a_map_function_whose_work_comes_to_nothing_is_a_warning_of_the_report() {
 }
 
 #[test]
-fn an_async_function_is_refused_in_words_and_one_that_promises_is_a_warning() {
+fn an_async_function_is_refused_and_a_returned_promise_is_reported_as_a_warning() {
     let service = Service::start("");
     let mut client = service.connect();
     let map = json!({"id": 1, "call": "map_docs", "lang": "javascript", "docs": [{"_id": "x"}], "report": true,
@@ -231,7 +231,7 @@ fn an_async_function_is_refused_in_words_and_one_that_promises_is_a_warning() {
 }
 
 #[test]
-fn an_error_is_reported_with_the_place_in_the_design_document() {
+fn an_error_is_reported_with_its_position_in_the_design_document() {
     let service = Service::start("");
     let mut client = service.connect();
     let reply = client.call(&show("s"));
@@ -253,14 +253,14 @@ fn an_error_is_reported_with_the_place_in_the_design_document() {
 }
 
 #[test]
-fn errors_outside_of_a_process_are_reported_too() {
+fn errors_raised_outside_a_process_are_reported_too() {
     let service = Service::start("");
     let mut client = service.connect();
     let reduce = |funs: Value, rows: Value| json!({"id": 1, "call": "reduce", "lang": "javascript", "funs": funs, "rows": rows, "report": true});
     let rows = json!([[["k", "d"], "x"]]);
     let throws = "function(keys, values) { return values.a.b }";
     let reply = client.call(&reduce(json!(["_count", throws, "_sum"]), rows.clone()));
-    let told: Vec<_> = reply["errors"]
+    let found: Vec<_> = reply["errors"]
         .as_array()
         .unwrap()
         .iter()
@@ -275,7 +275,7 @@ fn errors_outside_of_a_process_are_reported_too() {
         (json!(1), "TypeError".to_owned()),
         (json!(2), "builtin_reduce_error".to_owned()),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     let reply = client.call(&reduce(json!(["_count", "_stats"]), rows));
     assert_eq!(reply["errors"][0]["function"], 1);
     assert_eq!(reply["errors"][0]["name"], "invalid_value");
@@ -284,8 +284,8 @@ fn errors_outside_of_a_process_are_reported_too() {
     let reply = client.call(&mango);
     assert_eq!(reply["ok"], json!([[[[[1], null]], []]]));
     assert_eq!(reply["errors"][0]["function"], 1, "{reply}");
-    let nobody = json!({"id": 1, "call": "map_docs", "lang": "none", "funs": [], "docs": [], "report": true});
-    let reply = client.call(&nobody);
+    let unknown = json!({"id": 1, "call": "map_docs", "lang": "none", "funs": [], "docs": [], "report": true});
+    let reply = client.call(&unknown);
     assert_eq!(reply["errors"][0]["name"], "unknown_query_language");
     assert!(reply.get("pool").is_none(), "{reply}");
     let looping = json!({"id": 1, "call": "map_docs", "lang": "javascript", "report": true, "timeout_ms": 3000,
@@ -332,7 +332,7 @@ fn the_plain_log_lines_of_any_query_server_are_reported() {
 }
 
 #[test]
-fn a_request_has_its_name_in_the_answer_and_in_the_log_down_to_the_process() {
+fn a_request_id_is_in_the_reply_and_in_the_log_lines_of_its_process() {
     let service = Service::start("");
     let mut client = service.connect();
     let named = client.call(&map(json!({"request_id": "from-me 1"})));
@@ -388,21 +388,24 @@ fn a_prompt_to_a_held_process_reports_the_log_lines_before_its_answer() {
         plain
     );
     let maps = json!(["map_doc", {"_id": "x"}]);
-    let told = client.call(&prompt(maps.clone(), true));
-    assert_eq!(told["ok"], json!([[]]));
+    let reported = client.call(&prompt(maps.clone(), true));
+    assert_eq!(reported["ok"], json!([[]]));
     assert_eq!(
-        told["logs"][0],
+        reported["logs"][0],
         json!({"level": "info", "message": "map x"})
     );
     assert_eq!(
-        (&told["errors"][0]["doc"], &told["errors"][0]["line"]),
+        (
+            &reported["errors"][0]["doc"],
+            &reported["errors"][0]["line"]
+        ),
         (&json!("x"), &json!(3))
     );
     assert_eq!(
         client.call(&prompt(maps.clone(), false)),
         json!({"id": 1, "ok": [[]]})
     );
-    // Each is told what is its own, whatever else is on its way.
+    // Each of several pipelined prompts gets its own report.
     for (data, report) in [
         (maps.clone(), true),
         (json!(["add_fun", "function("]), true),
@@ -431,7 +434,7 @@ fn a_prompt_to_a_held_process_reports_the_log_lines_before_its_answer() {
 }
 
 #[test]
-fn a_record_of_a_refused_index_definition_names_its_call() {
+fn the_log_of_a_refused_index_definition_names_its_call() {
     let service = Service::start("");
     let mut client = service.connect();
     let call = json!({"id": 1, "call": "map_docs", "lang": "query", "request_id": "of-an-index", "db": "shop",
@@ -452,7 +455,7 @@ fn a_record_of_a_refused_index_definition_names_its_call() {
 }
 
 #[test]
-fn records_of_a_lesson_name_the_call_that_it_is_for() {
+fn log_records_about_teaching_name_the_call_that_needs_it() {
     let script = "while read -r line; do case $line in \
         *_design/never*) echo '[\"log\",\"learning\"]'; echo '[\"error\",\"never\",\"I do not learn\"]';; \
         *'\"ddoc\",\"new\"'*) echo true;; *'\"ddoc\"'*) echo \"$line\";; *) echo true;; esac; done";
@@ -481,7 +484,7 @@ fn records_of_a_lesson_name_the_call_that_it_is_for() {
 }
 
 #[test]
-fn http_answers_with_a_report_and_the_name_of_the_request() {
+fn http_answers_with_a_report_and_the_request_id() {
     let web = Web::start("");
     let mut connection = web.connect();
     let json_type = ("Content-Type", "application/json");
@@ -579,7 +582,7 @@ fn a_stream_reports_each_document_on_its_line_and_the_cost_at_the_end() {
 }
 
 #[test]
-fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
+fn a_system_call_that_the_cell_refuses_is_reported_as_a_warning() {
     let directory = directory();
     let script = directory.path().join("child.sh");
     let text = "while read -r line; do case $line in \
@@ -606,14 +609,14 @@ fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
     service.stop();
 }
 
-/// Answers `map_doc` after a quarter of a million rounds, and keeps a text of eight million bytes.
+/// Answers `map_doc` after 250,000 iterations, and keeps a string of 8 MB.
 const BURNS: &str = "while read -r line; do case $line in \
     *map_doc*) kept=$(head -c 8000000 /dev/zero | tr '\\0' x); i=0; \
         while [ $i -lt 250000 ]; do i=$((i + 1)); done; echo '[[]]';; \
     *) echo true;; esac; done";
 
 #[test]
-fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
+fn the_cost_of_a_command_in_a_cell_excludes_its_launcher() {
     let directory = directory();
     let script = directory.path().join("burns.sh");
     std::fs::write(&script, BURNS).unwrap();
@@ -629,7 +632,7 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     let reply = client.call(&call);
     assert_eq!(reply["ok"], json!([[[]]]), "{reply}");
     let cost = &reply["cost"];
-    // The launcher takes some milliseconds, and a megabyte or two, for the making of the cell.
+    // The launcher takes a few milliseconds, and a megabyte or two, to set up the cell.
     let cpu_us = cost["cpu_us"].as_u64().unwrap();
     assert!(cpu_us > 10_000, "{cost}");
     assert!(
@@ -646,14 +649,14 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     web.service.stop();
 }
 
-/// Works for a while over a document, and then ends or runs forever.
+/// Works on a document for a while, and then exits or loops forever.
 const ENDS: &str = "while read -r line; do case $line in \
     *map_doc*) i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; \
         case $line in *exits*) exit 3;; *) while :; do :; done;; esac;; \
     *) echo true;; esac; done";
 
 #[test]
-fn the_cost_of_a_call_has_what_a_process_used_that_ended_over_it() {
+fn the_cost_of_a_call_includes_a_process_that_ended_during_it() {
     let directory = directory();
     let script = directory.path().join("ends.sh");
     std::fs::write(&script, ENDS).unwrap();

@@ -1,4 +1,4 @@
-//! Clients on TCP: they log in first, and are clients like all others then.
+//! Clients on TCP: they log in first, and are then served like all others.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -59,7 +59,7 @@ fn a_logged_in_client_is_served_as_on_the_unix_socket() {
     let prompt =
         json!({"id": 3, "call": "prompt", "proc": proc, "data": ["echo", "x".repeat(9000)]});
     assert_eq!(client.call(&prompt)["ok"], "x".repeat(9000));
-    // It goes away with its process, which comes back.
+    // The process of a disconnected client is returned.
     drop(client);
     let mut other = service.connect();
     other.wait_for_pool("python", &[("used", 0), ("free", 1)]);
@@ -67,7 +67,7 @@ fn a_logged_in_client_is_served_as_on_the_unix_socket() {
 }
 
 #[test]
-fn requests_may_follow_a_login_at_once() {
+fn requests_may_be_pipelined_behind_a_login() {
     let (service, address) = start("");
     let mut client = Client::connect(address);
     let long = "x".repeat(10_000);
@@ -81,7 +81,7 @@ fn requests_may_follow_a_login_at_once() {
 }
 
 #[test]
-fn a_client_with_a_failed_login_gets_an_error_and_is_closed() {
+fn a_client_whose_login_fails_gets_an_error_and_is_disconnected() {
     let (service, address) = start("");
     let long = format!("{{\"call\":\"auth\",\"name\":\"{}\"}}\n", "x".repeat(5000));
     for (text, name) in [
@@ -112,12 +112,12 @@ fn a_client_with_a_failed_login_gets_an_error_and_is_closed() {
         assert_eq!(client.reply(), Value::Null, "{text}");
     }
     let count = &service.status()["proc_count"];
-    assert_eq!(*count, 0, "nothing was started for them");
+    assert_eq!(*count, 0, "no process was started for them");
     service.stop();
 }
 
 #[test]
-fn a_silent_client_is_closed_after_a_while() {
+fn a_client_that_does_not_log_in_is_disconnected() {
     let (service, address) = start("");
     let mut client = Client::connect(address);
     let reply = client.reply();
@@ -138,7 +138,7 @@ fn a_login_on_the_unix_socket_is_checked_and_changes_nothing() {
 }
 
 #[test]
-fn the_generated_administrator_logs_in_here_too() {
+fn the_generated_administrator_can_log_in() {
     let mut service = Service::start("[server]\ntcp = \"127.0.0.1:0\"\n");
     let address = service.next_address("tcp:");
     let password = std::fs::read_to_string(service.path("run/admin-password")).unwrap();
@@ -183,7 +183,7 @@ fn each_role_has_exactly_its_rights() {
     ];
     for (request, may) in cases {
         for (name, client) in names.iter().zip(&mut clients) {
-            // One that is let in would be a tunnel.
+            // A successful attach would turn the connection into a tunnel.
             if request["call"] == "attach" && may.contains(name) {
                 continue;
             }

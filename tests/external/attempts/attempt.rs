@@ -1,9 +1,9 @@
-//! One attempt: what a function tries that it must not be able to do.
+//! One attempt: something that a function must not be able to do.
 //!
-//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell, comes to nothing in one,
-//!           and the pool serves the next client. What this machine does not allow even without a cell is told by a
-//!           line, and [`Attempt::is_possible`] is false.
-//! LIMITS    An error in the attempt's own code fails the test in either half; it is never taken for a refusal.
+//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell, fails in one, and the pool
+//!           serves the next client. For what this machine does not allow even without a cell,
+//!           [`Attempt::is_possible`] prints the reason and is false.
+//! LIMITS    An error in the attempt's own code fails the test with or without a cell; it never counts as a refusal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::site::{Mode, Site};
 use crate::support::daemon::{Client, Service};
 
-/// Attempts that have their source in common.
+/// Attempts that share a source.
 pub struct Group {
     pub source: &'static str,
     /// The layer that refuses them; where it is missing, they are not tried in a cell.
@@ -26,36 +26,36 @@ pub struct Attempt {
     pub group: &'static Group,
     pub id: &'static str,
     pub function: &'static str,
-    /// For attempts that make one call by its number.
+    /// The number and arguments of the system call, if the attempt is a single one.
     call: Option<(u64, &'static [i64])>,
     may_end_it: bool,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "failing tests show the texts")]
 pub enum Outcome {
     Did(Value),
     /// A call failed with this error.
     Refused(String),
-    /// No call failed, and it could not do it.
+    /// No call failed, but the attempt had no effect.
     Nothing(String),
     /// The process ended.
     Ended(String),
 }
 
 impl Outcome {
-    /// Returns what the answer to a call says of it.
-    pub fn told(service: &Service, reply: &Value) -> Self {
+    /// Returns the outcome that a reply reports.
+    pub fn from_reply(service: &Service, reply: &Value) -> Self {
         let Some(ok) = reply.get("ok") else {
             return Self::Ended(reply["error"].to_string());
         };
         let row = &ok[0][0][0];
-        let told = row[1].as_str().unwrap_or_default().to_owned();
+        let detail = row[1].as_str().unwrap_or_default().to_owned();
         match row[0].as_str() {
             Some("did") => Self::Did(row[1].clone()),
-            Some("refused") => Self::Refused(told),
-            Some("nothing") => Self::Nothing(told),
+            Some("refused") => Self::Refused(detail),
+            Some("nothing") => Self::Nothing(detail),
             _ => panic!("{reply}\n{}", service.log()),
         }
     }
@@ -64,13 +64,13 @@ impl Outcome {
         matches!(self, Self::Did(_))
     }
 
-    /// Returns whether it is what a cell says.
+    /// Returns whether it is an error that a cell causes.
     pub fn is_refused_by_a_cell(&self) -> bool {
         matches!(self, Self::Refused(error) if OF_A_CELL.contains(&error.as_str()))
     }
 }
 
-/// What a kernel says that does not know the thing, with or without a cell.
+/// Errors of a kernel without the feature, with or without a cell.
 const UNKNOWN: &[&str] = &[
     "ENOSYS",
     "EAFNOSUPPORT",
@@ -79,12 +79,12 @@ const UNKNOWN: &[&str] = &[
     "ENOTSUP",
     "EOPNOTSUPP",
 ];
-/// What a user hears who lacks the right even without a cell.
+/// Errors for a user who lacks the right even without a cell.
 const FORBIDDEN: &[&str] = &["EPERM", "EACCES"];
-/// What a cell says: `ENOSYS` for calls whose arguments it cannot see, `EAGAIN` to one process too many.
+/// Errors in a cell: `ENOSYS` for calls whose arguments it cannot see, `EAGAIN` for one process too many.
 const OF_A_CELL: &[&str] = &["EPERM", "EACCES", "ENOSYS", "EAGAIN"];
 
-/// Why an attempt is impossible on this machine without a cell, by the attempt's id: found out once.
+/// Why an attempt is impossible on this machine without a cell, by the attempt's id: determined once.
 type Found = Arc<OnceLock<Option<String>>>;
 static FOUND: Mutex<Option<HashMap<&'static str, Found>>> = Mutex::new(None);
 
@@ -99,27 +99,27 @@ impl Attempt {
         }
     }
 
-    /// Makes it one system call.
+    /// Makes the attempt a single system call.
     pub const fn calls(mut self, number: u64, arguments: &'static [i64]) -> Self {
         self.function = "call_by_number";
         self.call = Some((number, arguments));
         self
     }
 
-    /// Makes it another function of its group's source.
+    /// Runs another function of the group's source.
     pub const fn by(mut self, function: &'static str) -> Self {
         self.function = function;
         self
     }
 
-    /// Accepts that the system ends the process for it.
+    /// Accepts that the kernel kills the process.
     pub const fn may_end_it(mut self) -> Self {
         self.may_end_it = true;
         self
     }
 
     pub fn fails_in_a_cell(&self) {
-        // Held together, so that neither is started for each attempt anew.
+        // Both are held, so that neither is restarted for each attempt.
         let (_off, cell) = (self.site(Mode::Off), self.site(Mode::Standard));
         if !self.is_possible() || cell.lacks(self.group.layer) {
             return;
@@ -132,7 +132,7 @@ impl Attempt {
         cell.serves_the_next_client();
     }
 
-    /// Returns whether it came to nothing as it should.
+    /// Returns whether the cell prevented the attempt.
     pub fn is_prevented(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Ended(how) => self.may_end_it && how.contains("was killed by"),
@@ -141,7 +141,7 @@ impl Attempt {
         }
     }
 
-    /// Returns whether it works without a cell, and says why if the machine does not allow it.
+    /// Returns whether the attempt works without a cell, and prints the reason if not.
     pub fn is_possible(&self) -> bool {
         let found = {
             let mut all = FOUND.lock().unwrap();
@@ -156,14 +156,19 @@ impl Attempt {
         let why = match &outcome {
             Outcome::Did(_) => return None,
             Outcome::Refused(error) if UNKNOWN.contains(&error.as_str()) => error,
-            Outcome::Refused(error) if FORBIDDEN.contains(&error.as_str()) && !is_almighty() => {
+            Outcome::Refused(error)
+                if FORBIDDEN.contains(&error.as_str()) && !has_every_capability() =>
+            {
                 error
             }
-            // What asks a program that asks for a password.
-            Outcome::Nothing(why) if !is_almighty() => why,
+            // It runs a program that asks for a password.
+            Outcome::Nothing(why) if !has_every_capability() => why,
             _ => panic!("without a cell: {outcome:?}"),
         };
-        println!("not tried, for it fails without a cell: {}: {why}", self.id);
+        println!(
+            "not tried, because it fails without a cell: {}: {why}",
+            self.id
+        );
         Some(why.clone())
     }
 
@@ -175,7 +180,7 @@ impl Attempt {
         self.run_by(site, &mut site.service().connect())
     }
 
-    /// Makes it as this client.
+    /// Makes the attempt as this client.
     pub fn run_by(&self, site: &Site, client: &mut Client) -> Outcome {
         let mut more = json!({"attempt": self.id.rsplit("::").next(), "function": self.function});
         if let Some((number, arguments)) = self.call {
@@ -186,8 +191,8 @@ impl Attempt {
     }
 }
 
-/// Returns whether this process has every capability: then nothing fails for lack of a right.
-fn is_almighty() -> bool {
+/// Returns whether this process has every capability, so that nothing fails for lack of a right.
+fn has_every_capability() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap();
     let last: u32 = last.trim().parse().unwrap();
@@ -195,7 +200,7 @@ fn is_almighty() -> bool {
     u64::from_str_radix(held.unwrap().trim(), 16).unwrap() == (1 << (last + 1)) - 1
 }
 
-/// Makes a test of each attempt, and a list of all.
+/// Defines a test for each attempt, and a list of all.
 macro_rules! attempts {
     ($group:ident; $($name:ident $(.$how:ident($($with:expr),*))*;)*) => {
         pub const ALL: &[$crate::attempts::attempt::Attempt] = &[$(

@@ -136,7 +136,7 @@ def cannot_take_memory_with_many_processes(doc):
             os.waitpid(child, 0)
 
 
-def cannot_take_memory_by_files_of_memory(doc):
+def cannot_take_memory_by_memory_files(doc):
     file = os.memfd_create("settee")
     with refused_with(errno.EFBIG):
         for _ in range(MEBIBYTES):

@@ -1,4 +1,4 @@
-//! Bombs: no function takes the machine. What is counted for the cell as a whole takes a cgroup or namespaces.
+//! Bombs: no function exhausts the machine. Limits on a cell as a whole require a cgroup or namespaces.
 
 use super::attempt::{Group, attempts};
 
@@ -36,7 +36,7 @@ pub mod memory {
         cannot_take_shared_memory_without_end.may_end_it();
         cannot_take_memory_by_the_heap_without_end.may_end_it();
         cannot_take_memory_with_many_processes.may_end_it();
-        cannot_take_memory_by_files_of_memory.may_end_it();
+        cannot_take_memory_by_memory_files.may_end_it();
     }
 }
 

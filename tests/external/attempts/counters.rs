@@ -1,13 +1,13 @@
-//! What cells share through the kernel: what one of them takes is missing neither to another nor to the service.
+//! Resources that cells share through the kernel: a cell that takes them deprives neither another nor the service.
 //!
-//! SUMMARY   In each, a function takes as much as it gets of something that the kernel counts, or that others use
-//!           too, and keeps it. Then another one needs a little of it.
-//! PROMISES  [`Counter::is_no_matter_to_others`] passes only if without a cell the first leaves nothing to the
-//!           second, or, where this cannot be shown without harm to the machine, does what it tries; and if in a cell
-//!           the needs of another cell and of the service's own user are met afterwards as before. That holds for a
-//!           service of root and of an ordinary user with and without subordinate numbers. What is shared nevertheless
-//!           is written down by [`Counter::shared_by`], and shown to be so: SECURITY.md says the same.
-//! LIMITS    What is counted in a way that nobody can use up in a test is bounded by another limit of the cell.
+//! SUMMARY   In each test, a function takes as much as it can of a resource that the kernel counts or that others
+//!           use, and keeps it. Then another function needs a little of it.
+//! PROMISES  [`Counter::deprives_no_other`] passes only if without a cell the first function leaves nothing to
+//!           the second (or succeeds, where exhaustion would harm the machine), and if in a cell the needs of another
+//!           cell and of the service's own user are still met. That holds for a service of root and of an ordinary
+//!           user with and without subordinate numbers. [`Counter::shared_by`] lists what is shared nevertheless, as
+//!           SECURITY.md does, and the test shows that it is.
+//! LIMITS    A resource that no test can exhaust is bounded by another limit of the cell.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub const SOURCE: &str = include_str!("counters.py");
 
 pub struct Counter {
     pub name: &'static str,
-    /// Whether it can be used up here.
+    /// Whether the test exhausts it.
     is_used_up: bool,
     /// Whether functions in cells may take some.
     is_needed_in_cells: bool,
@@ -41,33 +41,33 @@ impl Counter {
         }
     }
 
-    /// Contents itself with an attempt that works without a cell: using it up would concern the machine.
+    /// Only requires that taking some works without a cell: exhausting it would affect the machine.
     pub const fn not_used_up(mut self) -> Self {
         self.is_used_up = false;
         self
     }
 
-    /// Says that functions in cells may take some too.
+    /// Lets functions in cells take some too.
     pub const fn needed_in_cells(mut self) -> Self {
         self.is_needed_in_cells = true;
         self
     }
 
-    /// Is about cells that may use the network.
+    /// Uses cells that may use the network.
     pub const fn with_network(mut self) -> Self {
         self.has_network = true;
         self
     }
 
-    /// Says whose cells share it with each other, if not with the service.
+    /// Lists whose cells share it with each other, if not with the service.
     pub const fn shared_by(mut self, users: &'static [RunBy]) -> Self {
         self.shared_by = users;
         self
     }
 
-    pub fn is_no_matter_to_others(&self) {
+    pub fn deprives_no_other(&self) {
         let possible = RunBy::possible();
-        // Held together, so that none is started for each attempt anew.
+        // All are held, so that none is restarted for each counter.
         let kept: Vec<_> = possible
             .iter()
             .map(|run_by| Host::shared(*run_by))
@@ -89,7 +89,7 @@ impl Counter {
         guest.runs(self.name, &format!("needs_{}", self.name))
     }
 
-    /// Returns one whose needs are met. What others had taken before is not always free at once.
+    /// Returns a guest whose needs are met. What earlier ones took is not always freed at once.
     fn in_need<'a>(&self, host: &'a Host, place: Where) -> Guest<'a> {
         let mut guest = host.enters(place, SOURCE);
         let until = Instant::now() + DEADLINE;
@@ -111,8 +111,8 @@ impl Counter {
         let taken = self.takes(&mut taker);
         assert!(taken.did(), "without a cell: {taken:?}");
         if let Some(other) = &mut other {
-            // Until all is taken that others had before: the system frees some of it later.
-            wait_until("end of what there is", || {
+            // Takes again what earlier guests had, which the kernel frees with a delay.
+            wait_until("exhaustion", || {
                 !self.needs(other).did() || {
                     self.takes(&mut taker);
                     false
@@ -161,8 +161,8 @@ impl Counter {
     }
 }
 
-/// Returns whether this machine lacks a layer that a cell needs for this, and says so. Only cells of a user without
-/// numbers lack their own user everywhere, and tell it.
+/// Returns whether this machine lacks a layer that a cell needs for this, and prints which. Only cells of a user
+/// without subordinate numbers lack the layer `user` everywhere, and report it.
 fn lacks_a_layer(host: &Host, run_by: RunBy) -> bool {
     let user = host.lacks("user");
     if run_by == RunBy::User {
@@ -196,7 +196,7 @@ fn ends(guest: &mut Guest<'_>) {
     assert!(matches!(outcome, Outcome::Ended(_)), "{outcome:?}");
 }
 
-/// Makes a test of each, and a list of all.
+/// Defines a test for each counter, and a list of all.
 macro_rules! counters {
     ($($name:ident $(.$how:ident($($with:expr),*))*;)*) => {
         pub const ALL: &[Counter] = &[$(
@@ -206,7 +206,7 @@ macro_rules! counters {
         $(#[test]
         fn $name() {
             let it = ALL.iter().find(|it| it.name == stringify!($name));
-            it.unwrap().is_no_matter_to_others();
+            it.unwrap().deprives_no_other();
         })*
     };
 }
@@ -248,7 +248,7 @@ counters! {
 }
 
 #[test]
-fn every_taker_that_is_written_is_tried() {
+fn every_taker_in_the_source_has_a_test() {
     for line in SOURCE.lines() {
         let name = line.strip_prefix("def takes_");
         let name = name.and_then(|rest| rest.split('(').next());

@@ -1,6 +1,6 @@
-//! The end of a query server: what it left behind ends with it, however it ends.
+//! The end of a query server: processes that it left behind end with it, however it ends.
 //!
-//! PROMISES  Each first proves that without a cell a process of a session of its own lives on.
+//! PROMISES  Each test first proves that without a cell a process in its own session survives.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,20 +14,20 @@ use crate::support::daemon::{Client, signal, wait_until};
 
 const SOURCE: &str = include_str!("end.py");
 
-/// How long a function may take that never answers. Milliseconds.
+/// Timeout of a function that never answers. Milliseconds.
 const ANSWER_MAX: u64 = 5_000;
 
-/// How long any other may take. Milliseconds.
+/// Timeout of any other function. Milliseconds.
 const CALL_MAX: u64 = 120_000;
 
-/// The processes of one test, known by an argument that nobody else has.
+/// The processes of one test, known by a unique argument.
 struct Mark(String);
 
 impl Mark {
     fn new() -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        // A number of seconds, to `sleep`.
+        // The seconds that `sleep` gets.
         Self(format!("86400.{}{number:04}", std::process::id()))
     }
 
@@ -51,7 +51,7 @@ impl Drop for Mark {
     }
 }
 
-/// Leaves daemons behind with this function, and then lets the query server end.
+/// Leaves daemons behind with this function, ends the query server, and asserts that a cell leaves none of them.
 fn leaves_nothing(function: &str, pool: &str, end: impl Fn(&mut Site, &mut Client)) {
     leaves_nothing_within(CALL_MAX, function, pool, end);
 }
@@ -72,7 +72,7 @@ fn leaves_nothing_within(
         );
         call["timeout_ms"] = json!(call_max);
         client.send(&call);
-        // In a cell it may be over before anybody looks.
+        // In a cell the daemon may have ended before the first look.
         let ends_soon = call_max == ANSWER_MAX || ends_by_itself(function);
         let is_over = mode == Mode::Standard && ends_soon;
         if pool.is_empty() && !is_over {
@@ -81,8 +81,11 @@ fn leaves_nothing_within(
         end(&mut site, &mut client);
         site.wait_for_its_query_servers_to_end();
         match mode {
-            Mode::Off => assert!(!mark.processes().is_empty(), "it ends even without a cell"),
-            Mode::Standard => wait_until("end of what was left", || mark.processes().is_empty()),
+            Mode::Off => assert!(
+                !mark.processes().is_empty(),
+                "the daemon ends even without a cell"
+            ),
+            Mode::Standard => wait_until("the end of the daemons", || mark.processes().is_empty()),
         }
     }
 }
@@ -119,7 +122,7 @@ fn nothing_is_left_when_the_service_is_killed() {
 }
 
 #[test]
-fn nothing_is_left_when_the_service_is_killed_in_the_middle_of_a_call() {
+fn nothing_is_left_when_the_service_is_killed_during_a_call() {
     leaves_nothing("leaves_a_daemon_and_stops", "", |site, _| site.kill());
 }
 
@@ -158,7 +161,7 @@ fn nothing_is_left_when_a_query_server_stops_itself() {
 }
 
 #[test]
-fn nothing_is_left_when_a_query_server_retires() {
+fn nothing_is_left_when_a_query_server_reaches_max_uses() {
     leaves_nothing("leaves_many_daemons", "max_uses = 1\n", |_, client| {
         answered(client);
     });

@@ -8,7 +8,7 @@ def cannot_see_a_secret_of_the_services_environment(doc):
     return found("SECRET_OF_THE_TESTS" in os.environ)
 
 
-def cannot_see_where_the_linker_of_the_service_looks(doc):
+def cannot_see_the_library_path_of_the_service(doc):
     return found("LD_LIBRARY_PATH" in os.environ)
 
 
@@ -21,7 +21,7 @@ def cannot_find_the_environment_of_the_service_in_its_own_memory(doc):
     return found([1 for text in first if b"OF_THE_TESTS" in text])
 
 
-def cannot_read_its_first_environment_through_proc(doc):
+def cannot_read_its_initial_environment_through_proc(doc):
     with open("/proc/self/environ", "rb") as file:
         return found(b"OF_THE_TESTS" in file.read())
 

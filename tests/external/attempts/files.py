@@ -122,7 +122,7 @@ def cannot_remove_a_folder(doc):
     return "removed"
 
 
-def cannot_make_a_pipe_with_a_name(doc):
+def cannot_make_a_named_pipe(doc):
     os.mkfifo(scratch(doc))
     return "made"
 
@@ -141,7 +141,7 @@ def cannot_follow_a_symbolic_link_to_the_configuration(doc):
     return reads(doc["link"])
 
 
-def cannot_climb_out_of_its_folder(doc):
+def cannot_leave_its_folder_by_a_relative_path(doc):
     above = os.path.relpath(doc["private"], doc["folder"])
     return reads(os.path.join(doc["folder"], above))
 
@@ -177,13 +177,13 @@ def cannot_change_the_times_of_a_file(doc):
     return "changed"
 
 
-def cannot_give_a_file_an_attribute(doc):
+def cannot_set_an_attribute_of_a_file(doc):
     with refused_with(errno.ENOTSUP):
         os.setxattr(doc["spoil"], "user.settee", b"1")
     return "changed"
 
 
-def cannot_take_an_attribute_from_a_file(doc):
+def cannot_remove_an_attribute_of_a_file(doc):
     # There is none of this name; outside a cell the call looks for it.
     try:
         os.removexattr(doc["spoil"], "user.settee.none")
@@ -257,7 +257,7 @@ def cannot_write_its_own_memory_through_proc(doc):
     return opens("/proc/self/mem", os.O_RDWR)
 
 
-def cannot_change_how_likely_it_is_killed(doc):
+def cannot_change_its_oom_score(doc):
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("0")
     return "changed"
@@ -296,7 +296,7 @@ def cannot_reach_files_through_the_folder_of_the_service(doc):
     return len(os.listdir(of_service(doc, "cwd")))
 
 
-def cannot_find_out_where_the_service_works(doc):
+def cannot_find_out_the_working_folder_of_the_service(doc):
     return os.readlink(of_service(doc, "cwd"))
 
 
@@ -313,7 +313,7 @@ def cannot_write_into_the_log_of_the_service(doc):
     return os.write(handle, b"this was not the service\n")
 
 
-def cannot_have_the_service_killed_first(doc):
+def cannot_change_the_oom_score_of_the_service(doc):
     with open(of_service(doc, "oom_score_adj"), "r+") as file:
         value = file.read()
         file.seek(0)

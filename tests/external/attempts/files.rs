@@ -1,4 +1,4 @@
-//! Files: nothing is read but the program and what it needs, and nothing is written.
+//! Files: a function reads only its program and what that needs, and writes nothing.
 
 use super::attempt::{Group, attempts};
 
@@ -30,19 +30,19 @@ attempts! { GROUP;
     cannot_link_a_file_into_its_folder;
     cannot_make_a_folder;
     cannot_remove_a_folder;
-    cannot_make_a_pipe_with_a_name;
+    cannot_make_a_named_pipe;
     cannot_make_a_device;
     cannot_make_a_symbolic_link;
     cannot_follow_a_symbolic_link_to_the_configuration;
-    cannot_climb_out_of_its_folder;
+    cannot_leave_its_folder_by_a_relative_path;
     cannot_open_a_hidden_file_relative_to_a_folder;
     cannot_change_the_mode_of_a_file;
     cannot_change_the_mode_of_a_file_by_a_descriptor;
     cannot_change_the_mode_of_a_file_by_the_newest_call;
     cannot_change_the_owner_of_a_file;
     cannot_change_the_times_of_a_file;
-    cannot_give_a_file_an_attribute;
-    cannot_take_an_attribute_from_a_file;
+    cannot_set_an_attribute_of_a_file;
+    cannot_remove_an_attribute_of_a_file;
     cannot_change_the_flags_of_a_file;
     cannot_list_the_attributes_of_a_file;
     cannot_watch_a_file;
@@ -52,7 +52,7 @@ attempts! { GROUP;
     cannot_list_its_own_descriptors;
     cannot_reach_files_through_its_own_root;
     cannot_write_its_own_memory_through_proc;
-    cannot_change_how_likely_it_is_killed;
+    cannot_change_its_oom_score;
     cannot_see_other_processes;
     cannot_read_the_environment_of_the_service;
     cannot_read_the_memory_of_the_service;
@@ -61,11 +61,11 @@ attempts! { GROUP;
     cannot_read_the_command_line_of_the_service;
     cannot_reach_files_through_the_root_of_the_service;
     cannot_reach_files_through_the_folder_of_the_service;
-    cannot_find_out_where_the_service_works;
+    cannot_find_out_the_working_folder_of_the_service;
     cannot_find_out_what_the_service_has_open;
     cannot_list_the_descriptors_of_the_service;
     cannot_write_into_the_log_of_the_service;
-    cannot_have_the_service_killed_first;
+    cannot_change_the_oom_score_of_the_service;
     cannot_change_a_setting_of_the_kernel;
     cannot_move_itself_into_another_cgroup;
 }

@@ -1,4 +1,4 @@
-//! Floods: what a function prints is bounded with and without a cell, so these are tried in one only.
+//! Floods: what a function prints is bounded with and without a cell, so these run only in one.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use super::site::{Mode, Site};
 
 const SOURCE: &str = include_str!("floods.py");
 
-/// What a flood of more than 5 MB may leave in the log. Bytes.
+/// The limit of the log after a flood of more than 5 MB. Bytes.
 const LOG_MAX: usize = 500_000;
 
-/// Lets this function print, and returns what became of it; the next client is served, the log is short.
+/// Returns the outcome of a function that prints a flood; asserts that the next client is served and the log short.
 fn flood(function: &str) -> Outcome {
     let site = Site::start(Mode::Standard, "max_uses = 1\n");
     let outcome = site.run(SOURCE, &json!({"attempt": "flood", "function": function}));
@@ -21,13 +21,13 @@ fn flood(function: &str) -> Outcome {
 }
 
 #[test]
-fn a_flood_of_errors_is_not_logged_as_a_whole() {
+fn a_flood_on_stderr_is_only_partly_logged() {
     let outcome = flood("floods_its_errors");
     assert!(matches!(outcome, Outcome::Did(_)), "{outcome:?}");
 }
 
 #[test]
-fn a_flood_for_the_log_is_not_logged_as_a_whole() {
+fn a_flood_of_log_lines_is_only_partly_logged() {
     let outcome = flood("floods_the_log");
     assert!(matches!(outcome, Outcome::Did(_)), "{outcome:?}");
 }
@@ -39,7 +39,7 @@ fn a_flood_of_output_ends_the_query_server() {
 }
 
 #[test]
-fn a_line_without_end_ends_the_query_server() {
+fn an_endless_line_ends_the_query_server() {
     let outcome = flood("floods_its_output_with_one_line");
     assert!(matches!(outcome, Outcome::Ended(_)), "{outcome:?}");
 }

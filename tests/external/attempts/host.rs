@@ -1,9 +1,9 @@
-//! A service in namespaces of its own, run by root or by an ordinary user: there, functions in cells and without
-//! one take what the kernel counts, and touch nothing of the machine.
+//! A service in its own namespaces, run by root or by an ordinary user: there, functions with and without a cell
+//! exhaust what the kernel counts, without affecting the machine.
 //!
-//! PROMISES  A shared host is one service for all who hold it at a time; it is stopped with the last of them. System V
-//!           IPC, message queues, terminals, ports, `/dev/shm` and the disk that functions write to are the namespaces'.
-//! LIMITS    It takes root.
+//! PROMISES  A shared host is one service for all its holders; it is stopped when the last one drops it. System V IPC,
+//!           message queues, terminals, ports, `/dev/shm` and the disk that functions write to are the namespaces'.
+//! LIMITS    Requires root.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +45,7 @@ limits="prlimit --nproc=170 --nofile=1024 --sigpending=400 --msgqueue=200000 --m
 pub struct Host {
     service: Option<Service>,
     folder: TempDir,
-    /// One attempt is made at a time: they use up what others need.
+    /// Makes one attempt run at a time: each exhausts what others need.
     alone: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ type Shared = BTreeMap<RunBy, Weak<Host>>;
 static SHARED: Mutex<Shared> = Mutex::new(Shared::new());
 
 impl Host {
-    /// Returns the host that others use too.
+    /// Returns the shared host, and starts it if needed.
     pub fn shared(run_by: RunBy) -> Arc<Self> {
         let mut shared = SHARED
             .lock()
@@ -101,7 +101,7 @@ impl Host {
         }
     }
 
-    /// Keeps others from it.
+    /// Keeps other attempts from running.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone
             .lock()
@@ -109,17 +109,17 @@ impl Host {
     }
 
     pub fn service(&self) -> &Service {
-        self.service.as_ref().expect("it runs")
+        self.service.as_ref().expect("the service runs")
     }
 
-    /// Returns why a layer of its cells is missing.
+    /// Returns why its cells lack a layer, or `None` if they have it.
     pub fn lacks(&self, layer: &str) -> Option<String> {
         let pool = self.service().connect().pool("cell");
         let why = pool["sandbox"]["missing"][layer].as_str();
         why.map(str::to_owned)
     }
 
-    /// Gives a query server of its own to a new client.
+    /// Returns a new client with its own query server.
     pub fn enters(&self, place: Where, source: &'static str) -> Guest<'_> {
         Guest {
             host: self,
@@ -164,6 +164,6 @@ impl Guest<'_> {
             Where::Open => "open",
         };
         let reply: Value = self.client.call(&call_of(language, self.source, &document));
-        Outcome::told(self.host.service(), &reply)
+        Outcome::from_reply(self.host.service(), &reply)
     }
 }

@@ -1,4 +1,4 @@
-//! Cells with `network = true`: they connect outward, and to the service not at all.
+//! Cells with `network = true`: they can connect outward, but not to the service.
 
 use serde_json::json;
 

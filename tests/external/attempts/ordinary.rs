@@ -1,9 +1,9 @@
 //! All attempts in cells of a service that an ordinary user runs, with subordinate numbers and without.
 //!
-//! SUMMARY   What the user owns, its cells are kept from, as those of root are in the other files. One query server
-//!           makes all attempts of a kind, except bombs: as many processes as attempts would take minutes.
-//!           An ordinary run of the tests makes one in eight of them: SETTEE_TESTS=long, after a change to cells, all.
-//! LIMITS    What an ordinary user cannot do without a cell either is tried in one nevertheless.
+//! SUMMARY   Cells are kept from what the user owns, as cells of root are in the other files. One query server makes
+//!           all attempts of a kind, except bombs: a process for each attempt would take minutes.
+//!           An ordinary test run makes one in eight of them; SETTEE_TESTS=long, after a change to cells, makes all.
+//! LIMITS    Attempts that fail for an ordinary user even without a cell are made in one nevertheless.
 
 use test_support::{TestRandom, effort};
 
@@ -18,7 +18,7 @@ fn no_attempt_succeeds(run_by: RunBy) {
     let start = |mode, network| Site::start_by(run_by, mode, &format!("network = {network}\n"));
     let off = start(Mode::Off, false);
     let cells = [start(Mode::Standard, false), start(Mode::Standard, true)];
-    // Attempts that work at least without a cell, where a machine has what cells need.
+    // Minimum of attempts that work without a cell, on a machine with what cells need.
     let possible_min = effort(8, 150);
     let mut random = TestRandom::for_test("no_attempt_succeeds");
     let (mut possible, mut wrong) = (0, Vec::new());
@@ -32,7 +32,7 @@ fn no_attempt_succeeds(run_by: RunBy) {
         if random.below(effort(8, 1)) > 0 {
             continue;
         }
-        // What bombs leave in their query server is in the way of the next one.
+        // Bombs leave things in their query server that disturb the next attempt.
         if attempt.group.source != source || source == bombs::PROCESSES.source {
             (outside, inside) = clients();
             source = attempt.group.source;

@@ -33,7 +33,7 @@ def cannot_signal_the_group_of_the_service(doc):
         return os.killpg(doc["group"], KILL_NOBODY)
 
 
-def cannot_signal_everybody(doc):
+def cannot_signal_every_process(doc):
     with nobody_there():
         return os.kill(-1, KILL_NOBODY)
 
@@ -149,7 +149,7 @@ def cannot_change_the_priority_of_a_neighbour(doc):
         return os.setpriority(os.PRIO_PROCESS, doc["neighbour"], 1)
 
 
-def cannot_change_how_a_neighbour_uses_disks(doc):
+def cannot_change_the_disk_priority_of_a_neighbour(doc):
     idle = 3 << 13
     with nobody_there():
         return call(251, 1, doc["neighbour"], idle)
@@ -180,7 +180,7 @@ def cannot_become_root(doc):
         return in_a_child(lambda: os.setresuid(0, 0, 0))
 
 
-def cannot_drop_its_user_for_another(doc):
+def cannot_become_another_user(doc):
     with refused_with(errno.EINVAL):
         return in_a_child(lambda: os.setresuid(12345, 12345, 12345))
 
@@ -197,11 +197,11 @@ def runs(*command):
     return done.stdout
 
 
-def cannot_become_another_user_by_su(doc):
+def cannot_become_another_user_with_su(doc):
     return runs("su", "-s", "/bin/sh", "-c", "id -u", "nobody")
 
 
-def cannot_mount_by_the_program_for_it(doc):
+def cannot_mount_with_the_mount_program(doc):
     folder = os.path.join(doc["spoils"], "mount")
     return runs("sh", "-c", f"mount -t tmpfs none {folder} && umount {folder}")
 
@@ -217,7 +217,7 @@ def cannot_get_capabilities(doc):
     return data[0]
 
 
-def cannot_have_a_timer_end_its_rest(doc):
+def cannot_resume_itself_with_a_timer(doc):
     event, made = (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0), ctypes.c_void_p()
     call(222, 1, ctypes.byref(event), ctypes.byref(made))
     return call(226, made) == 0
@@ -261,7 +261,7 @@ def cannot_run_in_real_time(doc):
     return in_a_child(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
 
 
-def cannot_use_disks_before_others(doc):
+def cannot_raise_its_disk_priority(doc):
     first = 1 << 13
     return in_a_child(lambda: call(251, 1, 0, first))
 

@@ -1,8 +1,8 @@
-//! Who runs a service: root, or an ordinary user who is a number that nobody else has.
+//! The user that runs a service: root, or an ordinary user with a unique number.
 //!
-//! PROMISES  What the kernel counts for an ordinary user is these tests' own, and so are the files that name users:
-//!           they replace the machine's in a mount namespace. Nothing of the machine is changed.
-//! LIMITS    It takes root.
+//! PROMISES  The kernel counts nothing else for an ordinary user. The files that name users replace the machine's in a
+//!           mount namespace. Nothing of the machine is changed.
+//! LIMITS    Requires root.
 
 use std::fmt;
 use std::fs;
@@ -14,22 +14,22 @@ use rustix::process::geteuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunBy {
     Root,
-    /// An ordinary user with numbers in `/etc/subuid`.
+    /// An ordinary user with a range in `/etc/subuid`.
     UserWithNumbers,
     User,
 }
 
-/// Users whom nobody has, above all others that these tests use: those of services, and those of cells.
+/// The first unused users, above all others in these tests: for services, and for cells.
 const USERS: u32 = 2_099_000_000;
 const USERS_OF_CELLS: u32 = 2_090_000_000;
 
-/// How many users of cells a service has.
+/// Users for cells per service.
 const CELLS_MAX: u32 = 64;
 
-/// How many kinds of services there are, and more.
+/// At least the number of kinds of services.
 const KINDS: u32 = 4;
 
-/// Prepares namespaces that have been made, and then starts a program:
+/// Sets up new namespaces, and then starts a program:
 /// `sh -c BEFORE..MORE..AFTER sh FOLDER USER PROGRAM..`.
 const BEFORE: &str = r#"
 set -e
@@ -44,7 +44,7 @@ exec $limits setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
 "#;
 
 impl RunBy {
-    /// Returns those that are possible on this machine, and says why others are not.
+    /// Returns those that are possible on this machine, and prints why others are not.
     pub fn possible() -> Vec<Self> {
         if !geteuid().is_root() {
             println!("not tried: only root makes such namespaces and users");
@@ -73,7 +73,7 @@ impl RunBy {
         (first, first + CELLS_MAX - 1)
     }
 
-    /// Gives it all in a folder.
+    /// Makes it the owner of all in a folder.
     pub fn owns(self, folder: &Path) {
         let user = self.user();
         let mut chown = Command::new("chown");
@@ -81,8 +81,8 @@ impl RunBy {
         assert!(chown.status().unwrap().success());
     }
 
-    /// Returns a command, with its environment, as it is run by this one in namespaces of its own. `folder` gets the
-    /// files that name users; `setup` is what the shell does in the namespaces beside that.
+    /// Returns `inner`, with its environment, as a command that runs as this user in new namespaces. `folder` gets the
+    /// files that name users; `setup` is what else the shell does in the namespaces.
     pub fn command(
         self,
         folder: &Path,

@@ -1,7 +1,7 @@
-//! A service whose only language runs Python that may do everything Python may: where attempts are made.
+//! Where attempts are made: a service whose only language runs unrestricted Python.
 //!
-//! PROMISES  A shared site is one service for all who hold it at a time; it is stopped with the last of them, and
-//!           leaves nothing behind.
+//! PROMISES  A shared site is one service for all its holders; it is stopped when the last one drops it, and leaves
+//!           nothing behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,13 +31,13 @@ use crate::support::program::{copy_program, python3};
 pub const SERVER: &str = include_str!("server.py");
 const CALLS: &str = include_str!("calls.py");
 
-/// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
+/// Timeout of one attempt: bombs are slow on a busy machine. Milliseconds.
 const ATTEMPT_MAX: u64 = 30_000;
 
-/// How long a bomb of memory keeps in a cell what it has, if it is not ended. Seconds.
+/// How long a memory bomb in a cell keeps its memory, unless it is killed. Seconds.
 const KEEPS: u64 = 10;
 
-/// What a cell may take: less than the bombs want. Bytes.
+/// The memory limit of a cell, below what the bombs take. Bytes.
 const MEMORY_MAX: u64 = 128 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,14 +55,14 @@ impl Mode {
     }
 }
 
-/// A service, and beside it what it must be kept from.
+/// A service, and what its functions must not reach.
 pub struct Site {
     service: Option<Service>,
     places: Value,
     outside: Outside,
 }
 
-/// What is nobody's business: files, a process, listeners.
+/// Files, a process and listeners that functions must not reach.
 struct Outside {
     folder: TempDir,
     neighbour: Child,
@@ -75,9 +75,9 @@ type Shared = BTreeMap<(Mode, bool), Weak<Site>>;
 static SHARED: Mutex<Shared> = Mutex::new(Shared::new());
 
 impl Site {
-    /// Returns the site that others use too, whose processes each serve one call.
+    /// Returns the shared site, whose processes each serve one call.
     pub fn shared(mode: Mode, network: bool) -> Arc<Self> {
-        // Without a cell there is nothing to choose.
+        // Without a cell the network is always there.
         let network = network && mode == Mode::Standard;
         let mut shared = SHARED
             .lock()
@@ -93,12 +93,12 @@ impl Site {
         })
     }
 
-    /// Starts one with these lines for the pool.
+    /// Starts a site with these lines for the pool.
     pub fn start(mode: Mode, pool: &str) -> Self {
         Self::start_by(RunBy::Root, mode, pool)
     }
 
-    /// Starts one that this user runs, who owns what its functions must be kept from.
+    /// Starts a site that this user runs, who owns what its functions must not reach.
     pub fn start_by(run_by: RunBy, mode: Mode, pool: &str) -> Self {
         let outside = Outside::new(run_by.user());
         let folder = outside.folder.path();
@@ -160,17 +160,17 @@ impl Site {
     }
 
     pub fn service(&self) -> &Service {
-        self.service.as_ref().expect("it runs")
+        self.service.as_ref().expect("the service runs")
     }
 
-    /// Runs a function as a client of its own.
+    /// Runs a function as a new client.
     pub fn run(&self, source: &str, more: &Value) -> Outcome {
         self.run_by(&mut self.service().connect(), source, more)
     }
 
     /// Runs a function for this client.
     pub fn run_by(&self, client: &mut Client, source: &str, more: &Value) -> Outcome {
-        Outcome::told(self.service(), &client.call(&self.call(source, more)))
+        Outcome::from_reply(self.service(), &client.call(&self.call(source, more)))
     }
 
     /// Returns the request that runs a function.
@@ -183,12 +183,12 @@ impl Site {
 
     /// Stops the service.
     pub fn stop(&mut self) {
-        self.service.take().expect("it runs").stop();
+        self.service.take().expect("the service runs").stop();
     }
 
     /// Kills the service.
     pub fn kill(&mut self) {
-        self.service.take().expect("it runs").kill();
+        self.service.take().expect("the service runs").kill();
     }
 
     pub fn wait_for_its_query_servers_to_end(&self) {
@@ -205,18 +205,18 @@ impl Site {
         );
     }
 
-    /// Returns whether this machine lacks a layer, and says so.
+    /// Returns whether this machine lacks a layer, and prints why.
     pub fn lacks(&self, layer: &str) -> bool {
         let mut client = self.service().connect();
         let missing = &client.pool("attempts")["sandbox"]["missing"][layer];
         if let Some(why) = missing.as_str() {
-            println!("not tried in a cell, for this machine has no layer '{layer}': {why}");
+            println!("not tried in a cell, because this machine has no layer '{layer}': {why}");
         }
         !missing.is_null()
     }
 }
 
-/// Returns the request that runs a function of a document in a query server.
+/// Returns the request that has a query server run the function that a document names.
 pub fn call_of(language: &str, source: &str, document: &Value) -> Value {
     json!({
         "id": 1, "call": "map_docs", "lang": language, "timeout_ms": ATTEMPT_MAX,
@@ -285,19 +285,19 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // Its input ends, and so does it.
+        // It exits at the end of its input.
         drop(self.neighbour.stdin.take());
         let ended = self.neighbour.wait();
         assert!(std::thread::panicking() || ended.is_ok_and(|status| status.success()));
     }
 }
 
-/// Returns the name in the abstract space of sockets that belongs to a folder.
+/// Returns the abstract socket name of a folder.
 fn abstract_name(folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// Says something to every client that connects, until there are none.
+/// Greets every client that connects.
 fn greeting(listener: UnixListener) -> UnixListener {
     let accepting = listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -308,7 +308,7 @@ fn greeting(listener: UnixListener) -> UnixListener {
     listener
 }
 
-/// Returns the port of a listener that says something to every client.
+/// Returns the port of a listener that greets every client.
 fn listener() -> u16 {
     static PORT: OnceLock<u16> = OnceLock::new();
     *PORT.get_or_init(|| {
@@ -323,7 +323,7 @@ fn listener() -> u16 {
     })
 }
 
-/// Returns where the first mapping of a process with this name begins; 0 if nobody may know.
+/// Returns the start of a process's first mapping with this name, or 0 if it cannot be read.
 fn mapped(process: u32, name: &str) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let line = maps.lines().find(|line| line.ends_with(name));
@@ -331,7 +331,7 @@ fn mapped(process: u32, name: &str) -> u64 {
     start.map_or(0, |start| u64::from_str_radix(start, 16).unwrap())
 }
 
-/// Returns an address in the heap of a process that it may write, and the byte that is there.
+/// Returns an address in the stack of a process, and the byte there.
 fn byte_of(process: u32) -> (u64, u8) {
     let address = mapped(process, "[stack]");
     let mut byte = [0];
@@ -340,7 +340,7 @@ fn byte_of(process: u32) -> (u64, u8) {
     (address, byte[0])
 }
 
-/// Returns the Python that `python3` is in the end, past scripts that choose one.
+/// Returns the interpreter that `python3` runs, even if a script selects it.
 pub fn python() -> &'static PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {

@@ -21,17 +21,17 @@ def told_of_a_pipe(command, argument):
 
 
 # Who hears of what becomes of it.
-def cannot_name_the_owner_of_a_descriptor(doc):
+def cannot_set_the_owner_of_a_descriptor(doc):
     return told_of_a_pipe(fcntl.F_SETOWN, os.getpid())
 
 
-def cannot_choose_the_signal_of_a_descriptor(doc):
+def cannot_set_the_signal_of_a_descriptor(doc):
     set_signal = 10
     return told_of_a_pipe(set_signal, 0)
 
 
 # The pages of all pipes are counted by user.
-def cannot_make_a_pipe_larger(doc):
+def cannot_enlarge_a_pipe(doc):
     set_size = 1031
     return told_of_a_pipe(set_size, 1 << 17)
 
@@ -47,7 +47,7 @@ def cannot_lock_a_part_of_a_file_of_its_program(doc):
         return fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def cannot_take_the_orphans_of_its_cell(doc):
+def cannot_adopt_the_orphans_of_its_cell(doc):
     set_child_subreaper = 36
     return in_a_child(lambda: call(157, set_child_subreaper, 1, 0, 0, 0))
 
@@ -56,7 +56,7 @@ def cannot_make_32_bit_calls(doc):
     return old_call(20)
 
 
-def cannot_make_calls_of_the_x32_table(doc):
+def cannot_make_x32_calls(doc):
     return call(0x40000000 | 39)
 
 
@@ -76,7 +76,7 @@ def cannot_make_a_network_namespace(doc):
     return makes_a_namespace(0x40000000)
 
 
-def cannot_make_a_namespace_of_processes(doc):
+def cannot_make_a_pid_namespace(doc):
     return makes_a_namespace(0x20000000)
 
 

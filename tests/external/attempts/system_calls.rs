@@ -1,5 +1,5 @@
-//! System calls by their numbers: each of these with arguments that do no harm, and outside give another error
-//! than "not permitted" or none.
+//! System calls by number, each with harmless arguments that, without a cell, give no error or another one than
+//! "not permitted".
 
 use super::attempt::{Group, attempts};
 
@@ -9,10 +9,10 @@ pub const GROUP: Group = Group {
     network: false,
 };
 
-/// A descriptor that nobody has, and a key that nobody made.
+/// An invalid descriptor, and an unused key.
 const NO_FILE: i64 = -1;
 const NO_KEY: i64 = 0x5e77_ee01;
-/// A user who runs nothing.
+/// A user without processes.
 const NO_USER: i64 = 0x5e77_ee01;
 /// A command that no call has.
 const NO_COMMAND: i64 = 0xff;
@@ -21,7 +21,7 @@ const UNKNOWN: i64 = 0x7777;
 /// A request that puts a character into the input of a terminal, and `MAP_PRIVATE`, `MAP_ANONYMOUS` and `MAP_HUGETLB`.
 const TIOCSTI: i64 = 0x5412;
 const OF_HUGE_PAGES: i64 = 0x0004_0022;
-/// Concerns what the process runs next.
+/// Affects only the next program that the process executes.
 const ADDR_NO_RANDOMIZE: i64 = 0x0004_0000;
 
 attempts! { GROUP;
@@ -113,19 +113,19 @@ attempts! { GROUP;
     cannot_call_prctl_with_an_unknown_option.calls(157, &[UNKNOWN, 0, 0, 0, 0]);
     cannot_type_into_a_terminal.calls(16, &[0, TIOCSTI, 0]);
     cannot_take_huge_pages.calls(9, &[0, 0, 3, OF_HUGE_PAGES, NO_FILE, 0]);
-    cannot_name_the_owner_of_a_descriptor;
-    cannot_choose_the_signal_of_a_descriptor;
-    cannot_make_a_pipe_larger;
+    cannot_set_the_owner_of_a_descriptor;
+    cannot_set_the_signal_of_a_descriptor;
+    cannot_enlarge_a_pipe;
     cannot_lock_a_file_of_its_program;
     cannot_lock_a_part_of_a_file_of_its_program;
-    cannot_take_the_orphans_of_its_cell;
-    cannot_change_the_priority_of_all_that_a_user_runs.calls(141, &[2, NO_USER, 0]);
+    cannot_adopt_the_orphans_of_its_cell;
+    cannot_change_the_priority_of_all_processes_of_a_user.calls(141, &[2, NO_USER, 0]);
     cannot_make_32_bit_calls.may_end_it();
-    cannot_make_calls_of_the_x32_table;
+    cannot_make_x32_calls;
     cannot_make_a_user_namespace;
     cannot_make_a_mount_namespace;
     cannot_make_a_network_namespace;
-    cannot_make_a_namespace_of_processes;
+    cannot_make_a_pid_namespace;
     cannot_clone_into_a_user_namespace;
     cannot_clone_into_a_user_namespace_by_the_newer_call;
     cannot_change_its_root;

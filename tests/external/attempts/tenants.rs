@@ -1,6 +1,6 @@
-//! Tenants: what one plants in a query server meets no other.
+//! Tenants: what one tenant plants in a query server affects no other.
 //!
-//! PROMISES  Each first proves that it works where processes are reused for anybody.
+//! PROMISES  Each test first proves that it works where processes are shared.
 
 use serde_json::json;
 
@@ -9,18 +9,18 @@ use super::site::{Mode, Site};
 
 const SOURCE: &str = include_str!("tenants.py");
 
-/// How often the tenant in between calls its function: a spy that looks now and then may miss some calls.
+/// Calls by the tenant in between: a spy that polls may miss some.
 const CALLS: usize = 50;
 
-/// What became of the document of the tenant in between.
+/// The answer to the tenant in between, and what the planter learned.
 struct Between {
     answer: Outcome,
-    told: Outcome,
+    learned: Outcome,
 }
 
-/// Plants something, lets another client in, and asks what was kept.
+/// Plants something, has another client call, and asks what was kept.
 fn plant(mode: Mode, function: &str) -> Between {
-    // One process at a time: what can be shared is.
+    // With only one process, all that can be shared is.
     let reuse = match mode {
         Mode::Off => "reuse = \"any\"\n",
         Mode::Standard => "",
@@ -36,8 +36,8 @@ fn plant(mode: Mode, function: &str) -> Between {
     let mut answers: Vec<_> = answers.collect();
     let answer = answers.pop().unwrap();
     let tells = json!({"attempt": "plant", "function": "tells"});
-    let told = site.run_by(&mut planter, SOURCE, &tells);
-    Between { answer, told }
+    let learned = site.run_by(&mut planter, SOURCE, &tells);
+    Between { answer, learned }
 }
 
 fn is_right(outcome: &Outcome) -> bool {
@@ -46,39 +46,43 @@ fn is_right(outcome: &Outcome) -> bool {
 
 fn cannot_spy(function: &str) {
     let off = plant(Mode::Off, function);
-    assert!(matches!(off.told, Outcome::Did(_)), "{:?}", off.told);
+    assert!(matches!(off.learned, Outcome::Did(_)), "{:?}", off.learned);
     let cell = plant(Mode::Standard, function);
-    assert!(matches!(cell.told, Outcome::Nothing(_)), "{:?}", cell.told);
+    assert!(
+        matches!(cell.learned, Outcome::Nothing(_)),
+        "{:?}",
+        cell.learned
+    );
     assert!(is_right(&cell.answer), "{:?}", cell.answer);
 }
 
 #[test]
-fn cannot_spy_on_the_next_by_the_servers_loop() {
+fn cannot_spy_on_the_next_tenant_by_the_servers_loop() {
     cannot_spy("spies_by_its_loop");
 }
 
 #[test]
-fn cannot_spy_on_the_next_by_the_servers_input() {
+fn cannot_spy_on_the_next_tenant_by_the_servers_input() {
     cannot_spy("spies_by_its_input");
 }
 
 #[test]
-fn cannot_spy_on_the_next_by_the_servers_json() {
+fn cannot_spy_on_the_next_tenant_by_the_servers_json() {
     cannot_spy("spies_by_its_json");
 }
 
 #[test]
-fn cannot_spy_on_the_next_by_a_thread_that_is_left() {
+fn cannot_spy_on_the_next_tenant_by_a_leftover_thread() {
     cannot_spy("spies_by_a_thread");
 }
 
 #[test]
-fn cannot_spy_on_the_next_by_a_tracer_that_is_left() {
+fn cannot_spy_on_the_next_tenant_by_a_leftover_tracer() {
     cannot_spy("spies_by_a_tracer");
 }
 
 #[test]
-fn cannot_falsify_the_answers_to_the_next() {
+fn cannot_falsify_the_next_tenants_answers() {
     let off = plant(Mode::Off, "falsifies_by_its_output");
     assert!(!is_right(&off.answer), "{:?}", off.answer);
     let cell = plant(Mode::Standard, "falsifies_by_its_output");

@@ -1,4 +1,4 @@
-//! The example of a product with hundreds of customers does what it says, by the commands at its head.
+//! The example of a product with hundreds of customers works, run by the commands at its head.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::support::program::{SETTEE, project, run};
 
 const CUSTOMERS: usize = 500;
 
-/// Prepares a command as somebody types it in a folder: both programs are found, and the service is no other one's.
+/// Prepares a command as typed in a folder: `PATH` has both programs, and the service is the test's own.
 fn typed(command: &str, folder: &Path) -> Command {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("exec {command}"));
@@ -28,7 +28,7 @@ fn typed(command: &str, folder: &Path) -> Command {
 }
 
 #[test]
-fn a_product_bounds_its_customers_writes_their_invoices_and_shows_them_their_logs() {
+fn the_example_bounds_customers_writes_invoices_and_shows_customers_their_logs() {
     let directory = directory();
     let folder = directory.path().join("customers");
     run(
@@ -39,7 +39,7 @@ fn a_product_bounds_its_customers_writes_their_invoices_and_shows_them_their_log
         b"",
     );
     let [serve, customers] = &code("customers/customers.py")[..] else {
-        panic!("two commands")
+        panic!("not two commands")
     };
     let log = directory.path().join("log");
     let mut serve = typed(serve, &folder);

@@ -53,8 +53,8 @@ const tls = { ca: read("cert.pem"), cert: read("ann.pem"), key: read("ann.key") 
 })();
 "#;
 
-/// Runs a client against both addresses: with the certificate it is served, and a call that is too long costs it no other
-/// one; without the authority it refuses, and does not try again until its call's time is up.
+/// Runs a client against both addresses: with its certificate it is served, and a call that is too long fails alone;
+/// without the authority it refuses the service at once, without retries.
 fn assert_speaks_tls(mut client: Command) {
     let directory = directory();
     let place = directory.path().to_owned();
@@ -82,14 +82,14 @@ fn assert_speaks_tls(mut client: Command) {
 }
 
 #[test]
-fn the_python_client_speaks_tls_and_gives_up_at_once_on_a_foreign_certificate() {
+fn the_python_client_speaks_tls_and_fails_at_once_on_an_untrusted_certificate() {
     let mut client = python();
     client.args(["-c", PYTHON]);
     assert_speaks_tls(client);
 }
 
 #[test]
-fn the_node_client_speaks_tls_and_gives_up_at_once_on_a_foreign_certificate() {
+fn the_node_client_speaks_tls_and_fails_at_once_on_an_untrusted_certificate() {
     let mut client = node();
     client.args(["-e", NODE]);
     assert_speaks_tls(client);

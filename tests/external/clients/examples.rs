@@ -1,4 +1,4 @@
-//! The examples of the pages on clients print what their comments say.
+//! The examples of the client pages print what their comments say.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::site::{self, run};
 use super::{Site, node, python};
 use crate::support::pages::blocks;
 
-/// Puts this test's addresses in the place of the page's.
+/// Replaces the page's addresses with this test's.
 fn here(example: &str, site: &Site) -> String {
     let socket = site.service.socket().display().to_string();
     example
@@ -15,7 +15,7 @@ fn here(example: &str, site: &Site) -> String {
         .replace("http://127.0.0.1:5995/", &format!("http://{}/", site.http))
 }
 
-/// The output that the comments of the lines promise.
+/// The output that the comments in an example promise.
 fn expected(example: &str, mark: &str) -> Vec<String> {
     let comments = example
         .lines()

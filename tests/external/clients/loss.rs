@@ -1,4 +1,4 @@
-//! A service that is killed, or stopped, and started again at the same addresses, under clients that go on.
+//! A service that is killed, or stopped, and restarted at the same addresses, while clients keep calling.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +11,10 @@ use super::{Site, node, python};
 use crate::support::daemon::{socket_of, wait_until};
 use crate::support::program::exit_code;
 
-/// How many tries of a call fail before the service is there again: about four seconds of a client's back-off.
+/// Attempts of a call that fail before the service is back: about four seconds of a client's back-off.
 const TRIES_WHILE_AWAY: usize = 8;
 
-/// A client that says what is to happen next.
+/// A client that requests each step of the test.
 struct Orders {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -40,16 +40,16 @@ impl Orders {
     }
 }
 
-/// Takes the place of a service that is away, and closes the connections of so many tries.
+/// Listens at an address of the stopped service, and closes the connections of `TRIES_WHILE_AWAY` attempts.
 fn stay_away(socket: &Path, [tcp, http]: [SocketAddr; 2], way: usize) {
     let mut tries = 0;
     let mut count = |accepted: bool| {
         tries += usize::from(accepted);
         tries == TRIES_WHILE_AWAY
     };
-    let what = "the client tries again";
+    let what = "the client's retries";
     if way == 0 {
-        // A service that was killed has left it there.
+        // A killed service leaves its socket behind.
         drop(fs::remove_file(socket));
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -66,7 +66,7 @@ fn assert_survives(client: fn() -> Command, program: &str) {
         let site = Site::start();
         let mut command = client();
         command.arg(program).arg(&site.addresses()[way]);
-        site.tell(&mut command);
+        site.pass_addresses(&mut command);
         let mut orders = Orders::of(command);
         orders.wait_for("kill");
         let (tcp, http) = (site.tcp, site.http);
@@ -81,10 +81,10 @@ fn assert_survives(client: fn() -> Command, program: &str) {
     }
 }
 
-/// Stops the service in order under callers on all its addresses, which are told of no error.
+/// Restarts the service cleanly under callers on all its addresses, who get no error.
 fn assert_sees_no_restart(mut client: Command) {
     let site = Site::start();
-    site.tell(&mut client);
+    site.pass_addresses(&mut client);
     let mut orders = Orders::of(client);
     orders.wait_for("restart");
     let (tcp, http) = (site.tcp, site.http);
@@ -97,21 +97,21 @@ fn assert_sees_no_restart(mut client: Command) {
 }
 
 #[test]
-fn a_python_client_with_time_for_retries_does_not_notice_an_orderly_restart() {
+fn a_python_client_with_time_for_retries_does_not_notice_a_clean_restart() {
     let mut client = python();
     client.args(["-m", "tests.restart"]);
     assert_sees_no_restart(client);
 }
 
 #[test]
-fn a_node_client_with_time_for_retries_does_not_notice_an_orderly_restart() {
+fn a_node_client_with_time_for_retries_does_not_notice_a_clean_restart() {
     let mut client = node();
     client.arg("tests/restart.js");
     assert_sees_no_restart(client);
 }
 
 #[test]
-fn the_python_client_connects_again_after_the_service_was_killed() {
+fn the_python_client_reconnects_after_the_service_was_killed() {
     let client = || {
         let mut command = python();
         command.arg("-m");
@@ -121,6 +121,6 @@ fn the_python_client_connects_again_after_the_service_was_killed() {
 }
 
 #[test]
-fn the_node_client_connects_again_after_the_service_was_killed() {
+fn the_node_client_reconnects_after_the_service_was_killed() {
     assert_survives(node, "tests/loss.js");
 }

@@ -1,5 +1,5 @@
-//! The clients for Python and Node, built and installed, against a running service. What they do call by call is
-//! tested in their own languages (`clients/*/tests`), which these tests run.
+//! The clients for Python and Node, built and installed, against a running service. Their single calls are
+//! tested in their own languages (`clients/*/tests`), by tests which these run.
 
 mod customers;
 mod encrypted;
@@ -16,7 +16,7 @@ use crate::support::daemon::{Service, configure, directory, serve_command};
 use crate::support::program::project;
 use tempfile::TempDir;
 
-/// How long a program of a test may take.
+/// Time limit of a program that a test runs.
 const SECONDS_MAX: &str = "300";
 
 /// A service that listens on all three kinds of addresses.
@@ -55,8 +55,8 @@ impl Site {
         ]
     }
 
-    /// Tells the tests of a client where the service is.
-    fn tell(&self, command: &mut Command) {
+    /// Passes the addresses of the service to a client's program.
+    fn pass_addresses(&self, command: &mut Command) {
         let [unix, tcp, http] = self.addresses();
         command.env("SETTEE_UNIX", unix);
         command.env("SETTEE_TCP", tcp);
@@ -69,7 +69,7 @@ impl Site {
 fn python() -> Command {
     let folder = &site::python().folder;
     let mut command = within_deadline(folder, &folder.join("bin/python"));
-    // Warnings of its own modules are mistakes: a coroutine that nobody awaits, a socket that nobody closes.
+    // Warnings are errors: a coroutine that is never awaited, a socket that is never closed.
     command.args(["-W", "error"]);
     command
 }
@@ -78,17 +78,17 @@ fn node() -> Command {
     within_deadline(&site::node().folder, Path::new("node"))
 }
 
-/// Prepares a program that is ended when it takes too long.
+/// Prepares a program that is stopped at the time limit.
 fn within_deadline(folder: &Path, program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.arg(SECONDS_MAX).arg(program).current_dir(folder);
     command
 }
 
-/// Runs the tests of a client; they leave no process in use.
+/// Runs the tests of a client, and asserts that they leave no process lent.
 fn assert_passes(mut tests: Command) {
     let site = Site::start();
-    site.tell(&mut tests);
+    site.pass_addresses(&mut tests);
     site::run(&mut tests);
     site.service
         .wait_for_first_pool("free processes", |pool| pool["used"] == 0);

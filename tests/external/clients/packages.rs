@@ -1,4 +1,4 @@
-//! What is built is complete: version, licence, minimal versions, types, and no dependency.
+//! The built packages are complete: version, licence, minimum versions, types, and no dependency.
 
 use std::fs;
 use std::process::Command;
@@ -16,13 +16,13 @@ fn the_wheel_has_the_version_the_licence_and_no_requirement() {
     assert_eq!(wheel.file_name().unwrap().to_string_lossy(), name);
     let read = "import zipfile, sys; archive = zipfile.ZipFile(sys.argv[1]); names = archive.namelist(); \
                 print(*names); print(archive.read(next(n for n in names if n.endswith('METADATA'))).decode())";
-    let told = run(python().args(["-c", read]).arg(wheel));
-    assert!(told.contains("/LICENSE"), "{told}");
-    assert!(told.contains("settee/py.typed"), "{told}");
-    assert!(told.contains("\nLicense: Apache-2.0\n"), "{told}");
-    assert!(told.contains("Requires-Python: >=3.9\n"), "{told}");
-    assert!(!told.contains("Requires-Dist"), "{told}");
-    assert!(!told.contains("tests/"), "{told}");
+    let printed = run(python().args(["-c", read]).arg(wheel));
+    assert!(printed.contains("/LICENSE"), "{printed}");
+    assert!(printed.contains("settee/py.typed"), "{printed}");
+    assert!(printed.contains("\nLicense: Apache-2.0\n"), "{printed}");
+    assert!(printed.contains("Requires-Python: >=3.9\n"), "{printed}");
+    assert!(!printed.contains("Requires-Dist"), "{printed}");
+    assert!(!printed.contains("tests/"), "{printed}");
     let own = run(python().args(["-c", "import settee; print(settee.__version__)"]));
     assert_eq!(own.trim_end(), version());
 }
@@ -62,19 +62,19 @@ fn mypy(what: &str) -> Command {
 }
 
 #[test]
-fn the_python_client_and_a_program_that_uses_it_are_strictly_typed_and_a_wrong_one_is_not() {
+fn mypy_accepts_the_python_client_and_a_typed_program_and_rejects_a_wrong_one() {
     run(&mut mypy("sources/settee"));
     run(&mut mypy("tests/typed.py"));
     let site = Site::start();
     let mut typed = python();
-    site.tell(&mut typed);
+    site.pass_addresses(&mut typed);
     run(typed.args(["-m", "tests.typed"]));
     site.service.stop();
     let wrong = mypy("tests/wrong.py").output().unwrap();
-    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&wrong.stdout).into_owned();
     let text = fs::read_to_string(site::python().folder.join("tests/wrong.py")).unwrap();
     let expected = text.matches("# wrong").count();
-    assert_eq!(told.matches(": error: ").count(), expected, "{told}");
+    assert_eq!(printed.matches(": error: ").count(), expected, "{printed}");
 }
 
 fn tsc(arguments: &[&str]) -> Command {
@@ -89,16 +89,16 @@ fn tsc(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_typed_program_compiles_and_runs_and_a_wrong_one_does_not_compile() {
+fn tsc_compiles_a_typed_program_which_runs_and_rejects_a_wrong_one() {
     run(&mut tsc(&["--outDir", "typed", "tests/typed.mts"]));
     let site = Site::start();
     let mut typed = node();
-    site.tell(&mut typed);
+    site.pass_addresses(&mut typed);
     run(typed.arg("typed/typed.mjs"));
     site.service.stop();
     let wrong = tsc(&["--noEmit", "tests/wrong.mts"]).output().unwrap();
-    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&wrong.stdout).into_owned();
     let text = fs::read_to_string(site::node().folder.join("tests/wrong.mts")).unwrap();
     let expected = text.matches("// wrong").count();
-    assert_eq!(told.matches("error TS").count(), expected, "{told}");
+    assert_eq!(printed.matches("error TS").count(), expected, "{printed}");
 }

@@ -1,7 +1,7 @@
-//! The clients for other languages as their users have them: built, and installed where nothing else is.
+//! The clients for other languages as their users have them: built, and installed apart from their sources.
 //!
-//! PROMISES  What is installed was built from the sources as they are, once until these change, so that tests in
-//!           several processes share them. Nothing is written beside the sources. Fails the test saying what is missing.
+//! PROMISES  What is installed was built from the current sources, once per change, so that tests in several processes
+//!           share it. Nothing is written beside the sources. Fails the test and names what is missing.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,20 +11,20 @@ use std::sync::OnceLock;
 
 use crate::support::program::project;
 
-/// Pythons that may be there under a name of their own, the oldest that the package takes first.
+/// Names under which Pythons may be installed, the oldest that the package supports first.
 const PYTHONS: [&str; 4] = ["python3.9", "python3.10", "python3.11", "python3"];
 
-/// What checks the types.
+/// The type checker for JavaScript.
 const TYPESCRIPT: [&str; 2] = ["typescript@5.9.3", "@types/node@18.19.130"];
 
-/// What checks the types of Python. Version 1 still runs on 3.9.
+/// The type checker for Python. Version 1 still runs on 3.9.
 const MYPY: &str = "mypy==1.19.1";
 
 /// An installed client.
 pub struct Installed {
-    /// A folder with the tests of the client, beside none of its sources.
+    /// A folder with the tests of the client, apart from its sources.
     pub folder: PathBuf,
-    /// What was built.
+    /// The built package.
     pub package: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Installed {
     }
 }
 
-/// The wheel in a virtual environment of the oldest Python at hand, `bin/python` below the folder.
+/// The wheel in a virtual environment of the oldest Python found, `bin/python` below the folder.
 pub fn python() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -54,7 +54,7 @@ pub fn python() -> &'static Installed {
     })
 }
 
-/// The packed package in a folder of its own, as a project has it that depends on it.
+/// The packed package, installed in its own folder as in a project that depends on it.
 pub fn node() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -78,7 +78,7 @@ pub fn typescript() -> PathBuf {
     folder.join("node_modules")
 }
 
-/// The program `mypy`, installed once in an environment of its own.
+/// The program `mypy`, installed once in its own environment.
 pub fn mypy() -> PathBuf {
     let folder = once(&MYPY.replace("==", "-"), |folder| {
         run(Command::new(oldest_python())
@@ -104,7 +104,7 @@ fn once(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// Returns the name of a client's folder, which is another one once the client's files have changed.
+/// Returns the name of a client's folder, which changes with the client's files.
 fn with_digest(language: &str) -> String {
     let mut digest = DefaultHasher::new();
     let mut folders = vec![project().join("clients").join(language)];
@@ -177,14 +177,14 @@ fn built(folder: &Path, extension: &str) -> PathBuf {
 
 /// Runs a program that must succeed, and returns what it printed.
 pub fn run(command: &mut Command) -> String {
-    let told = format!("{command:?}");
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{told}: {error}; CONTRIBUTING.md says what is needed"));
+    let command_line = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{command_line}: {error}; CONTRIBUTING.md says what is needed")
+    });
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{told}: {}\n{printed}\n{}",
+        "{command_line}: {}\n{printed}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stderr),
     );
