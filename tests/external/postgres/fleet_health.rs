@@ -132,7 +132,7 @@ fn problems_of_a_daemon_are_shown_by_another_until_resolved_or_the_daemon_ends()
         "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
     ));
     until_reported(&web, &json!([own]));
-    // The report of settings says only whether they are the same.
+    // The report has only digests of the settings.
     let reports = database.sql("SELECT body FROM settee.reports");
     assert!(
         reports.contains("\"replicator\":") && !reports.contains("secret"),

@@ -1,4 +1,4 @@
-//! Replications are kept in PostgreSQL as in a file.
+//! PostgreSQL stores replications as a file does.
 
 mod daemon;
 mod fleet;
