@@ -345,7 +345,7 @@ fn a_command_runs_only_once_its_launcher_ignores_sigterm() {
             break;
         }
         assert!(!running.has_output());
-        steps.go_on();
+        steps.resume();
     }
     drop(steps);
     assert_eq!(running.line(), "ready");
@@ -378,7 +378,7 @@ fn start_without_memory_group(times: usize) -> Option<(Running, usize)> {
         {
             removed += usize::from(fs::remove_dir(group).is_ok());
         }
-        steps.go_on();
+        steps.resume();
     }
     if removed == times {
         steps.stopped();
