@@ -33,7 +33,7 @@ async fn a_filter_tells_for_each_document_whether_it_passes() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("\"filters\"", [Step::answer("[true,[true,false]]")])

@@ -58,7 +58,7 @@ async fn a_list_that_has_enough_gets_no_more_rows_and_keeps_its_process() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(

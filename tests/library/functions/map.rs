@@ -59,7 +59,7 @@ async fn an_answer_that_a_function_printed_fails_the_whole_call() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[],[]]")]));
     let functions = Functions::scripted(&child);
     let call = json!({"lib": {"a": "b"}, "funs": ["f", {"fields": ["x"]}],

@@ -55,7 +55,7 @@ async fn earlier_results_are_reduced_again_column_by_column() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on("reduce", [Step::answer("[true,[1,2]]")])

@@ -68,7 +68,7 @@ async fn many_documents_take_one_lesson_and_one_process() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo().on_text("[\"validate_doc_update\"]", [Step::answer("1")]),
     );
