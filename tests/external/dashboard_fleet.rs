@@ -147,7 +147,7 @@ fn pause_and_resume_elsewhere(browser: &Browser, owner: &Web, job: &str) {
         browser.wait_for(&format!("{order} it"));
         browser.click("dialog [type=submit]");
         browser.wait_until("return document.querySelector('dialog') === null");
-        wait("the owner carries out the order", || {
+        wait("the owner executes the order", || {
             owner.get(&path).ok()["paused"].is_object() == pauses
         });
         let next = if pauses { "Resume" } else { "Pause" };

@@ -83,7 +83,7 @@ async fn every_operation_accepts_and_returns_what_the_openapi_document_describes
 }
 
 #[test]
-fn a_generated_client_can_call_every_operation() {
+fn a_client_generated_from_the_openapi_document_has_every_operation() {
     let directory = tempfile::tempdir().unwrap();
     let web = Web::start("");
     let generate = project().join("tests/external/openapi/generate.py");

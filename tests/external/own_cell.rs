@@ -26,12 +26,12 @@ fn works_outside(name: &str) -> bool {
 fn is_refused(name: &str, call: &str) {
     assert!(works_outside(name), "{name}");
     let inside = run("standard", name);
-    let said = String::from_utf8_lossy(&inside.stderr);
-    assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{said}");
+    let stderr = String::from_utf8_lossy(&inside.stderr);
+    assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{stderr}");
     assert_eq!(String::from_utf8_lossy(&inside.stdout), "");
     let expected = format!("settee couchjs: refused system call {call} (");
-    assert!(said.starts_with(&expected), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(stderr.starts_with(&expected), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 macro_rules! attempts {
@@ -152,8 +152,8 @@ fn a_panic_in_the_cell_is_reported_without_reading_a_file() {
         .args(["standard", "panic"])
         .env("RUST_BACKTRACE", "1");
     let panicked = panicked.output().unwrap();
-    let said = String::from_utf8_lossy(&panicked.stderr);
-    assert_eq!(panicked.status.signal(), None, "{said}");
-    assert!(said.starts_with("couchjs: panicked at "), "{said}");
-    assert!(said.contains("on purpose"), "{said}");
+    let stderr = String::from_utf8_lossy(&panicked.stderr);
+    assert_eq!(panicked.status.signal(), None, "{stderr}");
+    assert!(stderr.starts_with("couchjs: panicked at "), "{stderr}");
+    assert!(stderr.contains("on purpose"), "{stderr}");
 }

@@ -61,14 +61,14 @@ fn promtool_accepts_the_metrics_that_settee_names() {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
     let output = run(&mut promtool, text.as_bytes());
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8(said).unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8(printed).unwrap();
     // CouchDB's names are kept even if promtool objects.
     let is_ours = |line: &&str| !line.starts_with("couchdb_");
-    let ours: Vec<_> = said.lines().filter(is_ours).collect();
+    let ours: Vec<_> = printed.lines().filter(is_ours).collect();
     assert!(ours.is_empty(), "{ours:#?}");
     // 3: promtool parsed everything, and reported lint problems.
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{printed}");
     web.service.stop();
 }
 
@@ -82,9 +82,9 @@ fn every_alert_fires_when_it_should_and_only_then() {
         let mut promtool = Command::new("promtool");
         promtool.current_dir(folder).args(arguments);
         let output = run(&mut promtool, b"");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).unwrap();
-        assert!(output.status.success(), "{said}");
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(output.status.success(), "{printed}");
     }
     // Every rule fires in a test.
     let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();

@@ -77,8 +77,8 @@ fn curl(web: &Web, address: SocketAddr, arguments: &[&str], path: &str) -> Strin
         .current_dir(web.service.directory.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said} {}", web.service.log());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr} {}", web.service.log());
     String::from_utf8(output.stdout).unwrap()
 }
 

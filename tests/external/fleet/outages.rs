@@ -68,8 +68,8 @@ async fn others_take_over_the_jobs_of_a_killed_daemon() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_take_over_the_jobs_of_a_suspended_daemon() {
     let fail = |site: &mut Site| site.daemons[ONE].web.service.signal("STOP");
-    // A request already handed to its connection when the daemon stops cannot be recalled. It meets a conflict, or
-    // records what is committed (FL-3).
+    // A request already handed to its connection when the daemon is suspended cannot be recalled. It meets a conflict,
+    // or records what is committed (FL-3).
     others_take_over("suspended", 1, fail, async |site| {
         site.daemons[ONE].web.service.signal("CONT");
     })

@@ -144,13 +144,13 @@ fn refused_writes_are_reported_with_their_cause_and_as_a_health_problem() {
         ("25006", "is read-only (ERROR: no): "),
         ("58030", "failed (ERROR: no): look at its disk"),
     ];
-    for (code, told) in causes {
+    for (code, expected) in causes {
         database.sql(&format!(
             "CREATE TRIGGER t BEFORE INSERT ON settee.docs EXECUTE FUNCTION refuse('{code}')"
         ));
         let refused = put(&web, "/_replicator/other", &replication());
         let reason = refused.reason(503, "store_unavailable");
-        assert!(reason.contains(told), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
         database.sql("DROP TRIGGER t ON settee.docs");
     }
     wait_for("the problem is reported", || {
@@ -200,9 +200,12 @@ fn after_a_failover_that_lost_updates_the_changes_feed_lists_everything_again() 
         });
     }
     wait_for("lost documents are no longer listed", || total() == 6);
-    let told = changes(before).json();
-    let told: Vec<_> = told["results"].as_array().unwrap().iter().collect();
-    let ids: Vec<_> = told.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let listed = changes(before).json();
+    let listed: Vec<_> = listed["results"].as_array().unwrap().iter().collect();
+    let ids: Vec<_> = listed
+        .iter()
+        .map(|row| row["id"].as_str().unwrap())
+        .collect();
     assert_eq!(ids, ["kept", "new0", "new1", "new2", "new3", "new4"]);
     let after = changes("0").json()["last_seq"].clone();
     let again = changes(after.as_str().unwrap()).json();
@@ -239,8 +242,8 @@ fn pauses_and_priorities_lost_in_a_failover_are_rewritten_and_survive_a_restart(
     }
     order(&all[0], "_resume", "");
     server.fail_over();
-    let told = "pauses and priorities that the database has lost are written again";
-    web.service.wait_for_log(told);
+    let rewritten = "pauses and priorities that the database has lost are written again";
+    web.service.wait_for_log(rewritten);
     web.service.stop();
     let web = start(&database);
     wait_for(
@@ -380,10 +383,10 @@ fn a_daemon_ignores_tables_and_columns_of_a_newer_program_and_refuses_to_start_o
     let config = configure(folder.path(), "");
     let mut serve = program(&["serve", "-c", config.to_str().unwrap()]);
     let refused = run(serve.env("SETTEE__STORE__URL", database.url()), b"");
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(74), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(74), "{stderr}");
     assert!(
-        told.contains("(format 3, this program knows 2): start the program that wrote it"),
-        "{told}"
+        stderr.contains("(format 3, this program knows 2): start the program that wrote it"),
+        "{stderr}"
     );
 }

@@ -95,10 +95,10 @@ fn problems_of_a_daemon_are_shown_by_another_until_resolved_or_the_daemon_ends()
     );
     assert_eq!(web.get("/_health").ok()["status"], "ok");
     assert_eq!(health["daemons"][1]["problems"][0]["subject"], "late");
-    let (code, said) = checked(&web, &["--fleet"]);
-    assert_eq!((code, said.lines().count()), (Some(2), 1), "{said}");
+    let (code, printed) = checked(&web, &["--fleet"]);
+    assert_eq!((code, printed.lines().count()), (Some(2), 1), "{printed}");
     let line = format!("CRITICAL: {there}: pool failing: late: its processes cannot be started: ");
-    assert!(said.starts_with(&line), "{said}");
+    assert!(printed.starts_with(&line), "{printed}");
     assert_eq!(checked(&web, &[]), (Some(0), String::new()));
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
     browser.wait_for(&format!("late at {there} first"));

@@ -108,13 +108,13 @@ fn jobs_of_another_daemon_are_listed_under_its_name_and_their_orders_put_in_the_
     let list = output_of(&web, &["jobs", "--daemon", "two.example:*"]);
     assert!(list.contains("1 job: 1 running"), "{list}");
     let order = json!({"order": "cancel", "select": {"match": [JOB]}}).to_string();
-    let told = web.send("POST", "/_scheduler/_bulk", &order).ok();
+    let answer = web.send("POST", "/_scheduler/_bulk", &order).ok();
     assert_eq!(
-        (&told["done"], &told["told"]),
+        (&answer["done"], &answer["told"]),
         (&1.into(), &1.into()),
-        "{told}"
+        "{answer}"
     );
-    assert_eq!(told["results"][0]["told"], ADDRESS);
+    assert_eq!(answer["results"][0]["told"], ADDRESS);
     let left =
         database.sql("SELECT key FROM settee.orders WHERE epoch = 77 AND body LIKE '%cancel%'");
     assert_eq!(left, JOB);
@@ -146,8 +146,8 @@ fn two_daemons_share_jobs_and_each_lists_all_and_executes_orders_sent_to_the_oth
         .unwrap();
     let doc = other["document"].as_str().unwrap().to_owned();
     let path = format!("/_scheduler/jobs/{doc}/_pause");
-    let told = webs[0].send("POST", &path, "{}").ok();
-    assert_eq!(told["job"]["told"], other["daemon"], "{told}");
+    let answer = webs[0].send("POST", &path, "{}").ok();
+    assert_eq!(answer["job"]["told"], other["daemon"], "{answer}");
     let is_paused = |web: &Web| {
         let job = web.get(&format!("/_scheduler/jobs/{doc}")).ok();
         job["paused"].is_object()

@@ -52,12 +52,12 @@ fn replaced(place: &str, from: &Path) -> String {
 fn refused(place: &str, from: &Path, code: i32) -> String {
     let output = run(on(place, &["import", "--replace"]).arg(from), b"");
     assert_eq!(output.status.code(), Some(code), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!told.contains("secret"), "{told}");
-    told
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(!printed.contains("secret"), "{printed}");
+    printed
 }
 
-/// Returns what a service says of its documents, regardless of its store's engine.
+/// Returns how a service shows its documents, with the engine's name masked.
 fn seen(web: &Web) -> Vec<String> {
     [
         "/_replicator/_changes?include_docs=true",
@@ -95,12 +95,12 @@ fn a_store_moves_to_postgres_and_back_and_services_see_no_difference() {
     let folder = web.service.stop_and_keep();
     let file = folder.path().join("all.ndjson");
     let bytes = exported(&source, &file);
-    let told = replaced(&database.url(), &file);
+    let printed = replaced(&database.url(), &file);
     assert!(
-        told.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
-        "{told}"
+        printed.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
+        "{printed}"
     );
-    assert!(!told.contains("secret"), "{told}");
+    assert!(!printed.contains("secret"), "{printed}");
     let wanted = "SELECT string_agg(doc_id, ' ' ORDER BY doc_id) FROM settee.jobs WHERE wanted";
     assert_eq!(database.sql(wanted), "a ö", "b is deleted");
     let known = "SELECT CASE WHEN min(reltuples) > 0 THEN 'known' ELSE 'unknown' END FROM pg_class \
@@ -218,10 +218,10 @@ fn a_database_is_exported_while_daemons_run_and_replaced_only_while_none_runs() 
                 .sql("SELECT count(*) FROM settee.instances WHERE lease_until > clock_timestamp()")
                 == "1"
     });
-    let told = refused(&other.url(), &file, 75);
+    let printed = refused(&other.url(), &file, 75);
     assert!(
-        told.contains("is in use by another process: stop that one"),
-        "{told}"
+        printed.contains("is in use by another process: stop that one"),
+        "{printed}"
     );
     create(&occupied, "c", &replication());
     occupied.service.stop();

@@ -83,10 +83,10 @@ fn a_cell_whose_program_cannot_be_executed_exits_with_126_and_a_report() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(126));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("{\"error\":\"the program '/etc/passwd' cannot be executed"),
-        "{told}"
+        reported.contains("{\"error\":\"the program '/etc/passwd' cannot be executed"),
+        "{reported}"
     );
 }
 
@@ -183,11 +183,18 @@ fn refused_calls_are_reported_once_by_name() {
         return;
     }
     let script = "unshare -U true; unshare -U true; mount -t tmpfs x /usr; true";
-    let (_, told, _) = shell(&spec(json!({})), script);
+    let (_, reported, _) = shell(&spec(json!({})), script);
     // A report may interrupt the command's own output.
-    let of = |call: &str| told.matches(&format!("{{\"refused\":\"{call}\"}}")).count();
-    assert_eq!(of("unshare"), 1, "{told}");
-    assert!(of("mount") + of("fsopen") + of("open_tree") >= 1, "{told}");
+    let of = |call: &str| {
+        reported
+            .matches(&format!("{{\"refused\":\"{call}\"}}"))
+            .count()
+    };
+    assert_eq!(of("unshare"), 1, "{reported}");
+    assert!(
+        of("mount") + of("fsopen") + of("open_tree") >= 1,
+        "{reported}"
+    );
 }
 
 /// Makes a system call by its number. Returns `allowed` or the error's name, and what the cell reports.
@@ -207,8 +214,8 @@ fn an_unknown_system_call_fails_with_enosys_and_is_not_reported() {
     if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
-    let (answer, told) = call(&spec(json!({})), 600, "0");
-    assert_eq!((answer.as_str(), told.as_str()), ("ENOSYS", ""));
+    let (answer, reported) = call(&spec(json!({})), 600, "0");
+    assert_eq!((answer.as_str(), reported.as_str()), ("ENOSYS", ""));
 }
 
 #[test]
@@ -216,14 +223,14 @@ fn the_configuration_can_allow_a_system_call_by_name() {
     if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
-    let (answer, told) = call(&spec(json!({})), libc::SYS_inotify_init1, "0");
+    let (answer, reported) = call(&spec(json!({})), libc::SYS_inotify_init1, "0");
     assert_eq!(
-        (answer.as_str(), told.as_str()),
+        (answer.as_str(), reported.as_str()),
         ("EPERM", "{\"refused\":\"inotify_init1\"}")
     );
     let more = spec(json!({"system_calls": ["inotify_init1"]}));
-    let (answer, told) = call(&more, libc::SYS_inotify_init1, "0");
-    assert_eq!((answer.as_str(), told.as_str()), ("allowed", ""));
+    let (answer, reported) = call(&more, libc::SYS_inotify_init1, "0");
+    assert_eq!((answer.as_str(), reported.as_str()), ("allowed", ""));
 }
 
 #[test]
@@ -233,10 +240,10 @@ fn the_number_of_processes_and_their_memory_are_limited() {
     }
     let small = spec(json!({"processes_max": 8}));
     let bomb = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done; echo too many";
-    let (printed, told, _) = shell(&small, bomb);
+    let (printed, reported, _) = shell(&small, bomb);
     assert!(
-        printed.is_empty() && told.contains("fork"),
-        "{printed} {told}"
+        printed.is_empty() && reported.contains("fork"),
+        "{printed} {reported}"
     );
     if !has("memory") || !Path::new("/usr/bin/python3").exists() {
         return;
@@ -316,11 +323,12 @@ fn a_cell_dies_with_the_process_that_started_it() {
 
 #[test]
 fn sigterm_to_the_process_group_reaches_the_command() {
-    let script = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 600 & wait; done";
+    let script =
+        "trap 'echo reported; exit 5' TERM; echo ready; while :; do sleep 600 & wait; done";
     let mut running = Running::shell(&spec(json!({})), script);
     assert_eq!(running.line(), "ready");
     kill_process_group(running.pid(), Signal::TERM).unwrap();
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "reported");
     assert_eq!(running.status(), Some(5));
     let script = "trap '' TERM; echo ready; read -r line; exit 6";
     let mut running = Running::shell(&spec(json!({})), script);
@@ -407,11 +415,11 @@ fn a_control_group_removed_before_the_cell_enters_it_is_recreated_once() {
     assert_eq!(removed, 2);
     let mut stderr = running.launcher.stderr.take().unwrap();
     assert_eq!(running.status(), Some(125));
-    let mut told = String::new();
-    stderr.read_to_string(&mut told).unwrap();
+    let mut reported = String::new();
+    stderr.read_to_string(&mut reported).unwrap();
     assert!(
-        told.contains("\"host_error\":\"its control group was removed 2 times"),
-        "{told}"
+        reported.contains("\"host_error\":\"its control group was removed 2 times"),
+        "{reported}"
     );
 }
 

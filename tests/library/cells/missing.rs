@@ -26,10 +26,10 @@ fn strict_refuses_to_start_if_a_layer_is_missing() {
     );
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("no Landlock") && told.contains("standard"),
-        "{told}"
+        reported.contains("no Landlock") && reported.contains("standard"),
+        "{reported}"
     );
 }
 
@@ -100,12 +100,12 @@ fn without_a_seccomp_listener_system_calls_are_still_refused() {
         libc::SYS_seccomp,
         vec![SeccompRule::new(vec![condition]).unwrap()],
     )];
-    let (_, told, _) = under(rules, libc::EBUSY, || {
+    let (_, reported, _) = under(rules, libc::EBUSY, || {
         shell(&spec(json!({})), "unshare -U true")
     });
     assert!(
-        told.contains("not permitted") && !told.contains("refused"),
-        "{told}"
+        reported.contains("not permitted") && !reported.contains("refused"),
+        "{reported}"
     );
 }
 
@@ -149,13 +149,17 @@ fn without_control_groups_the_launcher_kills_a_cell_whose_processes_exceed_its_m
             "kept = tables(80 << 30)",
         ] {
             let mut running = takes(how);
-            let mut told = String::new();
+            let mut reported = String::new();
             let mut stderr = running.launcher.stderr.take().unwrap();
             // Ends with the cell, whose input stays open meanwhile.
-            stderr.read_to_string(&mut told).unwrap();
-            assert_eq!(running.status(), Some(128 + libc::SIGKILL), "{how}: {told}");
+            stderr.read_to_string(&mut reported).unwrap();
+            assert_eq!(
+                running.status(),
+                Some(128 + libc::SIGKILL),
+                "{how}: {reported}"
+            );
             let met = format!("{{\"met\":{{\"memory\":{}}}}}", 128 << 20);
-            assert!(told.contains(&met), "{how}: {told}");
+            assert!(reported.contains(&met), "{how}: {reported}");
         }
     });
 }

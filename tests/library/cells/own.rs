@@ -345,11 +345,14 @@ fn strict_refuses_to_start_if_a_layer_is_missing_and_reports_the_layer_and_the_c
         ),
     ] {
         let strict = where_it_fails(call, error, "strict");
-        let said = String::from_utf8_lossy(&strict.stderr);
-        assert_eq!(strict.status.code(), Some(125), "{layer}: {said}");
+        let stderr = String::from_utf8_lossy(&strict.stderr);
+        assert_eq!(strict.status.code(), Some(125), "{layer}: {stderr}");
         assert_eq!(strict.stdout, b"", "{layer}");
         let start = format!("couchjs: the sandbox is strict, and its layer '{layer}' is missing: ");
-        assert!(said.starts_with(&start) && said.contains(reason), "{said}");
+        assert!(
+            stderr.starts_with(&start) && stderr.contains(reason),
+            "{stderr}"
+        );
         let standard = where_it_fails(call, error, "standard");
         assert!(standard.status.success(), "{layer}: {standard:?}");
         assert_eq!(standard.stdout, b"true\n", "{layer}");

@@ -107,12 +107,12 @@ async fn a_child_in_a_cell_can_exit_by_itself_at_end_of_input_and_on_sigterm() {
         let mut client = pool.client("1");
         client.takes(pool.any()).await;
         client.returns().await;
-        let told = Instant::now();
+        let begun = Instant::now();
         pool.reload().await;
         pool.becomes("the child has exited", |pool| pool.stopping == 0)
             .await;
         // SIGTERM is sent after half of the grace, SIGKILL after all of it.
-        assert!(told.elapsed() < grace);
+        assert!(begun.elapsed() < grace);
         pool.assert_quiet().await;
     }
 }
@@ -193,10 +193,10 @@ async fn a_failed_start_has_the_launchers_error_as_its_reason() {
 async fn a_start_that_fails_because_of_the_machine_is_the_hosts_fault() {
     let folder = open_folder();
     let launcher = folder.path().join("launcher");
-    let told = "#!/usr/bin/python3\nimport os, sys\n\
+    let script = "#!/usr/bin/python3\nimport os, sys\n\
         to = int(sys.argv[sys.argv.index('--report-to') + 1])\n\
         os.write(to, b'{\"host_error\":\"it lacks a group\"}\\n')\nsys.exit(125)\n";
-    fs::write(&launcher, told).unwrap();
+    fs::write(&launcher, script).unwrap();
     fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = in_cell(&["/bin/sh"]);
     if let Cell::Launched { launcher: used, .. } = &mut command.cell {

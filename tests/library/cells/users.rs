@@ -175,9 +175,9 @@ fn without_a_range_the_layer_is_missing_and_no_cell_runs_as_root() {
     assert!(why.contains("user_range"), "{report}");
     let strict = spec(json!({"user_range": null, "mode": "strict"}));
     let output = waits(&strict).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(told.contains("user: user_range of"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{reported}");
+    assert!(reported.contains("user: user_range of"), "{reported}");
     let (_cell, user) = ready(waits(&spec(none)));
     let own = geteuid().as_raw();
     let expected = if own == 0 { NOBODY } else { &own.to_string() };
@@ -322,8 +322,8 @@ fn cells_of_an_unprivileged_user_run_with_its_subordinate_ids() {
     other.launcher.kill().unwrap();
     all_end("its launcher is killed", &pids);
     let refused = as_ordinary(&["--no-new-privs"], &waits).output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("NoNewPrivileges"), "{told}");
+    let reported = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(reported.contains("NoNewPrivileges"), "{reported}");
 }
 
 #[test]
@@ -359,12 +359,12 @@ fn a_program_that_the_cell_cannot_read_is_reported_with_the_closed_path_and_a_re
     for path in [&program, &link] {
         let output = cell(&[], &spec(json!({})), &[path.to_str().unwrap()]).output();
         let output = output.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(126), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(126), "{reported}");
         let remedy = format!("'{0}' is not: `chmod o+rx '{0}'`", private.display());
         assert!(
-            told.contains(&remedy) && told.contains("in no group"),
-            "{told}"
+            reported.contains(&remedy) && reported.contains("in no group"),
+            "{reported}"
         );
     }
     // The same applies to a path in the configuration.

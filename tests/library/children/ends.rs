@@ -162,7 +162,7 @@ async fn a_prompt_to_a_dead_process_returns_its_exit_report() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_ends_while_idle_leaves_the_pool() {
+async fn a_child_that_exits_while_idle_leaves_the_pool() {
     let child = ScriptedChild::new(
         Script::echo().on("rogue", [Step::Echo, Step::Await("end"), Step::Exit(1)]),
     );
@@ -224,7 +224,7 @@ async fn a_child_that_ignores_sigterm_is_killed_after_the_grace() {
 }
 
 #[actix_rt::test]
-async fn descendants_of_a_child_are_killed_however_it_ends() {
+async fn descendants_of_a_child_are_killed_however_it_exits() {
     for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
         let steps = [Step::Grandchild, Step::Mark("born"), end];
         let child = ScriptedChild::new(Script::echo().on("rogue", steps));

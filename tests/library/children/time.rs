@@ -18,7 +18,7 @@ fn timed_out() -> PromptError {
     }
 }
 
-/// Far longer than any of these tests needs, far shorter than the time limit of a child.
+/// Far longer than any of these tests needs, far shorter than waiting for a hung child takes.
 const SOON: Duration = Duration::from_secs(60);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
