@@ -1,7 +1,6 @@
 //! The README's pictures: the architecture, generated from its source, and the dashboard of a busy service.
 //!
-//! To regenerate the dashboard's: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test
-//! external picture::
+//! To regenerate the dashboard's: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
 
 use std::env;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Cells on machines that lack a layer: the other layers hold, the missing one is reported, and `strict` starts
-//! nothing.
+//! Cells on machines that lack a layer: the other layers hold, the missing one is reported, `strict` starts nothing.
 
 use std::fs;
 use std::path::Path;
