@@ -37,7 +37,7 @@ impl Proxy {
         command.arg("-db").arg("-f").arg(&file);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("haproxy is installed");
-        wait_until("HAProxy listens", || {
+        wait_until("HAProxy that listens", || {
             assert_eq!(
                 child.try_wait().unwrap(),
                 None,
@@ -97,7 +97,7 @@ fn each_database_is_routed_to_one_daemon_and_fails_over_to_the_other() {
 
     one.service.kill();
     let only_200 = BTreeSet::from([200]);
-    wait_until("the other daemon serves every database", || {
+    wait_until("daemon that serves every database", || {
         proxy.call_all() == only_200
     });
     assert_eq!(databases_of(&two).len(), DATABASES);

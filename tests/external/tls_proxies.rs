@@ -18,7 +18,7 @@ impl Proxy {
     fn start(command: &mut Command, address: SocketAddr) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the proxy is installed");
-        wait_until("the proxy listens", || {
+        wait_until("proxy that listens", || {
             let ended = child.try_wait().unwrap();
             assert_eq!(ended, None, "the proxy refused its configuration");
             TcpStream::connect(address).is_ok()

@@ -112,7 +112,7 @@ async fn documents_kept_by_a_renewal_in_flight_are_not_claimed() {
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let commit = || {
-        wait_until("the claim waits for the lock", || {
+        wait_until("claim that waits for the lock", || {
             database.sql(waiting) == "1"
         });
         session.borrow_mut().run("COMMIT");

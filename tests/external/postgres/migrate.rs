@@ -169,7 +169,7 @@ fn a_killed_import_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_by
             child.wait().unwrap();
             let now = folder.path().join("now.ndjson");
             // The database may not have noticed the closed connection yet.
-            wait_until("the old or the new content", || {
+            wait_until("old or new content", || {
                 drop(fs::remove_file(&now));
                 let now = exported(place, &now);
                 now == other || now == bytes
@@ -212,7 +212,7 @@ fn a_database_is_exported_while_daemons_run_and_replaced_only_while_none_runs() 
     let saved = run(&mut command, b"");
     assert!(saved.status.success(), "{saved:?}");
     let occupied = start(&other);
-    wait_until("a daemon with a lease", || {
+    wait_until("daemon with a lease", || {
         occupied.get("/_replicator").status == 200
             && other
                 .sql("SELECT count(*) FROM settee.instances WHERE lease_until > clock_timestamp()")

@@ -229,7 +229,7 @@ async fn calls_are_pipelined_on_one_connection_and_cancelled_when_it_closes() {
     }
     drop(client);
     tokio::task::spawn_blocking(move || {
-        service.wait_for_first_pool("the process is returned", |pool| pool["used"] == 0)
+        service.wait_for_first_pool("returned process", |pool| pool["used"] == 0)
     })
     .await
     .unwrap();
