@@ -1,4 +1,4 @@
-//! The dashboard of services with many pools and jobs: what fits where, and for whom it can be used.
+//! The dashboard with many pools and jobs: layout, accessibility, lists, and text of other servers.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::support::http_client::{Web, command};
 use crate::support::http_server::Answer;
 use crate::webdriver::Browser;
 
-/// Pools beside those of languages.
+/// Pools besides those of the languages.
 const POOLS: usize = 30;
 
 const JOBS: usize = 300;
@@ -22,8 +22,8 @@ const JOBS: usize = 300;
 /// A phone, a small window, a large one.
 const WIDTHS: [u32; 3] = [390, 700, 1400];
 
-/// Finds what of the tables is out of sight: what stays in its place over others, what is wider than its table's part of
-/// the page, and links and buttons that something else lies on.
+/// Finds hidden parts of the tables: sticky and fixed cells, tables wider than their scroll area, cells beyond the
+/// right edge, and links and buttons covered by another element.
 const HIDDEN: &str = "
     const found = [];
     for (const scroll of document.querySelectorAll('#view .scroll')) {
@@ -31,7 +31,7 @@ const HIDDEN: &str = "
     }
     for (const part of document.querySelectorAll('#view :is(th, td, a, button, summary)')) {
       const name = `${part.tagName} ${part.innerText.slice(0, 40)}`;
-      // What is in a closed list may have a box nevertheless.
+      // Content of a closed list may still have a box.
       if (!part.checkVisibility()) continue;
       if (['sticky', 'fixed'].includes(getComputedStyle(part).position)) found.push(`${name} stays`);
       const right = part.getBoundingClientRect().right;
@@ -47,10 +47,10 @@ const HIDDEN: &str = "
 /// Daemons that share the jobs.
 const DAEMONS: usize = 3;
 
-/// What another server says.
+/// The error text of a hostile server.
 const HOSTILE: &str = "<img src=x onerror=document.title=1>";
 
-/// 30 pools, one of which starts nothing.
+/// 30 pools, one of which has a command that fails.
 fn config() -> String {
     let pool = |n| format!("[pools.team{n:02}]\nlanguage = \"javascript\"\nmax = 2\n");
     let pools: String = (1..POOLS).map(pool).collect();
@@ -60,7 +60,7 @@ fn config() -> String {
     )
 }
 
-/// Replications whose source nobody answers for, and a call in each of some pools.
+/// Creates replications with an unreachable source, and calls a function in each of three pools.
 fn fill(web: &Web) {
     let docs = (0..JOBS).map(|n| {
         json!({"_id": format!("customer-{n:03}"), "source": format!("http://127.0.0.1:1/customer{n:03}"),
@@ -81,10 +81,10 @@ fn fill(web: &Web) {
     }
 }
 
-/// Goes to a view, and waits until it is shown.
+/// Opens a view and waits until it is rendered.
 fn go(browser: &Browser, hash: &str, title: &str) {
     browser.go(hash);
-    // The title is after the number of problems.
+    // The number of problems may precede the title.
     browser.wait_until(&format!(
         "return document.title.replace(/^\\(\\d+\\) /, '').startsWith({}) && document.querySelector('#view').childElementCount > 0",
         json!(title)
@@ -92,7 +92,7 @@ fn go(browser: &Browser, hash: &str, title: &str) {
     browser.run("for (const list of document.querySelectorAll('details')) list.open = true");
 }
 
-/// Starts daemons that share the jobs of [`fill`], and waits until the first one knows what each has.
+/// Starts daemons that share the jobs of [`fill`], and waits until the first one reports equal shares.
 fn share(database: &TestDatabase) -> Vec<Web> {
     let start = || {
         let directory = directory();
@@ -118,10 +118,10 @@ fn share(database: &TestDatabase) -> Vec<Web> {
     webs
 }
 
-/// Returns the name by which the others know a daemon, once it has read of itself.
-fn name(web: &Web) -> String {
+/// Returns the address under which the fleet lists a daemon, once the daemon lists itself.
+fn listed_address(web: &Web) -> String {
     let mut name = None;
-    wait("a daemon that knows itself", || {
+    wait("the daemon lists itself", || {
         let fleet = web.get("/_fleet").ok();
         let daemons = fleet["daemons"].as_array().unwrap();
         let own = daemons.iter().find(|daemon| daemon["self"] == true);
@@ -131,15 +131,15 @@ fn name(web: &Web) -> String {
     name.unwrap()
 }
 
-/// Returns the page of a job that another daemon has.
+/// Returns the page of a job that another daemon owns.
 fn job_of_another(web: &Web, daemon: &str) -> String {
     let jobs = web.get(&format!("/_scheduler/jobs?limit=1&daemon={daemon}"));
     let id = jobs.ok()["jobs"][0]["id"].clone();
     format!("#/jobs/{}", id.as_str().unwrap().replace('+', "%2B"))
 }
 
-/// Has a daemon's job paused and resumed on the page of another daemon.
-fn order_at_another(browser: &Browser, owner: &Web, job: &str) {
+/// Pauses and resumes a daemon's job on the dashboard of another daemon.
+fn pause_and_resume_elsewhere(browser: &Browser, owner: &Web, job: &str) {
     let path = job.replace("#/", "/_scheduler/");
     go(browser, job, "Job ");
     for (order, pauses) in [("Pause", true), ("Resume", false)] {
@@ -147,7 +147,7 @@ fn order_at_another(browser: &Browser, owner: &Web, job: &str) {
         browser.wait_for(&format!("{order} it"));
         browser.click("dialog [type=submit]");
         browser.wait_until("return document.querySelector('dialog') === null");
-        wait("the order where the job is", || {
+        wait("the owner executes the order", || {
             owner.get(&path).ok()["paused"].is_object() == pauses
         });
         let next = if pauses { "Resume" } else { "Pause" };
@@ -160,13 +160,13 @@ fn order_at_another(browser: &Browser, owner: &Web, job: &str) {
 }
 
 #[test]
-fn thirty_pools_and_three_hundred_jobs_of_three_daemons_fit_every_width_and_axe_finds_nothing() {
+fn many_pools_and_jobs_fit_every_width_and_pass_the_axe_accessibility_checks() {
     let axe = npm::packages("axe-core-4.10.3", &["axe-core@4.10.3"]).join("axe-core/axe.min.js");
     let axe = fs::read_to_string(axe).unwrap();
     let database = TestDatabase::new();
     let webs = share(&database);
     let web = &webs[0];
-    let other = name(&webs[1]);
+    let other = listed_address(&webs[1]);
     let of_other = format!("#/jobs?daemon={other}");
     let job = job_of_another(web, &other);
     let views = [
@@ -188,7 +188,7 @@ fn thirty_pools_and_three_hundred_jobs_of_three_daemons_fit_every_width_and_axe_
     );
     go(&browser, &of_other, "Replications");
     browser.wait_for("1–50 of 100");
-    order_at_another(&browser, &webs[1], &job);
+    pause_and_resume_elsewhere(&browser, &webs[1], &job);
     browser.run(&axe);
     let check = "const done = arguments[0]; axe.run().then((found) => \
         done(found.violations.map((one) => [one.id, one.nodes[0].html])))";
@@ -248,7 +248,7 @@ fn no_table_hides_anything_at_any_width() {
 }
 
 #[test]
-fn lists_have_pages_a_search_and_links_and_reasons_are_grouped() {
+fn lists_are_paged_and_searchable_and_failure_reasons_are_grouped() {
     let web = Web::start(&config());
     fill(&web);
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
@@ -292,7 +292,7 @@ fn lists_have_pages_a_search_and_links_and_reasons_are_grouped() {
 }
 
 #[test]
-fn on_a_phone_a_job_begins_with_its_state_and_its_reason() {
+fn on_a_phone_a_job_shows_its_state_name_and_reason_first() {
     let web = Web::start(&config());
     fill(&web);
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
@@ -308,7 +308,7 @@ fn on_a_phone_a_job_begins_with_its_state_and_its_reason() {
 }
 
 #[actix_rt::test]
-async fn a_reason_of_a_hostile_server_is_shown_as_text() {
+async fn markup_in_a_server_error_is_shown_as_text() {
     let couch = Couch::start().await;
     couch.fault(|_| Some(Answer::error(500, HOSTILE, HOSTILE)));
     let source = couch.url();
@@ -318,7 +318,7 @@ async fn a_reason_of_a_hostile_server_is_shown_as_text() {
         let made = web.send("POST", "/_replicator", &body.to_string());
         assert_eq!(made.status, 201, "{made:?}");
         let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
-        // Lists have the reason in the service's words; the page of the job also has those of the server.
+        // Lists show the service's own reason; the job's page also shows the server's text.
         browser.go("#/jobs");
         browser.click("#jobs a");
         browser.wait_for(HOSTILE);
@@ -332,7 +332,7 @@ async fn a_reason_of_a_hostile_server_is_shown_as_text() {
 }
 
 #[actix_rt::test]
-async fn jobs_that_are_over_are_found_by_their_state_and_what_they_wrote_is_counted() {
+async fn completed_jobs_are_listed_by_state_and_their_written_documents_are_counted() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("a", None, json!({"n": 1}));
     source.put("b", None, json!({"n": 2}));

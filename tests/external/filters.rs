@@ -1,4 +1,4 @@
-//! Filters that Settee runs itself, beside a source that runs them too.
+//! Filters run by Settee, compared with the same filters run by the source.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::filters::{EVEN, KIND, run};
 use crate::support::job::body_with;
 
 #[actix_rt::test]
-async fn filters_accept_the_same_documents_here_and_at_the_source() {
+async fn filters_accept_the_same_documents_in_settee_and_at_the_source() {
     let pouch = Pouch::start();
     for database in ["a", "there", "here"] {
         pouch.create(database).await;

@@ -1,5 +1,5 @@
-//! The dashboard for Grafana, `monitoring/grafana.json`: a real Prometheus that reads a busy daemon has an answer to
-//! each of its queries.
+//! The dashboard for Grafana, `monitoring/grafana.json`: a real Prometheus that scrapes a busy daemon answers each of
+//! its queries.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -15,8 +15,8 @@ use crate::support::daemon::{configure, directory, wait_until};
 use crate::support::http_client::{Connection, Web, command};
 use crate::support::program::project;
 
-/// A pool that every call fills and in which a database takes the process of another one, one that starts nothing,
-/// and one without a cell whose process is held, where one request waits and others are refused.
+/// A pool of one process that databases take from each other, a pool whose program does not exist, and a pool without a
+/// cell whose only process is held: one request waits there, and others are refused.
 const CONFIG: &str = "\
 [query_server_config]
 sandbox = \"standard\"
@@ -35,8 +35,8 @@ queue_max = 1
 retries_per_request = 1
 ";
 
-/// What is 0 with this daemon, since it would take a broken database, machine or program, or a moment that is over
-/// before it is read. The queries are asked all the same and have an answer.
+/// Metrics that may stay 0 with this daemon: they need a broken database, machine or program, or a state too short to
+/// be scraped. Their queries must be answered all the same.
 const MAY_BE_ZERO: [&str; 11] = [
     "settee_store_connections",
     "settee_fleet_unowned_seconds",
@@ -66,7 +66,7 @@ fn queries(panel: &Value) -> impl Iterator<Item = &str> {
     targets.map(|target| target["expr"].as_str().unwrap())
 }
 
-/// Returns the name of a metric, of a histogram without what one of its series adds to it.
+/// Returns a metric's name, without the suffix of a histogram's series.
 fn base(name: &str) -> &str {
     let ends = ["_bucket", "_count", "_sum"].into_iter();
     let mut histograms = ends.filter_map(|end| name.strip_suffix(end));
@@ -75,7 +75,7 @@ fn base(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Returns the names of metrics in a text.
+/// Returns the metric names in `text`.
 fn metrics(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| {
@@ -109,7 +109,7 @@ fn every_panel_says_what_it_shows_and_what_to_do() {
 }
 
 #[test]
-fn the_dashboard_shows_documented_metrics_and_all_that_alerts_look_at() {
+fn the_dashboard_shows_only_documented_metrics_and_every_metric_of_an_alert() {
     let dashboard = dashboard();
     let text = dashboard.to_string();
     let shown = panels(&dashboard).flat_map(queries).flat_map(metrics);
@@ -125,7 +125,7 @@ fn the_dashboard_shows_documented_metrics_and_all_that_alerts_look_at() {
     }
 }
 
-/// Prometheus, which ends with the test.
+/// Prometheus, stopped when dropped.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -133,7 +133,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it; it reads this daemon all the time.
+    /// Starts Prometheus, which scrapes this daemon every second.
     fn start(daemon: SocketAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("prometheus.yml");
@@ -142,7 +142,7 @@ impl Prometheus {
              static_configs: [{{targets: ['{daemon}']}}]}}]\n"
         );
         std::fs::write(&config, text).unwrap();
-        // Free now; another program may take it before Prometheus does, which then ends.
+        // If another program takes the free port first, Prometheus exits.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -162,19 +162,19 @@ impl Prometheus {
             assert_eq!(ended, None, "Prometheus refused its configuration");
             std::net::TcpStream::connect(address).is_ok()
         });
-        wait_until("reading of the daemon", || {
+        wait_until("scrape of the daemon", || {
             let up = it.ask("query", "query", "up");
             up["result"][0]["value"][1] == "1"
         });
         it
     }
 
-    /// Asks its API, which accepts what is asked, and returns the data.
+    /// Queries its API, and returns the data; null while Prometheus starts.
     fn ask(&self, path: &str, parameter: &str, value: &str) -> Value {
         let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
         let path = format!("/api/v1/{path}?{parameter}={value}");
         let answer = Connection::open(self.address).request("GET", &path, &[], "");
-        // While it starts it answers 503.
+        // Prometheus answers 503 while it starts.
         if answer.status == 503 {
             return Value::Null;
         }
@@ -201,11 +201,11 @@ impl Drop for Prometheus {
     }
 }
 
-/// Puts the values of variables into a query.
+/// The dashboard's variables, each with its values.
 struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// Asks for them as Grafana does: all values of each, which may depend on the ones before.
+    /// Queries them as Grafana does: all values of each, which may depend on earlier variables.
     fn ask(prometheus: &Prometheus, dashboard: &Value) -> Self {
         let mut found = Self(Vec::new());
         for (name, span) in [("__rate_interval", "1m"), ("__range", "5m")] {
@@ -232,7 +232,7 @@ impl Variables {
     }
 }
 
-/// What the daemon does over and over.
+/// Gives the daemon one round of work.
 fn work(web: &Web, source: &Database, round: usize) {
     let send = |path: &str, body: Value| web.send("POST", path, &body.to_string()).status;
     let db = format!("db{}", round % 2);
@@ -277,7 +277,7 @@ fn work(web: &Web, source: &Database, round: usize) {
     source.put(&format!("doc{round}"), None, json!({"n": round}));
 }
 
-/// Replicates from the source to the target for as long as it runs, and from where nobody answers.
+/// Starts a continuous replication from the source to the target, and one from an unreachable source.
 fn replicate(web: &Web, from: &str, to: &str) {
     let nowhere = "http://127.0.0.1:1/a";
     let docs = json!({"docs": [
@@ -288,7 +288,7 @@ fn replicate(web: &Web, from: &str, to: &str) {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
-/// Asks every query until each has an answer, while the daemon works.
+/// Runs every query until each has an answer, while the daemon works.
 fn ask_all(web: &Web, source: &Database, prometheus: &Prometheus) {
     let dashboard = dashboard();
     let variables = Variables::ask(prometheus, &dashboard);
@@ -314,7 +314,7 @@ fn ask_all(web: &Web, source: &Database, prometheus: &Prometheus) {
 }
 
 #[actix_rt::test]
-async fn prometheus_answers_each_query_of_the_dashboard_about_a_busy_daemon() {
+async fn prometheus_answers_every_dashboard_query_about_a_busy_daemon() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let (from, to, database) = (source.url(), target.url(), Database::clone(&source));
     let test = tokio::task::spawn_blocking(move || {

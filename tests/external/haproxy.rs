@@ -1,5 +1,5 @@
-//! Two daemons behind HAProxy, with the configuration of docs/fleet.md: each database has its daemon, and another one
-//! when that is gone.
+//! Two daemons behind HAProxy, with the configuration of docs/fleet.md: each database is routed to one daemon, and
+//! fails over to the other.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,16 +13,16 @@ use crate::support::pages::blocks;
 
 const DATABASES: usize = 40;
 
-/// HAProxy, which ends with the test.
+/// HAProxy, stopped when dropped.
 struct Proxy {
     child: Child,
     address: SocketAddr,
 }
 
 impl Proxy {
-    /// Starts it with the configuration of the page, for these daemons.
+    /// Starts HAProxy with the page's configuration, for these daemons.
     fn start(daemons: &[&Web; 2]) -> Self {
-        // Free now; another program may take it before HAProxy does, which then says so.
+        // If another program takes the free port first, HAProxy exits.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -37,7 +37,7 @@ impl Proxy {
         command.arg("-db").arg("-f").arg(&file);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("haproxy is installed");
-        wait_until("HAProxy listens", || {
+        wait_until("HAProxy that listens", || {
             assert_eq!(
                 child.try_wait().unwrap(),
                 None,
@@ -81,19 +81,23 @@ fn databases_of(web: &Web) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_database_has_its_daemon_and_another_one_when_that_is_gone() {
+fn each_database_is_routed_to_one_daemon_and_fails_over_to_the_other() {
     let (mut one, two) = (Web::start(""), Web::start(""));
     let proxy = Proxy::start(&[&one, &two]);
     for _ in 0..3 {
         assert_eq!(proxy.call_all(), BTreeSet::from([200]));
     }
     let (of_one, of_two) = (databases_of(&one), databases_of(&two));
-    assert_eq!(of_one.len() + of_two.len(), DATABASES, "none has both");
+    assert_eq!(
+        of_one.len() + of_two.len(),
+        DATABASES,
+        "no database is on both daemons"
+    );
     assert!(!of_one.is_empty() && !of_two.is_empty(), "{of_one:?}");
 
     one.service.kill();
     let only_200 = BTreeSet::from([200]);
-    wait_until("the other daemon serves all", || {
+    wait_until("daemon that serves every database", || {
         proxy.call_all() == only_200
     });
     assert_eq!(databases_of(&two).len(), DATABASES);

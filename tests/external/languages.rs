@@ -1,5 +1,5 @@
-//! The query servers and languages that the examples bring, and the recipes of CONTRIBUTING.md that
-//! they follow. Python 3, Node, Perl, Ruby, and Lua with dkjson have to be installed.
+//! The query servers and languages of the examples, and the recipes of CONTRIBUTING.md that they follow. Needs Python
+//! 3, Node, Perl, Ruby, and Lua with dkjson.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,8 +28,7 @@ const PERL: &str = "perl examples/languages/perl_server.pl";
 const RUBY: &str = "ruby examples/languages/ruby_server.rb";
 const LUA: &str = "lua5.4 examples/languages/lua_server.lua";
 
-/// Goes to the project's folder, where the examples are. Without the programs these tests say so,
-/// and not that an example is wrong.
+/// Changes to the project's folder, where the examples are. Panics with the name of a program that is not installed.
 fn need(command: &str) {
     std::env::set_current_dir(project()).unwrap();
     let program = command.split(' ').next().unwrap();
@@ -45,7 +44,7 @@ fn need(command: &str) {
     );
 }
 
-/// Plays the cases that are wanted; returns those that did not pass.
+/// Runs the wanted cases, and returns those that did not pass.
 async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -> Vec<String> {
     let mut words = command.split(' ').map(OsString::from);
     let subject = Subject {
@@ -73,19 +72,19 @@ fn is_common(case: &Case) -> bool {
 }
 
 #[actix_rt::test]
-async fn the_node_server_does_everything_that_a_query_server_should() {
+async fn the_node_server_passes_all_common_and_basic_cases() {
     need(NODE);
     let failed = failed(NODE, "javascript", is_common).await;
     assert_eq!(failed, Vec::<String>::new());
 }
 
-/// In these abilities it does as CouchDB's own server in every detail, but for what is listed.
+/// In these abilities it matches CouchDB's own server in every detail, except in the listed cases.
 #[actix_rt::test]
-async fn the_node_server_is_a_drop_in_for_couchjs_in_what_it_claims() {
+async fn the_node_server_is_a_drop_in_for_couchjs_in_the_abilities_it_claims() {
     need(NODE);
     let claimed = ["reset", "map", "reduce", "ddoc.validate", "ddoc.filters"];
     let claims = |case: &Case| !is_common(case) && claimed.contains(&case.ability.as_str());
-    let otherwise = [
+    let differences = [
         "map/error-as-value",
         "map/custom-error-as-value",
         "map/doc-missing",
@@ -95,11 +94,11 @@ async fn the_node_server_is_a_drop_in_for_couchjs_in_what_it_claims() {
         "own-map/thrown-odd-values",
         "own-reduce/no-index-no-require",
     ];
-    assert_eq!(failed(NODE, "javascript", claims).await, otherwise);
+    assert_eq!(failed(NODE, "javascript", claims).await, differences);
 }
 
-/// Plays all cases in the language: those of the abilities that are missing fail, and no others.
-async fn does_all_but(command: &str, language: &str, missing: &[&str]) {
+/// Runs all cases of the language: those of the missing abilities fail, and no others.
+async fn passes_all_but(command: &str, language: &str, missing: &[&str]) {
     need(command);
     let claims = |case: &Case| !missing.contains(&case.ability.as_str());
     assert_eq!(
@@ -114,18 +113,18 @@ async fn does_all_but(command: &str, language: &str, missing: &[&str]) {
 }
 
 #[actix_rt::test]
-async fn the_perl_server_does_views_and_libraries() {
-    does_all_but(PERL, "perl", &["ddoc", "index"]).await;
+async fn the_perl_server_supports_views_and_libraries() {
+    passes_all_but(PERL, "perl", &["ddoc", "index"]).await;
 }
 
 #[actix_rt::test]
-async fn the_lua_server_does_views_libraries_and_search_indexes() {
-    does_all_but(LUA, "lua", &["ddoc"]).await;
+async fn the_lua_server_supports_views_libraries_and_search_indexes() {
+    passes_all_but(LUA, "lua", &["ddoc"]).await;
 }
 
 #[actix_rt::test]
-async fn the_ruby_server_does_everything_but_lists() {
-    does_all_but(RUBY, "ruby", &[]).await;
+async fn the_ruby_server_supports_everything_but_lists() {
+    passes_all_but(RUBY, "ruby", &[]).await;
     let pool = TestPool::builder().command("ruby", RUBY).start();
     let mut client = pool.client("list");
     let lists = r#""language":"ruby","lists":{"l":"->(head, req) { 'x' }"}"#;
@@ -146,8 +145,8 @@ fn python() -> String {
 }
 
 #[actix_rt::test]
-async fn the_python_server_does_everything_but_lists() {
-    does_all_but(&python(), "python", &["ddoc.lists"]).await;
+async fn the_python_server_supports_everything_but_lists() {
+    passes_all_but(&python(), "python", &["ddoc.lists"]).await;
 }
 
 #[test]
@@ -166,7 +165,7 @@ fn the_python_server_passes_conform_in_its_cell() {
 }
 
 #[test]
-fn an_error_of_the_python_server_names_function_and_line() {
+fn an_error_of_the_python_server_names_the_function_and_line() {
     need(&python());
     let servers = format!(
         "[query_servers]\nown = \"{} {}\"\n",
@@ -216,7 +215,7 @@ fn an_error_of_the_python_server_names_function_and_line() {
 }
 
 #[actix_rt::test]
-async fn node_answers_functions_of_design_documents_through_the_pool() {
+async fn node_runs_design_document_functions_through_the_pool() {
     need(NODE);
     let pool = TestPool::builder().command("javascript", NODE).start();
     let mut client = pool.client("show");
@@ -232,7 +231,7 @@ async fn node_answers_functions_of_design_documents_through_the_pool() {
 }
 
 #[actix_rt::test]
-async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
+async fn the_pool_refuses_a_design_document_that_perl_cannot_serve() {
     need(PERL);
     let pool = TestPool::builder().command("perl", PERL).start();
     let mut client = pool.client("show");
@@ -246,7 +245,7 @@ async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
 }
 
 #[test]
-fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
+fn the_recipe_for_adding_a_language_by_command_works_as_written() {
     need(PERL);
     let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -297,7 +296,7 @@ fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
     );
 }
 
-/// Serves with the lines at the head of an example, in the project's folder, and has a process answer.
+/// Serves with the lines at the head of an example, in the project's folder, and prompts a process.
 fn assert_serves(example: &str) {
     assert_serves_with(&code(example).join("\n"));
 }
@@ -318,40 +317,40 @@ fn assert_serves_with(lines: &str) {
 }
 
 #[test]
-fn the_python_server_serves_with_the_lines_at_its_head() {
+fn the_python_server_serves_with_the_configuration_at_its_head() {
     need(&python());
     let lines = code("languages/python_server.py").join("\n");
-    // Services of tests have another `python`, and the system's Python.
+    // Test services already define `python`, and need the system's Python.
     let own = format!("own = \"{} ", python3());
     assert_serves_with(&lines.replace("python = \"python3 ", &own));
 }
 
 #[test]
-fn the_node_server_serves_with_the_lines_at_its_head() {
+fn the_node_server_serves_with_the_configuration_at_its_head() {
     need(NODE);
     assert_serves("languages/node_server.js");
 }
 
 #[test]
-fn the_perl_server_serves_with_the_lines_at_its_head() {
+fn the_perl_server_serves_with_the_configuration_at_its_head() {
     need(PERL);
     assert_serves("languages/perl_server.pl");
 }
 
 #[test]
-fn the_ruby_server_serves_with_the_lines_at_its_head() {
+fn the_ruby_server_serves_with_the_configuration_at_its_head() {
     need(RUBY);
     assert_serves("languages/ruby_server.rb");
 }
 
 #[test]
-fn the_lua_server_serves_with_the_lines_at_its_head() {
+fn the_lua_server_serves_with_the_configuration_at_its_head() {
     need(LUA);
     assert_serves("languages/lua_server.lua");
 }
 
 #[test]
-fn the_command_that_makes_the_orders_makes_these() {
+fn the_documented_command_generates_the_example_orders() {
     let folder = tempfile::tempdir().unwrap();
     let example = project().join("examples/orders");
     fs::copy(

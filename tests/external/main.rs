@@ -1,5 +1,5 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, Prometheus,
-//! PostgreSQL, hadolint, a browser.
+//! Tests that need external programs: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, Prometheus, PostgreSQL,
+//! hadolint, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

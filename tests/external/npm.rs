@@ -1,4 +1,4 @@
-//! Packages of npm that tests need: installed once below the target directory.
+//! npm packages that tests need, installed once below the target directory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn packages(name: &str, packages: &[&str]) -> PathBuf {
     let lock = File::create(folder.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
-        // What an interrupted attempt left is unusable.
+        // Removes the remains of an interrupted installation.
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();

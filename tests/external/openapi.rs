@@ -1,6 +1,6 @@
-//! The description of HTTP, `/_openapi`: a validator of others finds it right, and each operation does what it says.
+//! The OpenAPI document, `/_openapi`: an independent validator accepts it, and each operation behaves as described.
 //!
-//! SUMMARY   `openapi/play.py` sends the requests, and validates them and the answers by the description.
+//! SUMMARY   `openapi/play.py` sends the requests, and validates them and the answers against the document.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::support::couch::Couch;
 use crate::support::http_client::Web;
 use crate::support::program::project;
 
-/// Users with and without rights, and a query server that can do nothing but map and reduce with one function.
+/// Users with and without rights, and a query server that only answers `reset`.
 const CONFIG: &str = "\
 [admins]
 root = \"secret\"
@@ -42,7 +42,7 @@ while read -r line; do
 done
 ";
 
-/// Returns a Python that has the validators, and the generator of clients.
+/// Returns a Python with the validators and the client generator.
 fn python() -> PathBuf {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock();
@@ -61,7 +61,7 @@ fn python() -> PathBuf {
 }
 
 #[actix_rt::test]
-async fn every_operation_takes_and_answers_what_its_description_says() {
+async fn every_operation_accepts_and_returns_what_the_openapi_document_describes() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("a", None, serde_json::json!({"n": 1}));
     let (from, to) = (source.url(), target.url());
@@ -83,7 +83,7 @@ async fn every_operation_takes_and_answers_what_its_description_says() {
 }
 
 #[test]
-fn a_generator_of_clients_makes_a_call_of_each_operation_that_works() {
+fn a_client_generated_from_the_openapi_document_has_every_operation() {
     let directory = tempfile::tempdir().unwrap();
     let web = Web::start("");
     let generate = project().join("tests/external/openapi/generate.py");

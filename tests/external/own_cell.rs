@@ -1,5 +1,5 @@
-//! What native code instead of the JavaScript engine cannot do: each attempt works without a cell, and
-//! ends the process in it.
+//! Native code running instead of the JavaScript engine is confined: each attempt works without a cell, and kills the
+//! process in one.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
@@ -11,28 +11,27 @@ fn run(mode: &str, name: &str) -> Output {
     attempt.args([mode, name]).output().unwrap()
 }
 
-/// Runs an attempt without a cell; false if this machine does not allow it anyway.
+/// Runs an attempt without a cell; false if this machine does not allow it even there.
 fn works_outside(name: &str) -> bool {
     let outside = run("off", name);
     let could = String::from_utf8_lossy(&outside.stdout);
     if could.trim_end() != "could" {
         let status = outside.status;
-        eprintln!("{name} is not tried: without a cell it gives {status}, {could}");
+        eprintln!("{name} is skipped: without a cell it gives {status}, {could}");
     }
     could.trim_end() == "could"
 }
 
-/// Checks that an attempt works without a cell, and that in a cell the process dies of it and names the
-/// system call.
+/// Checks that an attempt works without a cell, and that in a cell it kills the process, which names the system call.
 fn is_refused(name: &str, call: &str) {
     assert!(works_outside(name), "{name}");
     let inside = run("standard", name);
-    let said = String::from_utf8_lossy(&inside.stderr);
-    assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{said}");
+    let stderr = String::from_utf8_lossy(&inside.stderr);
+    assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{stderr}");
     assert_eq!(String::from_utf8_lossy(&inside.stdout), "");
     let expected = format!("settee couchjs: refused system call {call} (");
-    assert!(said.starts_with(&expected), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(stderr.starts_with(&expected), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 macro_rules! attempts {
@@ -49,44 +48,44 @@ macro_rules! attempts {
 
 attempts! {
     a_file_cannot_be_opened => "openat",
-    a_file_cannot_be_opened_by_the_newer_call => "openat2",
+    a_file_cannot_be_opened_with_openat2 => "openat2",
     a_link_cannot_be_read => "readlinkat",
-    a_file_in_memory_cannot_be_made => "memfd_create",
-    a_socket_cannot_be_made => "socket",
+    a_memory_file_cannot_be_created => "memfd_create",
+    a_socket_cannot_be_created => "socket",
     a_socket_cannot_be_connected => "connect",
     a_datagram_cannot_be_sent => "sendto",
     a_program_cannot_be_executed => "execve",
     a_process_cannot_be_started => "clone",
-    neither_a_process_nor_a_thread_can_be_started_by_the_newer_call => "clone3",
+    neither_a_process_nor_a_thread_can_be_started_with_clone3 => "clone3",
     the_parent_cannot_be_signalled => "kill",
     a_thread_of_the_parent_cannot_be_signalled => "tgkill",
-    a_handle_of_the_parent_cannot_be_opened => "pidfd_open",
-    nothing_can_be_traced => "ptrace",
+    a_pidfd_of_the_parent_cannot_be_opened => "pidfd_open",
+    no_process_can_be_traced => "ptrace",
     the_memory_of_a_process_cannot_be_read => "process_vm_readv",
-    code_cannot_be_mapped => "mmap",
-    memory_cannot_become_code => "mprotect",
-    memory_cannot_become_code_by_the_call_with_keys => "pkey_mprotect",
+    executable_memory_cannot_be_mapped => "mmap",
+    memory_cannot_be_made_executable => "mprotect",
+    memory_cannot_be_made_executable_with_pkey_mprotect => "pkey_mprotect",
     the_process_cannot_make_itself_dumpable => "prctl",
-    namespaces_cannot_be_left => "unshare",
+    namespaces_cannot_be_unshared => "unshare",
     limits_cannot_be_changed => "prlimit64",
-    another_interface_cannot_be_chosen => "personality",
-    descriptors_cannot_be_copied => "fcntl",
+    the_personality_cannot_be_changed => "personality",
+    descriptors_cannot_be_duplicated => "fcntl",
     devices_cannot_be_controlled => "ioctl",
-    locks_with_owners_cannot_be_taken => "futex",
+    priority_inheritance_futexes_cannot_be_locked => "futex",
     the_handler_of_refused_calls_cannot_be_replaced => "rt_sigaction",
-    filters_cannot_be_asked_for => "seccomp",
+    seccomp_filters_cannot_be_queried => "seccomp",
     #[cfg(target_arch = "x86_64")]
-    a_file_cannot_be_opened_by_the_oldest_call => "open",
+    a_file_cannot_be_opened_with_open => "open",
     #[cfg(target_arch = "x86_64")]
-    a_process_cannot_be_started_by_the_oldest_call => "fork",
+    a_process_cannot_be_started_with_fork => "fork",
 }
 
 #[test]
-fn another_thread_than_the_engine_s_is_in_the_cell_too() {
+fn threads_other_than_the_engine_thread_are_in_the_cell_too() {
     is_refused("openat_on_another_thread", "openat");
 }
 
-/// As [`is_refused`], of what not every machine allows.
+/// Like [`is_refused`], for calls that not every machine allows.
 fn is_refused_if_it_works_outside(name: &str, call: &str) {
     if works_outside(name) {
         is_refused(name, call);
@@ -94,12 +93,12 @@ fn is_refused_if_it_works_outside(name: &str, call: &str) {
 }
 
 #[test]
-fn a_ring_of_system_calls_cannot_be_made() {
+fn an_io_uring_cannot_be_created() {
     is_refused_if_it_works_outside("io_uring_setup", "io_uring_setup");
 }
 
 #[test]
-fn faults_of_memory_cannot_be_handled() {
+fn page_faults_cannot_be_handled_with_userfaultfd() {
     is_refused_if_it_works_outside("userfaultfd", "userfaultfd");
 }
 
@@ -109,11 +108,10 @@ fn a_call_by_an_x32_number_is_refused() {
     is_refused_if_it_works_outside("x32", "unknown");
 }
 
-/// Such a call is no call of this architecture: the system kills the process without asking the filter
-/// further.
+/// The call belongs to another architecture: the process is killed without a check of the call's number.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_call_of_the_32_bit_interface_kills() {
+fn a_32_bit_system_call_kills_the_process() {
     if works_outside("int80") {
         let inside = run("standard", "int80");
         assert_eq!(inside.status.signal(), Some(libc::SIGSYS));
@@ -154,8 +152,8 @@ fn a_panic_in_the_cell_is_reported_without_reading_a_file() {
         .args(["standard", "panic"])
         .env("RUST_BACKTRACE", "1");
     let panicked = panicked.output().unwrap();
-    let said = String::from_utf8_lossy(&panicked.stderr);
-    assert_eq!(panicked.status.signal(), None, "{said}");
-    assert!(said.starts_with("couchjs: panicked at "), "{said}");
-    assert!(said.contains("on purpose"), "{said}");
+    let stderr = String::from_utf8_lossy(&panicked.stderr);
+    assert_eq!(panicked.status.signal(), None, "{stderr}");
+    assert!(stderr.starts_with("couchjs: panicked at "), "{stderr}");
+    assert!(stderr.contains("on purpose"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! The examples of programs with languages of their own: every subcommand knows them. Lua has to be installed.
+//! The example programs that add languages: every subcommand knows these. Needs Lua.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ impl Own {
         assert_eq!(lines(&output), [row("b", 1), row("a", 2)], "{output:?}");
     }
 
-    /// Starts the program's service, in whose pools processes of commands are in cells.
+    /// Starts the program's service, with the processes of commands in cells.
     fn serves(&self) -> Service {
         let folder = directory();
         let config = configure(
@@ -93,7 +93,7 @@ fn serve_knows_the_languages_of_the_program() {
 }
 
 #[test]
-fn pools_and_services_of_the_configuration_may_have_a_language_of_the_program() {
+fn configured_pools_and_services_can_use_a_language_of_the_program() {
     let folder = directory();
     let own = FIELD;
     let sections = format!(
@@ -113,7 +113,7 @@ fn pools_and_services_of_the_configuration_may_have_a_language_of_the_program() 
 }
 
 #[tokio::test]
-async fn a_command_that_the_program_brings_is_in_a_cell_and_its_declared_abilities_are_known() {
+async fn a_command_of_the_program_runs_in_a_cell_and_its_declared_abilities_are_known() {
     let service = LUA.serves();
     LUA.maps(
         service.directory.path(),
@@ -142,7 +142,7 @@ fn conform_tests_a_language_of_the_program_by_its_name() {
         text.contains("\nthe daemon will do without: ddoc\n"),
         "{text}"
     );
-    // Inside the program there is nothing that could end over a line that is no command.
+    // An in-process language has no process that could exit on an invalid command.
     let text = FIELD.conforms(&["-k", "common/map"]);
     assert!(text.starts_with("language: none"), "{text}");
     assert!(text.ends_with("\nconform: 1 of 1 cases, map\n"), "{text}");
@@ -150,9 +150,9 @@ fn conform_tests_a_language_of_the_program_by_its_name() {
     assert!(text.contains(refuses), "{text}");
     let output = LUA.run(&["conform", "--language", "field"]);
     assert_eq!(output.status.code(), Some(64), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        told.contains("this program has no language 'field'"),
-        "{told}"
+        stderr.contains("this program has no language 'field'"),
+        "{stderr}"
     );
 }

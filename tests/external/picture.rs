@@ -1,6 +1,6 @@
-//! The pictures of the README: who talks to whom, made of its text, and the dashboard, made of a service at work.
+//! The README's pictures: the architecture, generated from its source, and the dashboard of a busy service.
 //!
-//! To make the dashboard's anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
+//! To regenerate the dashboard's: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
 
 use std::env;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::support::http_client::Web;
 use crate::support::program::project;
 use crate::webdriver::Browser;
 
-/// The most that the picture may have, in bytes.
+/// Maximum size of the picture, in bytes.
 const BYTES_MAX: usize = 150_000;
 
-/// Two pools of customers, and an endless function does not hold one for long.
+/// Two pools, and a short timeout that stops the endless function.
 const CONFIG: &str = "[couchdb]\nos_process_timeout = 3000\n\
     [query_server_config]\nsandbox = \"standard\"\n\
     [pools.customers]\nlanguage = \"javascript\"\nmax = 3\nfairness = \"per_db\"\nreuse = \"database\"\n\
     [pools.reports]\nlanguage = \"javascript\"\nmax = 2\ninit_size = 1\n";
 
-/// A customer's function: the pool, the database, the name, the source, how often it is called.
+/// The customers' functions: pool, database, name, source, number of calls.
 const FUNCTIONS: [(&str, &str, &str, &str, u32); 6] = [
     (
         "customers",
@@ -81,7 +81,7 @@ fn call(web: &Web, (pool, db, name, source, times): (&str, &str, &str, &str, u32
     }
 }
 
-/// Asks for a process of the pool of customers, and does not give it back.
+/// Borrows a process of the `customers` pool without returning it.
 fn hold(web: &Web, db: &str) -> (crate::support::daemon::Client, Value) {
     let mut client = web.service.connect();
     let asked =
@@ -91,7 +91,7 @@ fn hold(web: &Web, db: &str) -> (crate::support::daemon::Client, Value) {
 }
 
 #[test]
-fn the_architecture_picture_is_made_from_its_text() {
+fn the_architecture_picture_matches_its_source() {
     let text = project().join("docs/images/overview.py");
     let made = Command::new("python3").arg(&text).output().unwrap();
     let picture = fs::read(text.with_extension("svg")).unwrap();
@@ -99,11 +99,11 @@ fn the_architecture_picture_is_made_from_its_text() {
 }
 
 #[test]
-fn the_dashboard_of_a_service_at_work_makes_a_small_picture() {
+fn the_picture_of_a_busy_dashboard_is_small() {
     let service = Web::start(CONFIG);
     let web = &service;
     let path = env::var_os("SETTEE_PICTURE");
-    // Charts of some minutes, where somebody will look at them.
+    // A picture that is kept shows charts of some minutes.
     let samples = if path.is_some() { 8 } else { 0 };
     loop {
         thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! Packages of Python that tests need, as they are: each installed once, in a virtual environment of its own.
+//! Python packages that tests need, each installed once in its own virtual environment.
 //!
-//! PROMISES  Each function returns a program that works, or fails the test saying what is missing.
+//! PROMISES  Each function returns a working program, or fails the test with what is missing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ fn program(package: &str, name: &str) -> PathBuf {
     let program = folder.join("bin").join(name);
     let complete = folder.join("complete");
     fs::create_dir_all(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // `with_extension` would take the last part of a version for one.
+    // `with_extension` would replace the last part of the version.
     let lock = File::create(format!("{}.lock", folder.display())).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
-        // What an interrupted attempt left is unusable.
+        // Removes the remains of an interrupted installation.
         drop(fs::remove_dir_all(&folder));
         let python = folder.join("bin/python");
         let install = [
@@ -45,20 +45,20 @@ fn program(package: &str, name: &str) -> PathBuf {
             Command::new(python3()).args(["-m", "venv"]).arg(&folder),
         );
         run(package, Command::new(python).args(install));
-        assert!(program.exists(), "{package} brings no {name}");
+        assert!(program.exists(), "{package} does not contain {name}");
         File::create(complete).unwrap();
     }
     program
 }
 
 fn run(package: &str, command: &mut Command) {
-    let told = format!("{command:?}");
+    let command_line = format!("{command:?}");
     let output = command.output().unwrap_or_else(|error| {
-        panic!("{told}: {error}; these tests need Python 3 with venv, and the package {package}")
+        panic!("{command_line}: {error}; these tests need Python 3 with venv, and the package {package}")
     });
     assert!(
         output.status.success(),
-        "{told}: {}; these tests need Python 3 with venv, and the package {package} from an index: {}{}",
+        "{command_line}: {}; these tests need Python 3 with venv, and the package {package} from an index: {}{}",
         output.status,
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),

@@ -1,7 +1,6 @@
-//! express-pouchdb, a server that we did not write: installed once below the target directory,
-//! started by each test in memory, ended with it.
+//! express-pouchdb, an independent server: installed once below the target directory, and run in memory by each test.
 //!
-//! PROMISES  [`Pouch::start`] returns a server that answers, or fails the test saying what is missing.
+//! PROMISES  [`Pouch::start`] returns a running server, or fails the test with what is missing.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -26,16 +25,16 @@ const SERVER: &str = concat!(
     "/tests/external/pouch/server.js"
 );
 
-/// A server.
+/// A server, stopped when dropped.
 pub struct Pouch {
     child: Child,
     address: String,
-    /// Where it writes its log, which nobody reads.
+    /// The folder of its log.
     _folder: TempDir,
 }
 
 impl Pouch {
-    /// Starts one, without any database.
+    /// Starts a server without databases.
     pub fn start() -> Self {
         let modules = npm::packages("express-pouchdb-4.2.0", &PACKAGES);
         let folder = tempfile::tempdir().unwrap();
@@ -66,13 +65,13 @@ impl Pouch {
         format!("http://{}/{database}", self.address)
     }
 
-    /// Makes a database.
+    /// Creates a database.
     pub async fn create(&self, database: &str) {
         let (status, answer) = self.call("PUT", database, None).await;
         assert_eq!(status, 201, "{answer}");
     }
 
-    /// Asks; the answer must be JSON.
+    /// Returns the status and the answer, null if it is not JSON.
     pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let kind = "application/json";
         let body = body.map(|body| Bytes::from(body.to_string()));
@@ -81,7 +80,7 @@ impl Pouch {
         (answer.status, json)
     }
 
-    /// Writes documents as they are, with their revisions.
+    /// Writes documents with the revisions they have.
     pub async fn bulk(&self, database: &str, docs: Vec<Value>) {
         let body = json!({"docs": docs, "new_edits": false});
         let (status, answer) = self
@@ -90,7 +89,7 @@ impl Pouch {
         assert_eq!((status, answer), (201, json!([])));
     }
 
-    /// Writes documents that get a revision.
+    /// Writes documents, and returns the answers with their new revisions.
     pub async fn write(&self, database: &str, docs: Vec<Value>) -> Vec<Value> {
         let path = format!("{database}/_bulk_docs");
         let (status, answer) = self
@@ -120,7 +119,7 @@ impl Pouch {
         answer.body
     }
 
-    /// All leaves of all documents with their histories and bodies, in an order of their own.
+    /// Returns all leaves of all documents, sorted, with their histories and bodies.
     pub async fn trees(&self, database: &str) -> Vec<(String, Vec<Value>)> {
         let path = format!("{database}/_changes?style=all_docs");
         let (_, changes) = self.call("GET", &path, None).await;
@@ -149,7 +148,7 @@ impl Pouch {
         trees.into_iter().collect()
     }
 
-    /// Fails the test if two databases differ, and says in what.
+    /// Fails the test with the difference if two databases differ.
     pub async fn assert_equal(&self, one: &str, other: &str) {
         let (ours, theirs) = (self.trees(one).await, self.trees(other).await);
         for (ours, theirs) in ours.iter().zip(&theirs) {

@@ -1,4 +1,4 @@
-//! Prometheus' own tool has nothing to say about the metrics that Settee names itself, and about its alerts.
+//! promtool accepts the metrics that Settee names itself, and Settee's alerts.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ listen = \"localhost:0\"
 language = \"javascript\"
 ";
 
-/// Runs functions that work, fail, do not end and cannot be started, and a replication that fails.
+/// Runs functions that succeed, fail, never end, and cannot be started, and a replication that fails.
 fn keep_busy(web: &Web) {
     let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 1000});
     let send = |path: &str, body: &Value| web.send("POST", path, &body.to_string()).status;
@@ -47,7 +47,7 @@ fn keep_busy(web: &Web) {
 }
 
 #[test]
-fn promtool_accepts_our_own_names() {
+fn promtool_accepts_the_metrics_that_settee_names() {
     let web = Web::start(CONFIG);
     keep_busy(&web);
     let text = web.get("/_node/_local/_prometheus").body;
@@ -61,19 +61,19 @@ fn promtool_accepts_our_own_names() {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
     let output = run(&mut promtool, text.as_bytes());
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8(said).unwrap();
-    // Names that CouchDB gives stay as they are, also where the tool would name them otherwise.
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8(printed).unwrap();
+    // CouchDB's names are kept even if promtool objects.
     let is_ours = |line: &&str| !line.starts_with("couchdb_");
-    let ours: Vec<_> = said.lines().filter(is_ours).collect();
+    let ours: Vec<_> = printed.lines().filter(is_ours).collect();
     assert!(ours.is_empty(), "{ours:#?}");
-    // 3: it found something to say, and could read everything.
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    // 3: promtool parsed everything, and reported lint problems.
+    assert_eq!(output.status.code(), Some(3), "{printed}");
     web.service.stop();
 }
 
 #[test]
-fn alerts_are_raised_when_they_should_be_and_not_otherwise() {
+fn every_alert_fires_when_it_should_and_only_then() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
     for arguments in [
         ["check", "rules", "alerts.yml"],
@@ -82,21 +82,21 @@ fn alerts_are_raised_when_they_should_be_and_not_otherwise() {
         let mut promtool = Command::new("promtool");
         promtool.current_dir(folder).args(arguments);
         let output = run(&mut promtool, b"");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).unwrap();
-        assert!(output.status.success(), "{said}");
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(output.status.success(), "{printed}");
     }
-    // No rule without a test.
+    // Every rule fires in a test.
     let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
     let (rules, tests) = (read("alerts.yml"), read("alerts_test.yml"));
     for rule in rules.split("- alert: ").skip(1) {
         let name = rule.lines().next().unwrap();
         let mut cases = tests.split("alertname: ").skip(1);
-        let is_raised = |case: &str| {
+        let fires = |case: &str| {
             let mut lines = case.lines();
             lines.next() == Some(name)
                 && lines.next().is_some_and(|line| line.contains("exp_alerts"))
         };
-        assert!(cases.any(is_raised), "{name} is never raised");
+        assert!(cases.any(fires), "{name} never fires");
     }
 }

@@ -1,4 +1,4 @@
-//! The shell lines of the README print what it says; those of the page on HTTP work as they stand, alone and together.
+//! The README's shell lines print the output it shows; those of docs/http.md work unchanged, alone and together.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
@@ -11,13 +11,13 @@ use crate::support::pages::blocks;
 use crate::support::program::{SETTEE, project};
 use crate::tutorial::assert_prints_what_it_says;
 
-/// A service with HTTP, and a folder in which `settee` is a command and `examples` are at hand.
+/// Starts a service with HTTP in a folder that has the command `settee` and `examples`.
 fn start() -> (Service, SocketAddr) {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut command = serve_command(&config);
     command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
-    // The password is below the home.
+    // The password file is below the home directory.
     command.env("HOME", directory.path());
     command.env_remove("XDG_STATE_HOME");
     let state = directory.path().join(".local/state/settee");
@@ -30,7 +30,7 @@ fn start() -> (Service, SocketAddr) {
     (service, address)
 }
 
-/// Runs lines of a shell as they stand, but for where this test's service listens.
+/// Runs shell lines, with the addresses of this test's service.
 fn run(lines: &str, service: &Service, address: SocketAddr) {
     let http_socket = operator_socket(&service.socket()).display().to_string();
     let lines = lines
@@ -51,23 +51,23 @@ fn run(lines: &str, service: &Service, address: SocketAddr) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{lines}\n{out}\n{error}");
-    // One function says no, as the page tells.
-    let said_no = out.matches("\"error\":\"forbidden\"").count();
+    // One function answers `forbidden`, as the page says.
+    let forbidden = out.matches("\"error\":\"forbidden\"").count();
     let errors = out.matches("\"error\":").count();
-    assert_eq!(errors, said_no, "{lines}\n{out}");
+    assert_eq!(errors, forbidden, "{lines}\n{out}");
     assert!(
         !out.contains(",null]"),
         "a key without a value: {lines}\n{out}"
     );
 }
 
-/// Not what takes a user that is not there, and nothing that changes the machine.
+/// Returns whether a block needs no missing user and does not change the machine.
 fn can_run(block: &str) -> bool {
     let missing = ["-u ann", "groupadd"];
     !missing.iter().any(|part| block.contains(part))
 }
 
-fn assert_alone_and_together(page: &str) {
+fn assert_blocks_work_alone_and_together(page: &str) {
     let mut blocks = blocks(page, "sh");
     blocks.retain(|block| can_run(block));
     for block in &blocks {
@@ -82,11 +82,11 @@ fn assert_alone_and_together(page: &str) {
 
 #[test]
 fn every_block_of_the_readme_prints_the_output_below_it() {
-    let left_out = ["cargo test", "packaging/build"];
-    assert_prints_what_it_says("README.md", "target/try/log", &left_out);
+    let skipped = ["cargo test", "packaging/build"];
+    assert_prints_what_it_says("README.md", "target/try/log", &skipped);
 }
 
 #[test]
-fn the_shell_lines_of_the_page_on_http_work_alone_and_together() {
-    assert_alone_and_together("docs/http.md");
+fn the_shell_lines_of_the_http_page_work_alone_and_together() {
+    assert_blocks_work_alone_and_together("docs/http.md");
 }

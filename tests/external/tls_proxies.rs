@@ -1,4 +1,5 @@
-//! nginx and Caddy in front of a service, with the configurations of docs/tls.md: functions run, cookies are marked.
+//! nginx and Caddy in front of a service, with the configurations of docs/tls.md: functions run, and cookies are
+//! `Secure`.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,14 +11,14 @@ use crate::support::http_client::{Web, closed_command};
 use crate::support::pages::blocks;
 use crate::support::tls::certify;
 
-/// A proxy, which ends with the test.
+/// A proxy, stopped when dropped.
 struct Proxy(Child);
 
 impl Proxy {
     fn start(command: &mut Command, address: SocketAddr) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the proxy is installed");
-        wait_until("the proxy listens", || {
+        wait_until("proxy that listens", || {
             let ended = child.try_wait().unwrap();
             assert_eq!(ended, None, "the proxy refused its configuration");
             TcpStream::connect(address).is_ok()
@@ -33,7 +34,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Starts a service that answers to the name of the page.
+/// Starts a service that accepts the page's host name.
 fn start() -> Web {
     let directory = directory();
     certify(directory.path());
@@ -42,7 +43,7 @@ fn start() -> Web {
     Web::start_command(directory, closed_command(&config))
 }
 
-/// Free now; another program may take it before the proxy does, which then says so.
+/// Returns a free address. If another program takes it first, the proxy exits.
 fn free() -> SocketAddr {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap()
@@ -56,7 +57,7 @@ fn here(kind: &str, web: &Web) -> String {
         .replace("/etc/settee/", &format!("{}/", folder.display()))
 }
 
-/// Calls through the proxy, as the page calls it.
+/// Calls the service through the proxy, by the page's host name.
 fn curl(web: &Web, address: SocketAddr, arguments: &[&str], path: &str) -> String {
     let port = address.port();
     let host = "settee.example";
@@ -76,8 +77,8 @@ fn curl(web: &Web, address: SocketAddr, arguments: &[&str], path: &str) -> Strin
         .current_dir(web.service.directory.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said} {}", web.service.log());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr} {}", web.service.log());
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -97,7 +98,7 @@ fn assert_serves(web: &Web, address: SocketAddr) {
 }
 
 #[test]
-fn nginx_in_front_serves_functions_and_marks_cookies() {
+fn nginx_proxies_functions_and_session_cookies_are_secure() {
     let (web, address) = (start(), free());
     let folder = web.service.directory.path();
     let server = here("nginx", &web).replace("listen 443", &format!("listen {address}"));
@@ -125,13 +126,13 @@ fn nginx_in_front_serves_functions_and_marks_cookies() {
 }
 
 #[test]
-fn caddy_in_front_serves_functions_and_marks_cookies() {
+fn caddy_proxies_functions_and_session_cookies_are_secure() {
     let (web, address) = (start(), free());
     let folder: &Path = web.service.directory.path();
     let port = address.port();
     let site =
         here("caddy", &web).replace("settee.example {", &format!("settee.example:{port} {{"));
-    // Neither its own port for orders nor one for redirections.
+    // No admin endpoint, no redirects, and a free port for HTTP.
     let text = format!(
         "{{\n    admin off\n    auto_https disable_redirects\n    http_port {}\n}}\n{site}",
         free().port()

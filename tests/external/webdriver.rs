@@ -1,6 +1,6 @@
 //! A real browser for tests: Debian's Chromium, driven by the WebDriver protocol.
 //!
-//! PROMISES  [`Browser::close`] ends it and asserts that nothing of it is left.
+//! PROMISES  [`Browser::close`] stops the browser and asserts that no process of it is left.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::support::daemon::{DEADLINE, assert_nothing_runs_for, signal, wait_for_exit};
 use crate::support::http_client::{Connection, Response};
 
-/// The member of an answer that names an element, as the protocol has it.
+/// The protocol's key for the reference to an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// One window of a browser.
@@ -73,17 +73,17 @@ impl Browser {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Returns what a script in the page gives to its last argument, a function.
+    /// Returns what a script in the page passes to its callback, the last argument.
     pub fn run_async(&self, script: &str) -> Value {
         self.post("/execute/async", &json!({"script": script, "args": []}))
     }
 
-    /// Goes to a view of the page by its address, as a link does.
+    /// Opens a view of the page by its hash, as a link does.
     pub fn go(&self, hash: &str) {
         self.run(&format!("location.hash = {}", json!(hash)));
     }
 
-    /// Presses keys, one after the other, wherever the focus is; Tab is `\u{e004}`, Escape `\u{e00c}`.
+    /// Presses keys one after the other in the focused element; Tab is `\u{e004}`, Escape `\u{e00c}`.
     pub fn keys(&self, keys: &str) {
         let keys = keys
             .chars()
@@ -93,13 +93,13 @@ impl Browser {
         self.post("/actions", &json!({"actions": [keyboard]}));
     }
 
-    /// Returns what a reader sees of the page.
+    /// Returns the visible text of the page.
     pub fn text(&self) -> String {
         let text = self.run("return document.body.innerText");
         text.as_str().unwrap().to_owned()
     }
 
-    /// Waits until a reader sees this.
+    /// Waits until the page shows `text`.
     #[track_caller]
     pub fn wait_for(&self, text: &str) {
         let start = Instant::now();
@@ -115,7 +115,7 @@ impl Browser {
         }
     }
 
-    /// Waits until there is such an element.
+    /// Waits for a matching element, and returns its path.
     #[track_caller]
     fn element(&self, selector: &str) -> String {
         let found = format!(
@@ -128,7 +128,7 @@ impl Browser {
         format!("/element/{}", found[ELEMENT].as_str().unwrap())
     }
 
-    /// Clicks on such an element; on the next one where the page has put another in its place meanwhile.
+    /// Clicks a matching element; retries if the page replaces the element meanwhile.
     pub fn click(&self, selector: &str) {
         let start = Instant::now();
         loop {
@@ -147,7 +147,7 @@ impl Browser {
         self.post(&format!("{element}/value"), &json!({"text": text}));
     }
 
-    /// Gives a key to an element that has the focus then; Enter is `\u{e007}`.
+    /// Focuses an element and presses a key in it; Enter is `\u{e007}`.
     pub fn press(&self, selector: &str, key: char) {
         let element = self.element(selector);
         self.post(&format!("{element}/value"), &json!({"text": key}));
@@ -159,7 +159,7 @@ impl Browser {
         self.post("/goog/cdp/execute", &body)
     }
 
-    /// Shows the page as on a screen of so many pixels, by day or by night.
+    /// Emulates a screen of `width` by `height` pixels with a light or dark color scheme.
     pub fn resize(&self, width: u32, height: u32, scheme: &str) {
         let screen = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.command("Emulation.setDeviceMetricsOverride", &screen);
@@ -167,7 +167,7 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", &scheme);
     }
 
-    /// Returns a picture of what is seen, a PNG.
+    /// Returns a screenshot, a PNG.
     pub fn picture(&self) -> Vec<u8> {
         let picture = self.ask("GET", "/screenshot", "");
         let base64 = data_encoding::BASE64.decode(picture.as_str().unwrap().as_bytes());
@@ -192,15 +192,15 @@ impl Browser {
     }
 }
 
-/// How often a driver is started that finds its port taken.
+/// Maximum number of starts of a driver that finds its port taken.
 const STARTS_MAX: usize = 20;
 
 /// Starts a driver that keeps its files in a folder, and returns the port that it listens on.
 ///
-/// A driver chooses a port that is free for one family of addresses and ends when the other one has
-/// it taken, which drivers and services that start side by side do to each other.
+/// A driver chooses a port that is free in one address family and exits if it is taken in the other, which happens when
+/// drivers and services start in parallel.
 fn start_driver(folder: &Path) -> (Child, u16) {
-    let mut said = String::new();
+    let mut output = String::new();
     for _ in 0..STARTS_MAX {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
@@ -215,26 +215,25 @@ fn start_driver(folder: &Path) -> (Child, u16) {
                      chromium-driver)"
                 )
             });
-        said.clear();
+        output.clear();
         for line in BufReader::new(driver.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
             if let Some((_, port)) = line.split_once("successfully on port ") {
                 return (driver, port.trim_end_matches('.').parse().unwrap());
             }
-            said = said + &line + "\n";
+            output = output + &line + "\n";
         }
         driver.wait().unwrap();
-        if !said.contains("port not available") {
+        if !output.contains("port not available") {
             break;
         }
     }
-    panic!("chromedriver did not start: {said}");
+    panic!("chromedriver did not start: {output}");
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Only when a test failed: the end of the session is the end of the browser; the end of the
-        // driver is not.
+        // Reached only when a test failed: ending the session ends the browser, ending the driver does not.
         if self.driver.try_wait().is_ok_and(|ended| ended.is_none()) {
             if !self.session.is_empty() {
                 Connection::open(self.address).request("DELETE", &self.session, &[], "");

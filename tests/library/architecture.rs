@@ -1,5 +1,4 @@
-//! The walls of the house: what may know what, read from the sources and the manifests; and whether the map has every
-//! actor.
+//! The layers of modules and crates, read from sources and manifests; docs/architecture.md lists every actor.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,7 +36,7 @@ const MODULES: [&str; 24] = [
     "main",
 ];
 
-/// What each crate below `crates/` may depend on, beside crates of others.
+/// The workspace crates that each crate in `crates/` may depend on.
 const CRATES: [(&str, &[&str]); 13] = [
     ("blocking", &[]),
     ("child", &[]),
@@ -60,7 +59,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("testkit", &["child", "policy", "settee", "test_support"]),
 ];
 
-/// The crates that are no part of the program; only these may know of actors.
+/// Crates that are not part of the program; only these may depend on actix.
 const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 
 fn root() -> PathBuf {
@@ -87,7 +86,7 @@ fn is_test_file(path: &Path) -> bool {
     })
 }
 
-/// The text of a file without its comments and without its tests, which may use anything.
+/// Returns the text of a file without comments and tests; tests may use anything.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let tests = Regex::new(r"\n#\[cfg\(test\)\]\n(#\[.*\n)*mod \w+ \{").unwrap();
@@ -120,7 +119,7 @@ fn named_modules(code: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn modules_use_only_those_below_them() {
+fn modules_use_only_modules_of_lower_layers() {
     let source = root().join("src");
     let mut wrong = Vec::new();
     for path in rust_files(&source) {
@@ -132,7 +131,7 @@ fn modules_use_only_those_below_them() {
             continue;
         }
         let height = MODULES.iter().position(|known| *known == module);
-        let height = height.unwrap_or_else(|| panic!("'{module}' has no place in MODULES"));
+        let height = height.unwrap_or_else(|| panic!("'{module}' is missing from MODULES"));
         for used in named_modules(&code(&path)) {
             if MODULES[height..].contains(&used.as_str()) && used != module {
                 wrong.push(format!("{}: uses {used}", inside.display()));
@@ -141,13 +140,13 @@ fn modules_use_only_those_below_them() {
     }
     assert!(
         wrong.is_empty(),
-        "arrows that point up:\n{}",
+        "modules that use higher layers:\n{}",
         wrong.join("\n")
     );
 }
 
 #[test]
-fn the_page_names_every_actor_with_its_file() {
+fn the_architecture_page_lists_every_actor_with_its_file() {
     let source = root().join("src");
     let actor = Regex::new(r"\bActor for (\w+)").unwrap();
     let mut actors = BTreeSet::new();
@@ -168,7 +167,7 @@ fn the_page_names_every_actor_with_its_file() {
 }
 
 #[test]
-fn casts_beyond_a_mailboxs_bound_use_tell_only() {
+fn only_tell_sends_beyond_the_bound_of_a_mailbox() {
     let tell = root().join("src/otp/tell.rs");
     let others = rust_files(&root().join("src"));
     let others = others.iter().filter(|path| **path != tell);
@@ -185,16 +184,16 @@ fn dependencies(manifest: &Path) -> Vec<String> {
 }
 
 #[test]
-fn crates_depend_only_on_crates_that_they_may_use() {
+fn crates_depend_only_on_the_crates_allowed_to_them() {
     let own: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
     let folders = fs::read_dir(root().join("crates")).unwrap();
     for folder in folders.map(|entry| entry.unwrap().path()) {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         let allowed = CRATES.iter().find(|(known, _)| *known == name);
-        let (_, allowed) = allowed.unwrap_or_else(|| panic!("'{name}' has no place in CRATES"));
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("'{name}' is missing from CRATES"));
         for used in dependencies(&folder.join("Cargo.toml")) {
             let known = used.strip_prefix("settee_").unwrap_or(&used);
-            // No crate uses itself: `config` uses the library of the same name.
+            // `config` depends on the library of the same name.
             let is_own = own.contains(&known) && used != name;
             assert!(
                 !is_own || allowed.contains(&known),
@@ -210,7 +209,7 @@ fn crates_depend_only_on_crates_that_they_may_use() {
 }
 
 #[test]
-fn decisions_need_nothing_but_a_hasher_and_the_words_of_their_settings() {
+fn the_policy_crate_depends_only_on_rustc_hash_serde_and_strum() {
     let used = dependencies(&root().join("crates/policy/Cargo.toml"));
     assert_eq!(used, ["rustc-hash", "serde", "strum"]);
 }

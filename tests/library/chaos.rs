@@ -1,9 +1,9 @@
-//! Chaos: many clients that come, misbehave and die, real children that do all they can think of,
-//! reloads and changing limits, for some seconds; then calm. Every request is answered, no client
-//! gets somebody else's answer, the counts agree, and nothing is left.
+//! Chaos for some seconds: clients that connect, misbehave and die, real children that fail in many ways, reloads and
+//! changing limits. Every request is answered, no client gets another client's answer, the counts agree, and no process
+//! is left.
 //!
-//! The seed is printed; `SETTEE_SEED=.. cargo test --test chaos` makes the same choices again (not
-//! the same interleaving: the children are real).
+//! The seed is printed; `SETTEE_SEED=.. cargo test --test library chaos` repeats the choices (not the same
+//! interleaving: the children are real).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use settee_testkit::{
 };
 
 const CHAOS: Duration = Duration::from_secs(6);
-/// A machine under load gets as much longer for what must have happened by then.
+/// Limit on a loaded machine, which takes longer until every client was answered.
 const CHAOS_MAX: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 12;
 const LIMIT: u32 = 4;
 
-/// What a child can be asked to do wrong. Lines that come late are left out: after the next prompt
-/// was sent nobody can tell them from its answer.
+/// Prompts that make a child misbehave. Late lines are omitted: once the next prompt is sent, they look like its
+/// answer.
 const MISDEEDS: [&str; 15] = [
     "garbage",
     "blank",
@@ -46,7 +46,7 @@ fn rogue() -> ScriptedChild {
     let script = Script::echo()
         .on("garbage", [Step::answer("garbage")])
         .on("blank", [Step::answer("")])
-        // In one write, so that the second line is there as soon as the first.
+        // In one write, so that both lines arrive together.
         .on("twice", [Step::Print("true\n\"twice\"".into())])
         .on("exit", [Step::Complain("I am off".into()), Step::Exit(7)])
         .on("crash", [Step::Signal("SEGV")])
@@ -67,7 +67,7 @@ fn rogue() -> ScriptedChild {
     ScriptedChild::new(script)
 }
 
-/// What one client saw.
+/// Events that one client counted.
 #[derive(Debug, Default)]
 struct Tally {
     requests: usize,
@@ -88,8 +88,8 @@ fn want(pool: &TestPool, random: &mut TestRandom) -> Want {
     pool.ddoc(db, &format!("_design/{}", random.one_of(&ddocs)))
 }
 
-/// Prompts that are answered with themselves, or not at all, and never with anything else.
-async fn ask_well(client: &TestClient, name: &str, tally: &mut Tally, random: &mut TestRandom) {
+/// Sends prompts: each is answered with itself, or fails, and never gets another answer.
+async fn send_prompts(client: &TestClient, name: &str, tally: &mut Tally, random: &mut TestRandom) {
     let lines: Vec<String> = (0..=random.below(4))
         .map(|n| {
             format!(
@@ -116,7 +116,7 @@ async fn ask_well(client: &TestClient, name: &str, tally: &mut Tally, random: &m
     }
 }
 
-/// One turn of one client: asks, uses, and goes on or dies.
+/// One turn of a client: requests a process, uses it, and continues or dies.
 async fn one_turn(
     pool: &TestPool,
     mut client: TestClient,
@@ -142,7 +142,7 @@ async fn one_turn(
             return Some(client);
         }
     }
-    ask_well(&client, name, tally, random).await;
+    send_prompts(&client, name, tally, random).await;
     if random.below(2) == 0 {
         let line = format!("[\"{}\"]", random.one_of(&MISDEEDS));
         let limit = Duration::from_millis(20 + random.below(200) as u64);
@@ -153,7 +153,7 @@ async fn one_turn(
             return None;
         }
         drop(sent.answer().await);
-        ask_well(&client, name, tally, random).await;
+        send_prompts(&client, name, tally, random).await;
     }
     match random.below(8) {
         0 => client.lets_go(),
@@ -181,7 +181,7 @@ async fn misbehave(pool: Rc<TestPool>, number: usize, mut random: TestRandom) ->
     tally
 }
 
-/// Reloads and changes limits while the others are at it.
+/// Reloads and changes limits while the clients run.
 async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
     let end = Instant::now() + CHAOS;
     while Instant::now() < end {
@@ -194,12 +194,12 @@ async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
                 settings.limits.affinity_wait = Duration::from_millis(random.below(50) as u64);
                 let reload = ReloadConfig(Arc::new(settings));
                 let answer = pool.manager().send(reload).await;
-                answer.expect("the manager lives");
+                answer.expect("the manager is alive");
             }
         }
-        // One message, one moment.
+        // One message, so that all numbers are of one moment.
         let service = pool.manager().send(GetStatus::default()).await;
-        let service = service.expect("the manager lives").status();
+        let service = service.expect("the manager is alive").status();
         let status = &service.pools[0];
         let known = status.used + status.free + status.opening;
         assert_eq!(service.proc_count, known, "{status:?}");
@@ -210,7 +210,7 @@ async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
 }
 
 #[actix_rt::test]
-async fn chaos_leaves_the_pool_whole_and_nothing_behind() {
+async fn after_chaos_the_pool_is_consistent_and_no_process_is_left() {
     let mut random = TestRandom::for_test("chaos");
     let child = rogue();
     let pool = TestPool::builder()
@@ -241,7 +241,7 @@ async fn chaos_leaves_the_pool_whole_and_nothing_behind() {
     heal(Rc::into_inner(pool).expect("all tasks have ended")).await;
 }
 
-/// After the chaos the pool serves as many as its limit says, each on a process of its own.
+/// Checks that the pool serves as many clients as its limit, each with its own process.
 async fn heal(mut pool: TestPool) {
     pool.reconfigure(|settings| settings.os_process_timeout = PATIENCE)
         .await;

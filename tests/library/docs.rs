@@ -1,5 +1,5 @@
-//! What the documentation lists is what the program has: keys of the configuration, keys and events
-//! of the log, metrics, dependencies.
+//! The documentation lists exactly what the program has: keys of the configuration, keys and events of the log,
+//! metrics, dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn every_log_key_is_documented_with_its_meaning() {
     assert_eq!(documented, logging::KEYS);
 }
 
-/// Returns the files below some folders whose names end so.
+/// Returns the files below `folders` whose names end with `ends`.
 fn files(folders: &[&str], ends: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
@@ -77,7 +77,7 @@ fn sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_page_message_test_name_or_doc_comment_reads_like_a_translation() {
+fn no_page_message_test_name_or_doc_comment_has_a_flagged_phrase() {
     let flagged =
         r"(?i)\b(whoever|of whom|in place of|passed over|to be had|in vain|stands? in for)\b";
     let flagged = Regex::new(flagged).expect("a pattern");
@@ -85,7 +85,7 @@ fn no_page_message_test_name_or_doc_comment_reads_like_a_translation() {
     let gap = Regex::new(r"[\s_\\/!]+").expect("a pattern");
     let mut texts = files(&["src", "crates", "tests", "benches"], ".rs");
     texts.extend(files(&["docs", "monitoring"], ""));
-    // The list itself.
+    // This file has the list.
     texts.retain(|path| !path.ends_with(file!()));
     for path in texts {
         let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a file")).into_owned();
@@ -158,7 +158,7 @@ fn records_are_found_with_their_keys_and_messages() {
     assert_eq!(found, expected);
 }
 
-/// Returns the page that has an event of a logging macro, and its part there.
+/// Returns the page and the section that list the events of a logging macro.
 fn place(name: &str) -> (&'static str, &'static str) {
     match name {
         "crit" | "error" => ("docs/troubleshooting.md", "Errors"),
@@ -168,7 +168,7 @@ fn place(name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the events that the pages have, each with its place.
+/// Returns the documented events, each with its page and section.
 fn documented_events() -> BTreeSet<((&'static str, &'static str), String)> {
     let explained = tables(&read("docs/troubleshooting.md"));
     let explained = ["error", "warn"].map(|name| {
@@ -190,7 +190,7 @@ fn documented_events() -> BTreeSet<((&'static str, &'static str), String)> {
 }
 
 #[test]
-fn every_record_uses_documented_keys_and_is_documented_and_explained_if_it_is_severe() {
+fn every_log_record_has_documented_keys_and_is_listed_and_explained_if_severe() {
     let comment = Regex::new(r"(?m)^\s*//.*$").expect("a pattern");
     let tests = Regex::new(r"\n#\[cfg\(test\)\]\n(#\[.*\n)*mod \w+ \{").expect("a pattern");
     let mut events = BTreeSet::new();
@@ -198,7 +198,7 @@ fn every_record_uses_documented_keys_and_is_documented_and_explained_if_it_is_se
         let source = read(&path);
         let code = tests.split(&source).next().unwrap_or_default();
         let code = comment.replace_all(code, "");
-        // The pattern of the macro itself is no record.
+        // The pattern of the macro itself is not a record.
         let code = code.split("macro_rules!").next().unwrap_or_default();
         for (name, record) in records(code) {
             let (keys, message) = keys_and_message(record);
@@ -206,7 +206,7 @@ fn every_record_uses_documented_keys_and_is_documented_and_explained_if_it_is_se
                 let known = logging::KEYS.iter().any(|(name, _)| *name == key);
                 assert!(
                     known,
-                    "{}: {key:?} is no key of logging::KEYS",
+                    "{}: {key:?} is not a key of logging::KEYS",
                     path.display()
                 );
             }
@@ -217,7 +217,7 @@ fn every_record_uses_documented_keys_and_is_documented_and_explained_if_it_is_se
 }
 
 #[test]
-fn every_metric_is_served_in_both_forms() {
+fn every_metric_is_served_in_both_formats() {
     let metrics = Metrics::new();
     metrics.pool("javascript");
     metrics.language("javascript");
@@ -255,7 +255,7 @@ fn every_metric_is_served_in_both_forms() {
             continue;
         };
         let mut path = path.replace('.', "/");
-        // A value of a label may have dots.
+        // A label's value may contain dots.
         for label in &family.samples[0].labels {
             path = format!("{path}/{label}");
         }
@@ -270,7 +270,7 @@ fn every_metric_is_served_in_both_forms() {
     assert_eq!(text.matches("# TYPE ").count(), snapshot.families.len());
 }
 
-/// Returns the bounds that a client's files set, without the words that the language puts around them.
+/// Returns the bounds that a client's files set, without the language's keywords.
 fn bounds(folder: &str) -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let bound =
@@ -283,7 +283,7 @@ fn bounds(folder: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_bounds_of_the_clients_are_documented_as_they_are() {
+fn the_bounds_of_the_clients_are_documented_with_their_values() {
     let tables = tables(&read("docs/clients.md"));
     let column = |column: usize| {
         let rows = tables["After a loss"].iter();
@@ -309,7 +309,7 @@ fn every_dependency_is_documented() {
 }
 
 #[test]
-fn every_file_with_unsafe_code_is_named() {
+fn every_file_with_unsafe_code_is_listed_in_contributing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_unsafe = Regex::new(r"(?m)^[^/\n]*\bunsafe (\{|fn|extern|impl)").expect("a pattern");
     let with_unsafe = sources()
@@ -317,7 +317,7 @@ fn every_file_with_unsafe_code_is_named() {
         .filter(|path| is_unsafe.is_match(&read(path)));
     let relative = |path: PathBuf| {
         path.strip_prefix(root)
-            .expect("a file of ours")
+            .expect("a file of the project")
             .display()
             .to_string()
     };
@@ -365,22 +365,25 @@ fn resources_shared_by_cells_are_documented_with_their_attempts() {
     let rows = &tables["What cells share"];
     let shown: BTreeSet<_> = rows.iter().flat_map(|row| row[3].split(", ")).collect();
     let unknown: Vec<_> = shown.difference(&made).collect();
-    assert!(unknown.is_empty(), "no attempts: {unknown:?}");
+    assert!(unknown.is_empty(), "unknown attempts: {unknown:?}");
     let counted = read(format!("{attempts}/counters.py"));
     let counted = counted
         .lines()
         .filter_map(|line| line.strip_prefix("def takes_"));
-    let untold: Vec<_> = counted
+    let undocumented: Vec<_> = counted
         .filter_map(|rest| rest.split('(').next())
         .filter(|name| !shown.contains(name))
         .collect();
-    assert!(untold.is_empty(), "not in the table: {untold:?}");
+    assert!(
+        undocumented.is_empty(),
+        "not in the table: {undocumented:?}"
+    );
     for row in rows {
         assert_eq!(row.len(), 4, "{row:?}");
         for cell in &row[1..3] {
             let word = cell.split([':', ';', ',', ' ']).next().expect("a word");
-            let said = ["own", "bounded", "shared", "none", "the", "with"];
-            assert!(said.contains(&word), "{row:?}");
+            let allowed = ["own", "bounded", "shared", "none", "the", "with"];
+            assert!(allowed.contains(&word), "{row:?}");
         }
     }
 }

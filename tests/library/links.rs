@@ -1,5 +1,5 @@
-//! Pages lead where they say: every link from one page to another, to a heading of it or to a file, and every metric
-//! that a page names. The contents of the book have every page.
+//! Every link from a page to another page, a heading or a file has a target, and every metric that a page names exists.
+//! The contents of the book list every page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,20 +31,20 @@ fn prose(page: &Path) -> String {
     pattern("(?s)```.*?```").replace_all(&text, "").into_owned()
 }
 
-/// Returns the names by which links lead to the headings of a page.
+/// Returns the anchors of the headings of a page.
 fn headings(page: &Path) -> BTreeSet<String> {
     let text = prose(page);
     let headings = text.lines().filter(|line| line.starts_with('#'));
-    let no_part = pattern(r"[^\w\- ]");
+    let not_in_anchor = pattern(r"[^\w\- ]");
     let name = |heading: &str| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
-        no_part.replace_all(&heading, "").replace(' ', "-")
+        not_in_anchor.replace_all(&heading, "").replace(' ', "-")
     };
     headings.map(name).collect()
 }
 
 #[test]
-fn every_link_between_pages_leads_somewhere() {
+fn every_link_between_pages_has_a_target() {
     let link = pattern(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)");
     for page in pages() {
         let text = prose(&page);
@@ -66,7 +66,7 @@ fn every_link_between_pages_leads_somewhere() {
 }
 
 #[test]
-fn the_contents_of_the_book_have_every_page_once() {
+fn the_contents_of_the_book_list_every_page_once() {
     let contents = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SUMMARY.md");
     let text = read(&contents);
     let link = pattern(r"\]\(([^)]+)\)");

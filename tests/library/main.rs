@@ -1,4 +1,4 @@
-//! The library: the pool and its actors, functions, languages, and documentation held to the code.
+//! The library: the pool and its actors, functions, languages, and documentation checked against the code.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

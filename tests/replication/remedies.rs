@@ -40,7 +40,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ("replications_stalled", "ten minutes", FINDINGS, "jobs_that_stand_still_are_one_trouble_with_an_example"),
     ("server_slow", "a person at another server", FINDINGS, "a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it"),
     ("documents_refused", "", HERE, "refused_documents_are_a_problem_until_acknowledged"),
-    ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "a_silent_database_is_a_problem_while_it_lasts"),
+    ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "an_unresponsive_database_is_a_problem_until_it_answers_again"),
     ("store_refusing", "", HERE, "a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room"),
     ("store_slow", "a person at the disk or database", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),
     ("store_growing", "an hour", FINDINGS, "a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning"),

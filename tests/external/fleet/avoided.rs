@@ -1,4 +1,4 @@
-//! A daemon that does not reach a server which the others reach.
+//! A daemon that cannot reach a server the other daemons reach.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::couch::Couch;
 const FAR_JOBS: usize = 24;
 const NEAR_JOBS: usize = 6;
 
-/// Who failed waits for hours, unless another daemon tries at once.
+/// A failed job backs off for hours unless another daemon takes it over at once.
 const SETTINGS: &str =
     "startup_jitter = 0\nretries_per_request = 0\nbackoff_base = \"5h\"\nbackoff_max = \"10h\"\n";
 
@@ -22,7 +22,7 @@ fn replications(name: &str, count: usize, source: &Couch, target: &Couch) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_of_a_server_that_one_daemon_cannot_reach_run_at_those_that_do() {
+async fn jobs_of_a_server_one_daemon_cannot_reach_run_on_daemons_that_reach_it() {
     let (far, near, target) = (
         Couch::start().await,
         Couch::start().await,
@@ -30,7 +30,7 @@ async fn jobs_of_a_server_that_one_daemon_cannot_reach_run_at_those_that_do() {
     );
     let far_at = far.server.address;
     let mut site = Site::start(2, SETTINGS).await;
-    // Nobody listens there.
+    // Nothing listens on port 1.
     let cut_off = format!(
         "{SETTINGS}connect_to = \"{}:{}:127.0.0.1:1\"\n",
         far_at.ip(),
@@ -49,15 +49,15 @@ async fn jobs_of_a_server_that_one_daemon_cannot_reach_run_at_those_that_do() {
     });
     println!("all jobs run after {took:?}");
     let owned = |daemon: usize, name: &str| -> usize {
-        let epoch = site.epoch(daemon).expect("it has a lease");
+        let epoch = site.epoch(daemon).expect("the daemon has a lease");
         let sql = format!(
             "SELECT count(*) FROM settee.jobs WHERE owner = {epoch} AND doc_id LIKE '{name}-%'"
         );
-        site.database.sql(&sql).parse().expect("it is a number")
+        site.database.sql(&sql).parse().expect("a count")
     };
     assert_eq!(owned(2, "far"), 0);
     for daemon in [0, 1] {
-        // Its share of all, and its part of those that the third daemon gave up.
+        // Its own share, and part of the third daemon's.
         let far = owned(daemon, "far");
         assert!((FAR_JOBS / 4..=FAR_JOBS * 3 / 4).contains(&far), "{far}");
     }

@@ -1,8 +1,7 @@
-//! Three daemons share the replications of one PostgreSQL, whatever happens to one of them, or to what they
-//! replicate.
+//! Three daemons share the replications of one PostgreSQL, even if a daemon, a source or a target fails.
 //!
-//! LIMITS    What is measured is printed, and asserted with room for a machine under load: the bounds that docs/fleet.md
-//!           promises are those of a machine that has time.
+//! LIMITS    Measured times are printed, and asserted with slack for a loaded machine: the bounds promised in
+//!           docs/fleet.md are those of an idle one.
 
 mod avoided;
 mod mending;

@@ -1,17 +1,17 @@
-//! Documents that a target refused stay known when their job continues with another daemon.
+//! Refused documents stay listed when another daemon takes over their job.
 
 use serde_json::{Value, json};
 
 use super::site::{Daemon, Site, wait};
 use crate::support::couch::Couch;
 
-/// Returns the only job that a daemon tells of.
+/// Returns the only job that a daemon lists.
 fn job(daemon: &Daemon) -> Value {
     daemon.web.get("/_scheduler/jobs").ok()["jobs"][0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_that_a_target_refused_are_known_to_the_next_daemon() {
+async fn refused_documents_are_still_listed_by_the_next_daemon() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     for id in ["bad", "good"] {
         source.put(id, None, json!({}));
@@ -21,7 +21,7 @@ async fn documents_that_a_target_refused_are_known_to_the_next_daemon() {
     site.ask(&[
         json!({"_id": "job", "source": source.url(), "target": target.url(), "continuous": true}),
     ]);
-    wait("a document is refused, and passed by a checkpoint", || {
+    wait("a document is refused, and a checkpoint is written", || {
         job(&site.daemons[0])["refused"].is_array() && !target.locals().is_empty()
     });
     let refused = job(&site.daemons[0])["refused"].clone();
@@ -31,7 +31,7 @@ async fn documents_that_a_target_refused_are_known_to_the_next_daemon() {
     first.web.service.signal("TERM");
     first.web.service.ends_well();
     let next = &site.daemons[0];
-    // Of another daemon's job it would say how old that is.
+    // A job that another daemon runs would have `age_s`.
     wait("the next daemon runs the job", || {
         let job = job(next);
         job["id"].is_string() && job["age_s"].is_null() && job["info"]["doc_write_failures"] == 1
@@ -43,10 +43,10 @@ async fn documents_that_a_target_refused_are_known_to_the_next_daemon() {
         .client(&["jobs", "refused", "job"])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
-        told.ends_with("\n1 document refused, the latest 1 are shown\n"),
-        "{told}"
+        printed.ends_with("\n1 document refused, the latest 1 are shown\n"),
+        "{printed}"
     );
     site.stop();
 }

@@ -1,4 +1,4 @@
-//! What stands between a daemon and its database, and can hold up all that goes through it.
+//! A relay between a daemon and its database that can stall all traffic.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A way to the socket of a server. It ends with this.
+/// Forwards connections to a server's socket until dropped.
 pub struct Relay {
     pub address: SocketAddr,
-    /// Whether nothing goes through.
+    /// Whether traffic is stalled.
     held: watch::Sender<bool>,
     accepting: JoinHandle<()>,
 }
@@ -30,7 +30,7 @@ impl Relay {
                     };
                     let (from_client, to_client) = client.into_split();
                     let (from_server, to_server) = server.into_split();
-                    // Either end closes the other.
+                    // The end of one direction closes both connections.
                     tokio::select! {
                         () = forward(from_client, to_server, is_held.clone()) => {}
                         () = forward(from_server, to_client, is_held) => {}
@@ -45,12 +45,12 @@ impl Relay {
         }
     }
 
-    /// Holds up what is said, as a network does that is cut: nobody is told.
+    /// Stalls traffic like a cut network: neither end is notified.
     pub fn hold(&self) {
         self.held.send_replace(true);
     }
 
-    /// Lets everything through, also what was held up.
+    /// Lets traffic through, including what was stalled.
     pub fn release(&self) {
         self.held.send_replace(false);
     }
@@ -62,7 +62,7 @@ impl Drop for Relay {
     }
 }
 
-/// Carries bytes until one of the ends is closed, or the relay is gone.
+/// Forwards bytes until either end is closed or the relay is dropped.
 async fn forward(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

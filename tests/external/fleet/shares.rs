@@ -1,4 +1,4 @@
-//! Daemons that come and go orderly.
+//! Daemons that join and leave cleanly.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use super::site::{Databases, Site, wait};
 
-/// What `SHARE_WITHIN`, 30 s, may become on a machine under load.
+/// `SHARE_WITHIN`, 30 s, with slack for a loaded machine.
 const SHARE_MAX: Duration = Duration::from_secs(90);
 
-/// What 5 s may become; the end of a lease would take longer than that.
+/// 5 s with slack for a loaded machine; waiting for a lease to expire would take longer.
 const HAND_OVER_MAX: Duration = Duration::from_secs(20);
 
-/// Documents of which no job is ever started.
+/// Documents whose jobs are never started.
 fn idle(count: usize) -> Vec<Value> {
     let document = |n| json!({"_id": format!("r{n}"), "source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/t{n}")});
     (0..count).map(document).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_documents_are_shared_equally_and_again_when_daemons_join_and_leave() {
+async fn a_thousand_documents_are_shared_equally_and_rebalanced_when_daemons_join_and_leave() {
     const DOCUMENTS: usize = 1000;
     let mut site = Site::start(2, "max_jobs = 0\n").await;
     site.ask(&idle(DOCUMENTS));
@@ -45,7 +45,7 @@ async fn a_thousand_documents_are_shared_equally_and_again_when_daemons_join_and
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drained_daemon_hands_its_jobs_over_and_takes_its_share_again_afterwards() {
+async fn a_drained_daemon_hands_its_jobs_over_and_regains_its_share_after_the_drain() {
     let mut databases = Databases::start(4).await;
     let site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
     site.ask(&databases.replications());
@@ -56,8 +56,10 @@ async fn a_drained_daemon_hands_its_jobs_over_and_takes_its_share_again_afterwar
     let took = site.until_taken_over(drained, || databases.write());
     databases.until_equal();
     let state = || site.daemons[1].web.get("/_drain").ok();
-    wait("nothing is left", || state()["running"] == 0);
-    wait("all run elsewhere", || {
+    wait("no job runs on the drained daemon", || {
+        state()["running"] == 0
+    });
+    wait("all jobs run on the other daemon", || {
         site.daemons[0].total("states=running") == 4
     });
     assert!(took < HAND_OVER_MAX, "{took:?}");
@@ -68,7 +70,7 @@ async fn a_drained_daemon_hands_its_jobs_over_and_takes_its_share_again_afterwar
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_is_stopped_hands_its_running_jobs_over_at_once() {
+async fn a_stopped_daemon_hands_its_running_jobs_over_at_once() {
     let mut databases = Databases::start(4).await;
     let mut site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
     site.ask(&databases.replications());

@@ -1,4 +1,4 @@
-//! Daemons on one database, what they replicate, and what the database says of it.
+//! Daemons on one database, the databases they replicate, and the fleet's state in the store.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use crate::support::daemon::{configure, directory};
 use crate::support::http_client::{Web, command};
 use crate::support::store::post;
 
-/// How long anything may take on a machine under load.
+/// Deadline of any wait on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
-/// How long who waits leaves the machine to others before looking again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Poll interval of [`wait`].
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A daemon, and its way to the database.
+/// A daemon and its relay to the database.
 pub struct Daemon {
     pub web: Web,
     pub relay: Relay,
@@ -33,25 +33,25 @@ pub struct Site {
 }
 
 impl Daemon {
-    /// Returns how many jobs it tells of that a query selects.
+    /// Returns how many of the listed jobs a query selects.
     pub fn total(&self, query: &str) -> Value {
         let path = format!("/_scheduler/jobs?limit=0&{query}");
         self.web.get(&path).ok()["total_rows"].clone()
     }
 }
 
-/// Waits; returns how long that took.
+/// Polls until `is_so`, and returns how long that took.
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::park_timeout(LOOK_AGAIN);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
     begun.elapsed()
 }
 
 impl Site {
-    /// Starts daemons whose `[replicator]` says this.
+    /// Starts daemons with these `[replicator]` settings.
     pub async fn start(daemons: usize, settings: &'static str) -> Self {
         let mut site = Self {
             database: TestDatabase::new(),
@@ -69,7 +69,7 @@ impl Site {
         self.join_with(self.settings).await;
     }
 
-    /// Starts one more daemon, whose `[replicator]` says something else.
+    /// Starts one more daemon with other `[replicator]` settings.
     pub async fn join_with(&mut self, settings: &str) {
         let relay = Relay::start(self.database.socket()).await;
         let directory = directory();
@@ -80,14 +80,14 @@ impl Site {
         self.daemons.push(Daemon { web, relay });
     }
 
-    /// Writes documents of replications.
+    /// Writes replication documents.
     pub fn ask(&self, documents: &[Value]) {
         let body = json!({ "docs": documents });
         let answer = post(&self.daemons[0].web, "/_replicator/_bulk_docs", &body);
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
-    /// Returns how many documents each daemon has whose lease is not over, by its epoch.
+    /// Returns the epoch and the document count of each daemon with a valid lease.
     pub fn shares(&self) -> Vec<(i64, usize)> {
         let rows = self.database.sql(
             "SELECT epoch, (SELECT count(*) FROM settee.jobs WHERE owner = epoch) FROM settee.instances \
@@ -98,7 +98,7 @@ impl Site {
             .collect()
     }
 
-    /// Waits until every document has an owner, and no daemon of so many has more than its share.
+    /// Waits until every document has an owner, and none of `daemons` daemons has more than its share.
     pub fn until_shared(
         &self,
         docs: usize,
@@ -136,7 +136,7 @@ impl Site {
         self.epoch(daemon).unwrap()
     }
 
-    /// Waits until all documents have other owners than an epoch, with leases.
+    /// Waits until every wanted document has another owner than `epoch`, with a valid lease.
     pub fn until_taken_over(&self, epoch: i64, mut meanwhile: impl FnMut()) -> Duration {
         let left = format!(
             "SELECT count(*) FROM settee.jobs WHERE wanted AND (owner IS NULL OR owner = {epoch} OR NOT EXISTS \
@@ -148,7 +148,7 @@ impl Site {
         })
     }
 
-    /// Stops all daemons, and asserts that they end well.
+    /// Stops all daemons, and asserts that they exit cleanly.
     pub fn stop(self) {
         for daemon in self.daemons {
             daemon.web.service.stop();
@@ -201,7 +201,7 @@ impl Databases {
         }
     }
 
-    /// Returns a document for each target.
+    /// Returns a replication document for each target.
     pub fn replications(&self) -> Vec<Value> {
         let targets = self.targets.iter().enumerate();
         let document = |(n, target): (usize, &Couch)| json!({"_id": format!("job{n}"), "source": self.source.url(), "target": target.url(), "continuous": true});
@@ -219,10 +219,10 @@ impl Databases {
         self.checkpoints.lock().unwrap().clone()
     }
 
-    /// Waits until every target has what the source has.
+    /// Waits until every target equals the source.
     pub fn until_equal(&self) -> Duration {
         let source: BTreeMap<_, _> = self.source.trees();
-        wait("targets that are as the source is", || {
+        wait("every target equals the source", || {
             self.targets.iter().all(|target| target.trees() == source)
         })
     }

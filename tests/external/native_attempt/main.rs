@@ -1,10 +1,9 @@
-//! What native code instead of the JavaScript engine could do: `settee-attempt MODE NAME`. And which
-//! layers the cell has on this machine: `settee-attempt report`.
+//! Tries what native code running instead of the JavaScript engine could do: `settee-attempt MODE NAME`. Reports the
+//! layers of the cell on this machine: `settee-attempt report`.
 //!
-//! SUMMARY   Puts itself into the cell of the built-in server as `settee couchjs` does, and then, on the
-//!           engine's thread, makes the system call of that name. Prints whether it worked: `could`, or
-//!           `could not: ERRNO`. In a cell it dies of it.
-//!           The call is harmless: it concerns the process itself, or changes nothing.
+//! SUMMARY   Enters the cell of the built-in server as `settee couchjs` does, then makes the system call of that name
+//!           on the engine's thread. Prints whether it worked: `could`, or `could not: ERRNO`. In a cell the call kills
+//!           the process. The call is harmless: it concerns the process itself, or changes nothing.
 
 #![allow(unsafe_code, reason = "raw system calls are what is tried")]
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -21,7 +20,7 @@ use couchjs::{Input, Options, ProcessStatus};
 use settee::config::SandboxMode;
 use settee::query_server::cell::own::{OwnCell, report};
 
-/// An input that has ended.
+/// An empty input.
 struct Nothing;
 
 impl Input for Nothing {
@@ -34,14 +33,14 @@ impl Input for Nothing {
     }
 }
 
-/// What the attempts need, made while everything is allowed.
+/// Resources of the attempts, created before the filter is installed.
 struct Ready {
     parent: libc::pid_t,
-    /// Nothing listens where it would connect to: that this is told shows that it tried.
+    /// A datagram socket: connecting it succeeds even where nothing listens.
     socket: libc::c_int,
     /// A page of memory.
     page: *mut libc::c_void,
-    /// A thread that was there before the filter, which does what it is sent.
+    /// A thread started before the filter, which runs the functions it is sent.
     other_thread: mpsc::Sender<fn() -> i64>,
     its_answer: mpsc::Receiver<i64>,
 }
@@ -90,7 +89,7 @@ fn prepare() -> Ready {
             answer.send(work()).unwrap();
         }
     });
-    // A thread that has not begun yet would meet the filter in its first steps.
+    // A thread that is not running yet would hit the filter while it starts.
     other_thread.send(|| 0).unwrap();
     its_answer.recv().unwrap();
     // SAFETY: the calls take numbers, and give a descriptor and a page of their own.
@@ -123,12 +122,11 @@ fn open_passwords() -> i64 {
     }
 }
 
-/// Makes a system call; -1 is that it failed.
+/// Makes a system call; -1 means that it failed.
 #[expect(clippy::too_many_lines, reason = "one arm for each attempt")]
 fn attempt(name: &str, ready: &Ready) -> i64 {
     let passwords = c"/etc/passwd".as_ptr();
-    // SAFETY: every pointer is null or to a value that lives until the call returns, of the type or the
-    // length that the call asks for.
+    // SAFETY: every pointer is null or points to a value that outlives the call, of the type or length it expects.
     unsafe {
         match name {
             "openat" => open_passwords(),
@@ -179,8 +177,8 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 child
             }
             "clone3" => {
-                // As the library's way to start a thread, which is refused with all signals blocked, and so
-                // without a word: `exit_signal` is the fifth member.
+                // The C library starts threads with this call and all signals blocked, so that a refusal there is not
+                // reported. `exit_signal` is the fifth member.
                 let child: [u64; 8] = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0];
                 match libc::syscall(libc::SYS_clone3, child.as_ptr(), size_of_val(&child)) {
                     0 => libc::_exit(0),
@@ -190,7 +188,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
             "kill" => libc::kill(ready.parent, 0).into(),
             "tgkill" => libc::syscall(libc::SYS_tgkill, ready.parent, ready.parent, 0),
             "pidfd_open" => libc::syscall(libc::SYS_pidfd_open, ready.parent, 0),
-            // The call says that the process is not traced: so it was made.
+            // `ESRCH` says that the process is not traced: the call was made.
             "ptrace" => match libc::ptrace(libc::PTRACE_DETACH, ready.parent, 0, 0) {
                 -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) => 0,
                 done => done,
@@ -237,12 +235,12 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 let mut bytes = 0;
                 libc::ioctl(ready.socket, libc::FIONREAD, &raw mut bytes).into()
             }
-            // Locks with owners are where the system's futexes had holes.
+            // Priority-inheritance futexes have had kernel vulnerabilities.
             "futex" => {
                 let word = 0_u32;
                 libc::syscall(libc::SYS_futex, &raw const word, libc::FUTEX_LOCK_PI, 0, 0)
             }
-            // With another handler the process would outlive its refused calls.
+            // With another handler the process would survive refused calls.
             "rt_sigaction" => match libc::signal(libc::SIGSYS, libc::SIG_IGN) {
                 libc::SIG_ERR => -1,
                 _ => 0,

@@ -1,4 +1,4 @@
-//! Services with one database.
+//! Services on one PostgreSQL database.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::support::http_client::{Web, command as http_command};
 use crate::support::program::{program, run};
 use crate::support::store::{create, put};
 
-/// How long a change may take to be seen.
+/// Deadline for a change to become visible.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a service on a database.
@@ -40,7 +40,7 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether the service tells that its database does not answer.
+/// Returns whether the service reports that its database does not answer.
 fn is_store_away(web: &Web) -> bool {
     let health = web.get("/_health").json();
     let problems = health["problems"].as_array().unwrap();
@@ -60,7 +60,7 @@ fn the_writes_of_one_service_are_read_and_listed_by_the_other() {
     let found = second.get("/_replicator/rep");
     assert!(found.body.contains("\"n\":1.0"), "{found:?}");
     let listed = || second.get("/_replicator/_all_docs").json()["total_rows"] == 1;
-    wait_for("the other service lists it", listed);
+    wait_for("the other service lists the document", listed);
     assert_eq!(second.get("/_replicator").json()["engine"], "postgresql");
     let uuid = |web: &Web| web.get("/").json()["uuid"].clone();
     assert_eq!(uuid(&first), uuid(&second));
@@ -72,7 +72,7 @@ fn the_writes_of_one_service_are_read_and_listed_by_the_other() {
 }
 
 #[test]
-fn losses_of_a_daemon_are_in_the_database_under_its_name() {
+fn dropped_records_of_a_daemon_are_counted_in_the_database_under_its_name() {
     let database = TestDatabase::new();
     let (first, second) = (
         start_with(&database, "[log]\naudit = \"/dev/full\"\n"),
@@ -85,7 +85,7 @@ fn losses_of_a_daemon_are_in_the_database_under_its_name() {
         let kept = web.get(&format!("/_replicator/_local/{name}")).json();
         kept["records_dropped"]["audit"].as_u64()
     };
-    wait_for("the loss is kept", || lost(&second, &first) >= Some(1));
+    wait_for("the loss is stored", || lost(&second, &first) >= Some(1));
     assert_eq!(lost(&first, &second), None);
 }
 
@@ -97,7 +97,7 @@ fn without_its_database_a_service_answers_503_and_then_recovers() {
     create(&web, "rep", &replication());
     assert!(!is_store_away(&web));
     server.stop();
-    wait_for("the problem is told", || is_store_away(&web));
+    wait_for("the problem is reported", || is_store_away(&web));
     let up = web.get("/_up");
     assert_eq!(up.status, 503, "{}", up.body);
     assert_eq!(up.json()["problems"], json!(["store_away"]));
@@ -108,7 +108,7 @@ fn without_its_database_a_service_answers_503_and_then_recovers() {
         reason.contains("does not answer") && !reason.contains("secret"),
         "{reason}"
     );
-    // Others start without it, and find it later.
+    // Other services start without the database, and connect later.
     let late = start(&database);
     late.get("/_replicator/rep")
         .reason(503, "store_unavailable");
@@ -121,11 +121,11 @@ fn without_its_database_a_service_answers_503_and_then_recovers() {
     wait_for("documents are written again", || {
         put(&web, "/_replicator/other", &replication()).status == 201
     });
-    wait_for("the problem is over", || !is_store_away(&web));
+    wait_for("the problem is resolved", || !is_store_away(&web));
 }
 
 #[test]
-fn refused_writes_are_reported_with_their_cause_and_are_a_problem() {
+fn refused_writes_are_reported_with_their_cause_and_as_a_health_problem() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "rep", &replication());
@@ -144,16 +144,16 @@ fn refused_writes_are_reported_with_their_cause_and_are_a_problem() {
         ("25006", "is read-only (ERROR: no): "),
         ("58030", "failed (ERROR: no): look at its disk"),
     ];
-    for (code, told) in causes {
+    for (code, expected) in causes {
         database.sql(&format!(
             "CREATE TRIGGER t BEFORE INSERT ON settee.docs EXECUTE FUNCTION refuse('{code}')"
         ));
         let refused = put(&web, "/_replicator/other", &replication());
         let reason = refused.reason(503, "store_unavailable");
-        assert!(reason.contains(told), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
         database.sql("DROP TRIGGER t ON settee.docs");
     }
-    wait_for("the problem is told", || {
+    wait_for("the problem is reported", || {
         let health = web.get("/_health").json();
         let mut problems = health["problems"].as_array().unwrap().iter();
         problems.any(|one| one["kind"] == "store_refusing" && one["severity"] == "critical")
@@ -163,22 +163,22 @@ fn refused_writes_are_reported_with_their_cause_and_are_a_problem() {
 }
 
 #[test]
-fn a_silent_database_is_a_problem_while_it_lasts() {
+fn an_unresponsive_database_is_a_problem_until_it_answers_again() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "rep", &replication());
     let stopped = database.pause();
-    wait_for("the problem is told", || is_store_away(&web));
+    wait_for("the problem is reported", || is_store_away(&web));
     server::resume(&stopped);
-    wait_for("the problem is over", || !is_store_away(&web));
+    wait_for("the problem is resolved", || !is_store_away(&web));
 }
 
 #[test]
-fn after_a_failover_that_lost_updates_everything_is_reported_again() {
+fn after_a_failover_that_lost_updates_the_changes_feed_lists_everything_again() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let (first, second) = (start(&database), start(&database));
-    // Of two that ask for the same one would be told again as failed.
+    // Of two duplicate replications one would be listed again, as failed.
     let to = |name: &str| json!({"source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/{name}"), "continuous": true});
     create(&first, "kept", &to("kept"));
     server.back_up();
@@ -199,10 +199,13 @@ fn after_a_failover_that_lost_updates_everything_is_reported_again() {
             [201, 409].contains(&put.status)
         });
     }
-    wait_for("what was lost is not listed", || total() == 6);
-    let told = changes(before).json();
-    let told: Vec<_> = told["results"].as_array().unwrap().iter().collect();
-    let ids: Vec<_> = told.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    wait_for("lost documents are no longer listed", || total() == 6);
+    let listed = changes(before).json();
+    let listed: Vec<_> = listed["results"].as_array().unwrap().iter().collect();
+    let ids: Vec<_> = listed
+        .iter()
+        .map(|row| row["id"].as_str().unwrap())
+        .collect();
     assert_eq!(ids, ["kept", "new0", "new1", "new2", "new3", "new4"]);
     let after = changes("0").json()["last_seq"].clone();
     let again = changes(after.as_str().unwrap()).json();
@@ -210,7 +213,7 @@ fn after_a_failover_that_lost_updates_everything_is_reported_again() {
 }
 
 #[test]
-fn after_a_failover_that_lost_pauses_and_priorities_they_hold_also_after_a_restart() {
+fn pauses_and_priorities_lost_in_a_failover_are_rewritten_and_survive_a_restart() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
@@ -239,12 +242,12 @@ fn after_a_failover_that_lost_pauses_and_priorities_they_hold_also_after_a_resta
     }
     order(&all[0], "_resume", "");
     server.fail_over();
-    let told = "pauses and priorities that the database has lost are written again";
-    web.service.wait_for_log(told);
+    let rewritten = "pauses and priorities that the database has lost are written again";
+    web.service.wait_for_log(rewritten);
     web.service.stop();
     let web = start(&database);
     wait_for(
-        "all have their priority, and are paused but for one",
+        "all jobs have their priority, and all but one are paused",
         || {
             let jobs = jobs(&web);
             let jobs = jobs.as_array().unwrap();
@@ -257,7 +260,7 @@ fn after_a_failover_that_lost_pauses_and_priorities_they_hold_also_after_a_resta
 }
 
 #[test]
-fn without_its_database_a_service_lists_its_replications_from_memory_and_says_how_old_others_are() {
+fn without_its_database_a_service_lists_replications_from_memory_with_the_age_of_the_list() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
@@ -266,10 +269,14 @@ fn without_its_database_a_service_lists_its_replications_from_memory_and_says_ho
     wait_for("the job", || job()["document"] == "rep");
     let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let name = format!("{}:{}", machine.trim(), web.address.port());
-    assert_eq!(job()["daemon"], name, "it listens on a loopback address");
-    wait_for("a reading", || web.get("/_fleet").json()["age_s"].is_u64());
+    assert_eq!(
+        job()["daemon"],
+        name,
+        "a daemon on a loopback address is named after its host"
+    );
+    wait_for("a snapshot", || web.get("/_fleet").json()["age_s"].is_u64());
     server.stop();
-    wait_for("an old reading", || {
+    wait_for("an old snapshot", || {
         web.get("/_scheduler/jobs").json()["age_s"].as_u64() > Some(2)
     });
     assert_eq!(job()["document"], "rep");
@@ -280,7 +287,7 @@ fn without_its_database_a_service_lists_its_replications_from_memory_and_says_ho
     );
     assert!(docs["docs"][0]["source"].is_string(), "{docs}");
     server.start();
-    wait_for("a new reading", || {
+    wait_for("a fresh snapshot", || {
         web.get("/_scheduler/docs").json()["age_s"].as_u64() <= Some(2)
     });
 }
@@ -297,7 +304,7 @@ fn metric(web: &Web, series: &str) -> u64 {
 }
 
 #[test]
-fn metrics_tell_of_requests_to_the_database_and_of_its_connections() {
+fn metrics_count_database_requests_and_connections() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
@@ -327,7 +334,7 @@ fn metrics_tell_of_requests_to_the_database_and_of_its_connections() {
 }
 
 #[test]
-fn the_command_that_replicates_has_the_uuid_of_the_services() {
+fn the_replicate_command_uses_the_uuid_of_the_services() {
     let database = TestDatabase::new();
     let web = start(&database);
     let uuid = web.get("/").json()["uuid"].clone();
@@ -336,17 +343,13 @@ fn the_command_that_replicates_has_the_uuid_of_the_services() {
     command.env("SETTEE__STORE__URL", database.url());
     command.env("SETTEE__STORE__PATH", folder.path().join("store.redb"));
     let output = run(&mut command, b"");
-    assert!(
-        !output.status.success(),
-        "there is nobody to replicate with"
-    );
+    assert!(!output.status.success(), "no server answers");
     let kept = fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
     assert_eq!(kept.trim(), uuid.as_str().unwrap());
 }
 
 #[test]
-fn a_daemon_does_not_notice_tables_and_columns_of_a_newer_program_and_refuses_another_format_at_its_start()
- {
+fn a_daemon_ignores_tables_and_columns_of_a_newer_program_and_refuses_to_start_on_its_format() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "first", &replication());
@@ -380,10 +383,10 @@ fn a_daemon_does_not_notice_tables_and_columns_of_a_newer_program_and_refuses_an
     let config = configure(folder.path(), "");
     let mut serve = program(&["serve", "-c", config.to_str().unwrap()]);
     let refused = run(serve.env("SETTEE__STORE__URL", database.url()), b"");
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(74), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(74), "{stderr}");
     assert!(
-        told.contains("(format 3, this program knows 2): start the program that wrote it"),
-        "{told}"
+        stderr.contains("(format 3, this program knows 2): start the program that wrote it"),
+        "{stderr}"
     );
 }

@@ -1,4 +1,4 @@
-//! What the daemons of one database share is right on a real server.
+//! The state that daemons share is correct on a real PostgreSQL server.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::place;
 use super::server::{TestDatabase, resume};
 use crate::support::daemon::wait_until;
 
-/// Has the lease of an epoch end.
+/// Ends the lease of an epoch.
 fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
     |epoch| {
         let sql = "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE epoch = ";
@@ -16,7 +16,7 @@ fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
     }
 }
 
-/// Lets time pass for what daemons told of servers.
+/// Lets time pass for the daemons' reports of unreachable servers.
 fn pass(database: &TestDatabase) -> impl Fn(Duration) + '_ {
     |time| {
         let passed = format!("interval '{} ms'", time.as_millis());
@@ -26,7 +26,7 @@ fn pass(database: &TestDatabase) -> impl Fn(Duration) + '_ {
     }
 }
 
-/// Makes a test of each case that takes a place.
+/// Makes a test of each case that only takes a place.
 macro_rules! of_places {
     ($($case:ident)*) => {$(
         #[tokio::test]
@@ -48,7 +48,7 @@ macro_rules! of_leases {
     )*};
 }
 
-/// Makes a test of each case in which time passes for what was told of servers.
+/// Makes a test of each case in which time passes for reports of unreachable servers.
 macro_rules! of_servers {
     ($($case:ident)*) => {$(
         #[tokio::test]
@@ -109,7 +109,9 @@ async fn documents_kept_by_a_renewal_in_flight_are_not_claimed() {
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let commit = || {
-        wait_until("a claim that waits", || database.sql(waiting) == "1");
+        wait_until("claim that waits for the lock", || {
+            database.sql(waiting) == "1"
+        });
         session.borrow_mut().run("COMMIT");
     };
     let end_lease = end_lease(&database);

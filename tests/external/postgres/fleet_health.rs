@@ -1,4 +1,4 @@
-//! What is wrong at one daemon, as another one of its fleet tells it.
+//! Problems of a daemon, as another daemon of its fleet reports them.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::support::http_client::{Web, command};
 use crate::support::program::{copy_program, run};
 use crate::webdriver::Browser;
 
-/// Starts a service with a pool of this name, whose command is a shell's.
+/// Starts a service with a pool of this name, which runs `sh` with these arguments.
 fn start_with(database: &TestDatabase, pool: &str, arguments: &str) -> Web {
     let directory = directory();
     let text = format!(
@@ -26,10 +26,10 @@ fn start_with(database: &TestDatabase, pool: &str, arguments: &str) -> Web {
     Web::start_command(directory, command)
 }
 
-/// Returns the name of a daemon, which it tells once it has looked what is wrong.
+/// Returns a daemon's name, which it reports after its first health check.
 fn address(web: &Web) -> String {
     let mut name = String::new();
-    wait_for("a daemon that has looked", || {
+    wait_for("the first health check", || {
         let health = web.get("/_health").ok();
         name = health["daemon"].as_str().unwrap().to_owned();
         !name.is_empty()
@@ -37,8 +37,8 @@ fn address(web: &Web) -> String {
     name
 }
 
-/// Returns what a daemon says of all: of each its status, and what its problems are about.
-fn told(web: &Web) -> Value {
+/// Returns what a daemon reports of the fleet: each daemon's name, status and subjects of problems.
+fn reported(web: &Web) -> Value {
     let health = web.get("/_health?fleet=true").ok();
     let of_one = |one: &Value| {
         let about = one["problems"].as_array().unwrap().iter();
@@ -56,20 +56,20 @@ fn told(web: &Web) -> Value {
         .collect()
 }
 
-/// Waits until a daemon says this of all.
-fn until_told(web: &Web, expected: &Value) {
+/// Waits until a daemon reports this of the fleet.
+fn until_reported(web: &Web, expected: &Value) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let told = told(web);
-        if told == *expected {
+        let reported = reported(web);
+        if reported == *expected {
             return;
         }
-        assert!(Instant::now() < deadline, "{told} is not {expected}");
+        assert!(Instant::now() < deadline, "{reported} is not {expected}");
         std::thread::yield_now();
     }
 }
 
-/// Returns the exit code of a check of all daemons, and what it says.
+/// Returns the exit code and the output of `status --check`.
 fn checked(web: &Web, arguments: &[&str]) -> (Option<i32>, String) {
     let arguments = [&["status", "--check"], arguments].concat();
     let output = run(&mut web.service.client(&arguments), b"");
@@ -80,13 +80,13 @@ fn checked(web: &Web, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
+fn problems_of_a_daemon_are_shown_by_another_until_resolved_or_the_daemon_ends() {
     let database = TestDatabase::new();
     let mut broken = start_with(&database, "late", "FOLDER/late.sh");
     let web = start(&database);
     let (here, there) = (address(&web), address(&broken));
     let own = json!([here, "ok", []]);
-    until_told(&web, &json!([own, [there, "critical", ["late"]]]));
+    until_reported(&web, &json!([own, [there, "critical", ["late"]]]));
     let health = web.get("/_health?fleet=true").ok();
     assert_eq!(health["status"], "critical");
     assert!(
@@ -95,10 +95,10 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
     );
     assert_eq!(web.get("/_health").ok()["status"], "ok");
     assert_eq!(health["daemons"][1]["problems"][0]["subject"], "late");
-    let (code, said) = checked(&web, &["--fleet"]);
-    assert_eq!((code, said.lines().count()), (Some(2), 1), "{said}");
+    let (code, printed) = checked(&web, &["--fleet"]);
+    assert_eq!((code, printed.lines().count()), (Some(2), 1), "{printed}");
     let line = format!("CRITICAL: {there}: pool failing: late: its processes cannot be started: ");
-    assert!(said.starts_with(&line), "{said}");
+    assert!(printed.starts_with(&line), "{printed}");
     assert_eq!(checked(&web, &[]), (Some(0), String::new()));
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
     browser.wait_for(&format!("late at {there} first"));
@@ -109,7 +109,7 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
         browser.run(shown),
         json!([format!("pool failing late at {there}")])
     );
-    // A pool of this name is not here.
+    // This daemon has no such pool to link to.
     assert_eq!(
         browser.run("return document.querySelector('#problems a')"),
         Value::Null
@@ -123,7 +123,7 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
         200
     );
     let mended = json!([own, [there, "ok", []]]);
-    until_told(&web, &mended);
+    until_reported(&web, &mended);
     browser.wait_for("No problem is known.");
     browser.close();
     assert_eq!(checked(&web, &["--fleet"]), (Some(0), String::new()));
@@ -131,29 +131,30 @@ fn problems_of_a_daemon_are_shown_at_another_until_they_or_the_daemon_end() {
     database.sql(&format!(
         "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
     ));
-    until_told(&web, &json!([own]));
-    // The report of settings says only whether they are the same.
+    until_reported(&web, &json!([own]));
+    // The report has only digests of the settings.
     let reports = database.sql("SELECT body FROM settee.reports");
     assert!(
         reports.contains("\"replicator\":") && !reports.contains("secret"),
         "{reports}"
     );
-    // Who joins clears away.
+    // A daemon that joins deletes reports of dead ones.
     let next = start(&database);
-    wait_for("the two that live", || {
-        told(&next).as_array().unwrap().len() == 2
+    wait_for("only the live daemons", || {
+        reported(&next).as_array().unwrap().len() == 2
             && database.sql("SELECT count(*) FROM settee.reports") == "2"
     });
 }
 
 #[test]
-fn a_problem_of_two_daemons_is_one_line_of_the_dashboard_with_both_names() {
+fn a_problem_of_two_daemons_is_one_line_on_the_dashboard_with_both_names() {
     let database = TestDatabase::new();
     let webs = [(); 2].map(|()| start_with(&database, "same", "-c 'exit 7'"));
     wait_for("both problems", || {
-        let told = told(&webs[0]);
+        let reported = reported(&webs[0]);
         let bad = |one: &Value| one[1] == "critical";
-        told.as_array()
+        reported
+            .as_array()
             .unwrap()
             .iter()
             .filter(|one| bad(one))

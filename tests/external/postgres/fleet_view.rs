@@ -1,4 +1,4 @@
-//! What a service shows of another daemon, and tells it. The other daemon is rows in the database.
+//! How a service shows another daemon and sends it orders. Mostly, the other daemon is only rows in the database.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::webdriver::Browser;
 const ADDRESS: &str = "two.example:5995";
 const JOB: &str = "00000000000000000000000000000002+continuous";
 
-/// Has another daemon with a transient job that runs.
+/// Adds another daemon, with a running transient job.
 fn add_daemon(database: &TestDatabase) {
     let shown = json!({"id": JOB, "document": null, "doc_id": null, "state": "running", "source": "http://s.example/a/",
         "target": "http://t.example/b/", "info": {"docs_written": 7}, "since": "2026-11-22T10:00:00Z",
@@ -35,8 +35,8 @@ fn jobs(web: &Web, query: &str) -> Vec<Value> {
     list["jobs"].as_array().unwrap().clone()
 }
 
-/// Returns what a command says.
-fn said(web: &Web, command: &[&str]) -> String {
+/// Returns the output of a command.
+fn output_of(web: &Web, command: &[&str]) -> String {
     let output = web.service.client(command).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -48,10 +48,10 @@ fn replications_that_no_daemon_has_claimed_are_listed_with_the_reason() {
     let web = start(&database);
     web.send("PUT", "/_drain", "").ok();
     create(&web, "rep", &replication());
-    wait_for("the command lists it", || {
-        let listed = said(&web, &["jobs"]);
+    wait_for("the command lists the replication", || {
+        let listed = output_of(&web, &["jobs"]);
         let mut lines = listed.lines();
-        let is_told = |line: &str| {
+        let is_listed = |line: &str| {
             [
                 "rep ",
                 " initializing ",
@@ -60,28 +60,28 @@ fn replications_that_no_daemon_has_claimed_are_listed_with_the_reason() {
             .iter()
             .all(|part| line.contains(part))
         };
-        lines.any(is_told) && listed.ends_with("1 job: 1 initializing\n")
+        lines.any(is_listed) && listed.ends_with("1 job: 1 initializing\n")
     });
-    let status = said(&web, &["status"]);
+    let status = output_of(&web, &["status"]);
     assert!(status.contains("1 job: 1 initializing"), "{status}");
     web.send("DELETE", "/_drain", "").ok();
-    wait_for("it is a job", || {
-        said(&web, &["jobs"]).ends_with("1 job: 1 pending\n")
+    wait_for("the replication becomes a job", || {
+        output_of(&web, &["jobs"]).ends_with("1 job: 1 pending\n")
     });
 }
 
-/// A service with a job of its own, and another daemon.
+/// Starts a service with a job of its own, and adds another daemon.
 fn two(database: &TestDatabase) -> Web {
     let web = start(database);
     create(&web, "rep", &replication());
-    wait_for("the own job", || jobs(&web, "").len() == 1);
+    wait_for("the service's own job", || jobs(&web, "").len() == 1);
     add_daemon(database);
-    wait_for("the other job", || jobs(&web, "").len() == 2);
+    wait_for("the other daemon's job", || jobs(&web, "").len() == 2);
     web
 }
 
 #[test]
-fn jobs_of_another_daemon_are_listed_with_it_and_orders_for_them_are_left_in_the_database() {
+fn jobs_of_another_daemon_are_listed_under_its_name_and_their_orders_put_in_the_database() {
     let database = TestDatabase::new();
     let web = two(&database);
     let other = jobs(&web, "?daemon=two.*");
@@ -103,25 +103,25 @@ fn jobs_of_another_daemon_are_listed_with_it_and_orders_for_them_are_left_in_the
         (&other["epoch"], &other["version"]),
         (&"000000000000004d".into(), &"1.2.3".into())
     );
-    let status = said(&web, &["status"]);
+    let status = output_of(&web, &["status"]);
     assert!(status.contains(&format!("{ADDRESS}  alive")), "{status}");
-    let list = said(&web, &["jobs", "--daemon", "two.example:*"]);
+    let list = output_of(&web, &["jobs", "--daemon", "two.example:*"]);
     assert!(list.contains("1 job: 1 running"), "{list}");
     let order = json!({"order": "cancel", "select": {"match": [JOB]}}).to_string();
-    let told = web.send("POST", "/_scheduler/_bulk", &order).ok();
+    let answer = web.send("POST", "/_scheduler/_bulk", &order).ok();
     assert_eq!(
-        (&told["done"], &told["told"]),
+        (&answer["done"], &answer["told"]),
         (&1.into(), &1.into()),
-        "{told}"
+        "{answer}"
     );
-    assert_eq!(told["results"][0]["told"], ADDRESS);
+    assert_eq!(answer["results"][0]["told"], ADDRESS);
     let left =
         database.sql("SELECT key FROM settee.orders WHERE epoch = 77 AND body LIKE '%cancel%'");
     assert_eq!(left, JOB);
 }
 
 #[test]
-fn two_daemons_share_the_jobs_and_each_lists_all_and_executes_orders_given_to_the_other() {
+fn two_daemons_share_jobs_and_each_lists_all_and_executes_orders_sent_to_the_other() {
     let database = TestDatabase::new();
     let webs = [start(&database), start(&database)];
     let alive = |web: &Web| web.get("/_fleet").ok()["daemons"].as_array().unwrap().len() == 2;
@@ -136,7 +136,7 @@ fn two_daemons_share_the_jobs_and_each_lists_all_and_executes_orders_given_to_th
         job["daemon"].as_str().unwrap().ends_with(&port)
     };
     let owned = |web: &Web| jobs(web, "").iter().filter(|job| own(web, job)).count();
-    wait_for("equal shares that both know of", || {
+    wait_for("both daemons list equal shares", || {
         let all = |web| jobs(web, "").len() == 6 && owned(web) == 3;
         webs.iter().all(all)
     });
@@ -146,18 +146,18 @@ fn two_daemons_share_the_jobs_and_each_lists_all_and_executes_orders_given_to_th
         .unwrap();
     let doc = other["document"].as_str().unwrap().to_owned();
     let path = format!("/_scheduler/jobs/{doc}/_pause");
-    let told = webs[0].send("POST", &path, "{}").ok();
-    assert_eq!(told["job"]["told"], other["daemon"], "{told}");
+    let answer = webs[0].send("POST", &path, "{}").ok();
+    assert_eq!(answer["job"]["told"], other["daemon"], "{answer}");
     let is_paused = |web: &Web| {
         let job = web.get(&format!("/_scheduler/jobs/{doc}")).ok();
         job["paused"].is_object()
     };
-    wait_for("the pause where the job is, and told back", || {
+    wait_for("both daemons list the job as paused", || {
         webs.iter().all(is_paused)
     });
     let metric = |web: &Web, line: &str| web.get("/metrics").body.lines().any(|l| l == line);
     for web in &webs {
-        wait_for("the numbers of the fleet", || {
+        wait_for("the fleet's metrics", || {
             metric(web, "settee_fleet_daemons 2")
                 && metric(web, "settee_fleet_documents_owned 3")
                 && metric(web, "settee_fleet_documents_unowned 0")
@@ -165,12 +165,12 @@ fn two_daemons_share_the_jobs_and_each_lists_all_and_executes_orders_given_to_th
     }
     let [stays, ends] = webs;
     ends.service.stop();
-    wait_for("all jobs in the daemon that stays", || owned(&stays) == 6);
+    wait_for("the remaining daemon owns all jobs", || owned(&stays) == 6);
     assert!(jobs(&stays, &format!("?match={doc}"))[0]["paused"].is_object());
 }
 
 #[test]
-fn the_dashboard_shows_daemons_and_whose_a_job_is_and_axe_finds_nothing() {
+fn the_dashboard_shows_daemons_and_job_owners_and_passes_the_axe_accessibility_checks() {
     let axe = npm::packages("axe-core-4.10.3", &["axe-core@4.10.3"]).join("axe-core/axe.min.js");
     let axe = fs::read_to_string(axe).unwrap();
     let database = TestDatabase::new();
@@ -188,7 +188,7 @@ fn the_dashboard_shows_daemons_and_whose_a_job_is_and_axe_finds_nothing() {
         done(found.violations.map((one) => one.id)), (error) => done(String(error)))";
     browser.run(&axe);
     assert_eq!(browser.run_async(check), json!([]));
-    // Its name leads to its jobs.
+    // A daemon's name links to its jobs.
     browser.run("[...document.querySelectorAll('#daemons a')].find((a) => a.innerText.startsWith('two')).click()");
     has("#job-daemon", ADDRESS);
     browser.wait_until("return document.querySelectorAll('#jobs tbody tr').length === 1");

@@ -1,4 +1,4 @@
-//! One file of replications takes a store from a file to PostgreSQL and back.
+//! A store moves from a file to PostgreSQL and back by export and import.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::support::store::{create, post, put, start_in};
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 
-/// Documents of the move with kills, and how often it is killed.
+/// Documents of the killed imports, and the number of kills per store.
 const DOCUMENTS: usize = 3000;
 const KILLS: u32 = 5;
 
-/// Returns a command on the store of a file or of a database.
+/// Returns a `jobs` command on the store of a file or of a database.
 fn on(place: &str, arguments: &[&str]) -> Command {
     let mut command = program(&[&["jobs"], arguments].concat());
     let name = match place.contains("://") {
@@ -31,7 +31,7 @@ fn on(place: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Writes what is in a store into a new file.
+/// Exports a store into a new file, and returns its bytes.
 #[track_caller]
 fn exported(place: &str, to: &Path) -> Vec<u8> {
     let mut command = on(place, &["export", "--offline", "--secrets"]);
@@ -40,7 +40,7 @@ fn exported(place: &str, to: &Path) -> Vec<u8> {
     fs::read(to).unwrap()
 }
 
-/// Puts a file in the place of a store; returns the summary.
+/// Replaces a store with an exported file; returns the summary.
 #[track_caller]
 fn replaced(place: &str, from: &Path) -> String {
     let output = run(on(place, &["import", "--replace"]).arg(from), b"");
@@ -52,12 +52,12 @@ fn replaced(place: &str, from: &Path) -> String {
 fn refused(place: &str, from: &Path, code: i32) -> String {
     let output = run(on(place, &["import", "--replace"]).arg(from), b"");
     assert_eq!(output.status.code(), Some(code), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!told.contains("secret"), "{told}");
-    told
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(!printed.contains("secret"), "{printed}");
+    printed
 }
 
-/// What a service says of its documents, but for what keeps them.
+/// Returns how a service shows its documents, with the engine's name masked.
 fn seen(web: &Web) -> Vec<String> {
     [
         "/_replicator/_changes?include_docs=true",
@@ -77,7 +77,7 @@ fn path(folder: &Path) -> String {
 }
 
 #[test]
-fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
+fn a_store_moves_to_postgres_and_back_and_services_see_no_difference() {
     let database = TestDatabase::new();
     let web = start_in(directory(), IDLE);
     for id in ["a", "b", "%C3%B6"] {
@@ -95,12 +95,12 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
     let folder = web.service.stop_and_keep();
     let file = folder.path().join("all.ndjson");
     let bytes = exported(&source, &file);
-    let told = replaced(&database.url(), &file);
+    let printed = replaced(&database.url(), &file);
     assert!(
-        told.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
-        "{told}"
+        printed.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
+        "{printed}"
     );
-    assert!(!told.contains("secret"), "{told}");
+    assert!(!printed.contains("secret"), "{printed}");
     let wanted = "SELECT string_agg(doc_id, ' ' ORDER BY doc_id) FROM settee.jobs WHERE wanted";
     assert_eq!(database.sql(wanted), "a ö", "b is deleted");
     let known = "SELECT CASE WHEN min(reltuples) > 0 THEN 'known' ELSE 'unknown' END FROM pg_class \
@@ -110,7 +110,10 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
     assert_eq!(seen(&web), before);
     web.service.stop();
     let again = folder.path().join("again.ndjson");
-    assert!(exported(&database.url(), &again) == bytes, "they differ");
+    assert!(
+        exported(&database.url(), &again) == bytes,
+        "the exports differ"
+    );
     let back = directory();
     replaced(&path(back.path()), &again);
     let web = start_in(back, IDLE);
@@ -119,7 +122,7 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
 }
 
 #[test]
-fn a_killed_move_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte() {
+fn a_killed_import_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte() {
     let database = TestDatabase::new();
     let web = start_in(directory(), IDLE);
     let docs = (0..DOCUMENTS).map(|n| {
@@ -143,7 +146,7 @@ fn a_killed_move_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte
         let begun = Instant::now();
         replaced(place, &file);
         let whole = begun.elapsed();
-        // Another store, which is to be replaced.
+        // Content to be replaced.
         let other = directory();
         let web = start_in(other, IDLE);
         create(&web, "other", &replication());
@@ -165,8 +168,8 @@ fn a_killed_move_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte
             }
             child.wait().unwrap();
             let now = folder.path().join("now.ndjson");
-            // The database may still see the end of the connection.
-            wait_until("one or the other", || {
+            // The database may not have noticed the closed connection yet.
+            wait_until("old or new content", || {
                 drop(fs::remove_file(&now));
                 let now = exported(place, &now);
                 now == other || now == bytes
@@ -174,13 +177,13 @@ fn a_killed_move_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte
         }
         replaced(place, &file);
         let again = folder.path().join("again.ndjson");
-        assert!(exported(place, &again) == bytes, "they differ");
+        assert!(exported(place, &again) == bytes, "the exports differ");
         fs::remove_file(&again).unwrap();
     }
-    assert!(killed > 0, "none was killed");
+    assert!(killed > 0, "no import was killed");
 }
 
-/// Waits until a child has ended, at most so long. Returns whether it has.
+/// Waits at most `time` for a child to exit. Returns whether it has.
 fn wait_at_most(child: &mut Child, time: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -193,7 +196,7 @@ fn wait_at_most(child: &mut Child, time: Duration) -> bool {
 }
 
 #[test]
-fn a_database_is_exported_while_daemons_run_and_replaced_where_none_does() {
+fn a_database_is_exported_while_daemons_run_and_replaced_only_while_none_runs() {
     let (database, other) = (TestDatabase::new(), TestDatabase::new());
     let web = start(&database);
     for id in ["a", "b"] {
@@ -209,16 +212,16 @@ fn a_database_is_exported_while_daemons_run_and_replaced_where_none_does() {
     let saved = run(&mut command, b"");
     assert!(saved.status.success(), "{saved:?}");
     let occupied = start(&other);
-    wait_until("a daemon with a lease", || {
+    wait_until("daemon with a lease", || {
         occupied.get("/_replicator").status == 200
             && other
                 .sql("SELECT count(*) FROM settee.instances WHERE lease_until > clock_timestamp()")
                 == "1"
     });
-    let told = refused(&other.url(), &file, 75);
+    let printed = refused(&other.url(), &file, 75);
     assert!(
-        told.contains("is in use by another process: stop that one"),
-        "{told}"
+        printed.contains("is in use by another process: stop that one"),
+        "{printed}"
     );
     create(&occupied, "c", &replication());
     occupied.service.stop();

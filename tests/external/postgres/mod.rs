@@ -1,4 +1,4 @@
-//! Replications are kept in PostgreSQL as in a file.
+//! PostgreSQL stores replications as a file does.
 
 mod daemon;
 mod fleet;
@@ -88,9 +88,9 @@ async fn tables_of_another_format_are_refused_and_left_unchanged() {
     for format in ["1", "99"] {
         database.sql(&format!("UPDATE settee.meta SET format = {format}"));
         let error = suite::refusal(&place).await;
-        let told =
+        let expected =
             format!("(format {format}, this program knows 2): start the program that wrote it");
-        assert!(error.contains(&told), "{error}");
+        assert!(error.contains(&expected), "{error}");
         assert_eq!(database.sql("SELECT format FROM settee.meta"), format);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections are encrypted, and lead to whom the URL names, as `sslmode` says.
+//! `sslmode` decides whether connections are encrypted and the server's certificate is verified.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use store::suite::{self, TestPlace};
 
 use super::server::{NOBODY, Server, is_root};
 
-/// Writes the certificate of an authority and returns what signs with it.
+/// Writes the certificate of a new authority, and returns its issuer.
 fn authority(file: &Path) -> Issuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,5 +1,4 @@
-//! Cells of external commands, looked at from outside: what works in them, what does not, and that nothing
-//! is left of them.
+//! Cells of external commands, tested from outside: what they allow and refuse, and that nothing is left of them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -50,7 +49,7 @@ fn shell_python_and_perl_answer_line_by_line_in_a_cell() {
 }
 
 #[test]
-fn a_cell_ends_as_its_command_ends() {
+fn a_cell_exits_with_the_status_of_its_command() {
     use std::os::unix::process::ExitStatusExt;
     for (script, code, signal) in [
         ("exit 0", Some(0), None),
@@ -66,7 +65,7 @@ fn a_cell_ends_as_its_command_ends() {
 }
 
 #[test]
-fn the_service_sees_what_a_command_closes() {
+fn the_service_notices_that_a_command_closes_its_output_or_input() {
     let mut running = Running::shell(&spec(json!({})), "exec >&-; read line; exit 3");
     assert_eq!(running.line(), "");
     assert!(running.launcher.try_wait().unwrap().is_none());
@@ -75,24 +74,24 @@ fn the_service_sees_what_a_command_closes() {
     let mut running = Running::shell(&spec(json!({})), "exec <&-; echo closed; sleep 1000");
     assert_eq!(running.line(), "closed");
     let mut input = running.input.take().unwrap();
-    eventually("nobody reads the input", || input.write_all(b"x").is_err());
+    eventually("the input is closed", || input.write_all(b"x").is_err());
 }
 
 #[test]
-fn a_program_that_cannot_be_executed_ends_the_cell_with_126_and_a_report() {
+fn a_cell_whose_program_cannot_be_executed_exits_with_126_and_a_report() {
     let output = cell(&[], &spec(json!({})), &["/etc/passwd"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(126));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("{\"error\":\"the program '/etc/passwd' cannot be executed"),
-        "{told}"
+        reported.contains("{\"error\":\"the program '/etc/passwd' cannot be executed"),
+        "{reported}"
     );
 }
 
 #[test]
-fn the_command_has_the_environment_that_was_given_and_three_descriptors() {
+fn the_command_has_only_the_given_environment_and_three_descriptors() {
     let script = "env | grep -vE '^(PWD|OLDPWD|SHLVL|_)='; for n in 3 4 5 6 7 8 9; do \
                   (eval \": <&$n\") 2>/dev/null && echo \"descriptor $n\"; done; true";
     let (printed, _, _) = shell(&spec(json!({})), script);
@@ -100,7 +99,7 @@ fn the_command_has_the_environment_that_was_given_and_three_descriptors() {
 }
 
 #[test]
-fn no_file_beyond_programs_and_libraries_can_be_read_and_none_written() {
+fn only_programs_and_libraries_can_be_read_and_no_file_can_be_written() {
     if !has("files") {
         return;
     }
@@ -112,7 +111,7 @@ fn no_file_beyond_programs_and_libraries_can_be_read_and_none_written() {
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
     )
     .unwrap();
-    // The names are put together in the cell: a file that the command names can be read.
+    // The names are assembled in the cell: a file that the command line names can be read.
     let script = format!(
         "d='{}'; cat \"$d\"'/'f; cat '/'etc/passwd; ls '/'proc; echo x >\"$d\"'/'g; rm \"$d\"'/'f; \
          echo x 2>/dev/null >/dev/null && echo end",
@@ -121,7 +120,7 @@ fn no_file_beyond_programs_and_libraries_can_be_read_and_none_written() {
     let (printed, _, _) = shell(&spec(json!({})), &script);
     assert_eq!(printed, "end");
     assert!(file.exists() && !other.exists());
-    // The same is possible where the configuration says so, but for writing.
+    // The configuration can allow reading, but not writing.
     let readable = spec(json!({"read_paths": [folder.path()]}));
     let (printed, _, _) = shell(&readable, &script);
     assert_eq!(printed, "secretend");
@@ -129,7 +128,7 @@ fn no_file_beyond_programs_and_libraries_can_be_read_and_none_written() {
 }
 
 #[test]
-fn no_socket_can_be_made_and_with_a_network_only_those_of_the_internet() {
+fn no_socket_can_be_created_and_with_a_network_only_internet_sockets() {
     if !has("network") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
@@ -184,14 +183,21 @@ fn refused_calls_are_reported_once_by_name() {
         return;
     }
     let script = "unshare -U true; unshare -U true; mount -t tmpfs x /usr; true";
-    let (_, told, _) = shell(&spec(json!({})), script);
-    // A report may come in the middle of the command's own output there.
-    let of = |call: &str| told.matches(&format!("{{\"refused\":\"{call}\"}}")).count();
-    assert_eq!(of("unshare"), 1, "{told}");
-    assert!(of("mount") + of("fsopen") + of("open_tree") >= 1, "{told}");
+    let (_, reported, _) = shell(&spec(json!({})), script);
+    // A report may interrupt the command's own output.
+    let of = |call: &str| {
+        reported
+            .matches(&format!("{{\"refused\":\"{call}\"}}"))
+            .count()
+    };
+    assert_eq!(of("unshare"), 1, "{reported}");
+    assert!(
+        of("mount") + of("fsopen") + of("open_tree") >= 1,
+        "{reported}"
+    );
 }
 
-/// Calls a system call by its number and prints the error, as this one's own name or 0.
+/// Makes a system call by its number. Returns `allowed` or the error's name, and what the cell reports.
 fn call(spec: &Value, number: i64, arguments: &str) -> (String, String) {
     let script = format!(
         "import ctypes, errno\nl = ctypes.CDLL(None, use_errno=True)\nr = l.syscall({number}, {arguments})\n\
@@ -204,40 +210,40 @@ fn call(spec: &Value, number: i64, arguments: &str) -> (String, String) {
 }
 
 #[test]
-fn a_call_that_nobody_has_a_name_for_is_missing_as_on_an_older_system() {
+fn an_unknown_system_call_fails_with_enosys_and_is_not_reported() {
     if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
-    let (answer, told) = call(&spec(json!({})), 600, "0");
-    assert_eq!((answer.as_str(), told.as_str()), ("ENOSYS", ""));
+    let (answer, reported) = call(&spec(json!({})), 600, "0");
+    assert_eq!((answer.as_str(), reported.as_str()), ("ENOSYS", ""));
 }
 
 #[test]
-fn the_configuration_may_allow_a_system_call_by_its_name() {
+fn the_configuration_can_allow_a_system_call_by_name() {
     if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
         return;
     }
-    let (answer, told) = call(&spec(json!({})), libc::SYS_inotify_init1, "0");
+    let (answer, reported) = call(&spec(json!({})), libc::SYS_inotify_init1, "0");
     assert_eq!(
-        (answer.as_str(), told.as_str()),
+        (answer.as_str(), reported.as_str()),
         ("EPERM", "{\"refused\":\"inotify_init1\"}")
     );
     let more = spec(json!({"system_calls": ["inotify_init1"]}));
-    let (answer, told) = call(&more, libc::SYS_inotify_init1, "0");
-    assert_eq!((answer.as_str(), told.as_str()), ("allowed", ""));
+    let (answer, reported) = call(&more, libc::SYS_inotify_init1, "0");
+    assert_eq!((answer.as_str(), reported.as_str()), ("allowed", ""));
 }
 
 #[test]
-fn processes_and_memory_end_at_their_limits() {
+fn the_number_of_processes_and_their_memory_are_limited() {
     if !has("process_count") {
         return;
     }
     let small = spec(json!({"processes_max": 8}));
     let bomb = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done; echo too many";
-    let (printed, told, _) = shell(&small, bomb);
+    let (printed, reported, _) = shell(&small, bomb);
     assert!(
-        printed.is_empty() && told.contains("fork"),
-        "{printed} {told}"
+        printed.is_empty() && reported.contains("fork"),
+        "{printed} {reported}"
     );
     if !has("memory") || !Path::new("/usr/bin/python3").exists() {
         return;
@@ -255,11 +261,11 @@ fn processes_and_memory_end_at_their_limits() {
 }
 
 #[test]
-fn nothing_is_left_of_a_cell_however_it_ends() {
+fn no_process_survives_its_cell_however_the_cell_ends() {
     if !has("end") {
         return;
     }
-    // A grandchild that left everything behind, as a daemon does.
+    // A grandchild in a session of its own, like a daemon.
     let script = "setsid sh -c 'sleep 600 & sleep 600' >/dev/null 2>&1 & sleep 0; echo ready; read -r line; exit 0";
     type End = fn(&mut Running);
     let ends: [(&str, End); 4] = [
@@ -278,9 +284,7 @@ fn nothing_is_left_of_a_cell_however_it_ends() {
     for (what, end) in ends {
         let mut running = Running::shell(&spec(json!({})), script);
         assert_eq!(running.line(), "ready");
-        eventually("the grandchildren are there", || {
-            running.descendants().len() >= 5
-        });
+        eventually("the grandchildren run", || running.descendants().len() >= 5);
         let pids = running.descendants();
         end(&mut running);
         all_end(what, &pids);
@@ -288,7 +292,7 @@ fn nothing_is_left_of_a_cell_however_it_ends() {
 }
 
 #[test]
-fn a_cell_dies_with_its_starter() {
+fn a_cell_dies_with_the_process_that_started_it() {
     if !has("end") {
         return;
     }
@@ -318,12 +322,13 @@ fn a_cell_dies_with_its_starter() {
 }
 
 #[test]
-fn requests_to_end_reach_the_command_through_its_group() {
-    let script = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 600 & wait; done";
+fn sigterm_to_the_process_group_reaches_the_command() {
+    let script =
+        "trap 'echo reported; exit 5' TERM; echo ready; while :; do sleep 600 & wait; done";
     let mut running = Running::shell(&spec(json!({})), script);
     assert_eq!(running.line(), "ready");
     kill_process_group(running.pid(), Signal::TERM).unwrap();
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "reported");
     assert_eq!(running.status(), Some(5));
     let script = "trap '' TERM; echo ready; read -r line; exit 6";
     let mut running = Running::shell(&spec(json!({})), script);
@@ -334,27 +339,27 @@ fn requests_to_end_reach_the_command_through_its_group() {
 }
 
 #[test]
-fn a_command_runs_only_once_requests_to_end_no_longer_end_its_launcher() {
+fn a_command_runs_only_once_its_launcher_ignores_sigterm() {
     let mut running = Running::shell(&spec(json!({})), "echo ready; read -r line");
     let Ok(steps) = Steps::of(running.pid()) else {
         return eprintln!("skipped: no process can be traced here");
     };
     let rests = |_| !running.descendants().into_iter().any(is_running);
     loop {
-        // Before and after each system call of the launcher the cell goes on for as long as it can.
+        // Before and after each system call of the launcher, the rest of the cell runs until it blocks.
         steps.stopped();
         while !(0..20).all(rests) {}
         if running.ignores(libc::SIGTERM) {
             break;
         }
         assert!(!running.has_output());
-        steps.go_on();
+        steps.resume();
     }
     drop(steps);
     assert_eq!(running.line(), "ready");
 }
 
-/// Returns the control group of a launcher's cell for a controller, if it is there.
+/// Returns the control group of a launcher's cell for a controller, if it exists.
 fn group_of(controller: &str, launcher: u32) -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let path = own.lines().find_map(|line| {
@@ -367,21 +372,21 @@ fn group_of(controller: &str, launcher: u32) -> Option<PathBuf> {
     paths.find(|path| path.to_string_lossy().ends_with(&format!("-{launcher}")))
 }
 
-/// Starts a cell whose control group for memory is removed before its first process is in there, so many times.
-fn without_its_group(times: usize) -> Option<(Running, usize)> {
+/// Starts a cell, and removes its memory control group `times` times before the first process enters it.
+fn start_without_memory_group(times: usize) -> Option<(Running, usize)> {
     let running = Running::shell(&spec(json!({})), "echo ready; read -r line");
     let steps = Steps::of(running.pid()).ok()?;
     let launcher = running.launcher.id();
     let mut removed = 0;
     while removed < times && !running.ignores(libc::SIGTERM) {
         steps.stopped();
-        // This one is made last.
+        // The `pids` group is created last.
         if group_of("pids", launcher).is_some()
             && let Some(group) = group_of("memory", launcher)
         {
             removed += usize::from(fs::remove_dir(group).is_ok());
         }
-        steps.go_on();
+        steps.resume();
     }
     if removed == times {
         steps.stopped();
@@ -391,13 +396,13 @@ fn without_its_group(times: usize) -> Option<(Running, usize)> {
 }
 
 #[test]
-fn a_cell_whose_control_group_is_removed_before_it_is_entered_gets_another_one_once() {
+fn a_control_group_removed_before_the_cell_enters_it_is_recreated_once() {
     let can_be_made = holds(&report(&spec(json!({}))), "memory");
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     if !can_be_made || !own.contains(":memory:") {
         return eprintln!("skipped: no control groups of version 1 here");
     }
-    let Some((mut running, removed)) = without_its_group(1) else {
+    let Some((mut running, removed)) = start_without_memory_group(1) else {
         return eprintln!("skipped: no process can be traced here");
     };
     assert_eq!(removed, 1);
@@ -406,15 +411,15 @@ fn a_cell_whose_control_group_is_removed_before_it_is_entered_gets_another_one_o
     let inside = fs::read_to_string(group.join("tasks")).unwrap();
     assert_eq!(inside.lines().count(), 2, "{inside}");
     drop(running);
-    let (mut running, removed) = without_its_group(2).unwrap();
+    let (mut running, removed) = start_without_memory_group(2).unwrap();
     assert_eq!(removed, 2);
     let mut stderr = running.launcher.stderr.take().unwrap();
     assert_eq!(running.status(), Some(125));
-    let mut told = String::new();
-    stderr.read_to_string(&mut told).unwrap();
+    let mut reported = String::new();
+    stderr.read_to_string(&mut reported).unwrap();
     assert!(
-        told.contains("\"host_error\":\"its control group was removed 2 times"),
-        "{told}"
+        reported.contains("\"host_error\":\"its control group was removed 2 times"),
+        "{reported}"
     );
 }
 
@@ -435,11 +440,11 @@ fn a_command_that_stops_itself_stops_its_launcher() {
 }
 
 #[test]
-fn an_ordinary_user_gets_a_cell_too() {
+fn an_unprivileged_user_gets_a_cell_too() {
     if !geteuid().is_root() {
         return;
     }
-    // Where everybody can execute it.
+    // Every user can execute it here.
     let folder = open_folder();
     let settee = folder.path().join("settee");
     copy_program(SETTEE, &settee);
@@ -496,7 +501,7 @@ fn the_configured_user_owns_the_cells_processes() {
 }
 
 #[test]
-fn a_control_group_goes_with_its_cell() {
+fn a_control_group_is_removed_with_its_cell() {
     if !has("memory") {
         return;
     }

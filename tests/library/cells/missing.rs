@@ -1,5 +1,4 @@
-//! Cells on machines that lack a layer: the other layers are there, what is missing is named, and `strict`
-//! starts nothing.
+//! Cells on machines that lack a layer: the other layers hold, the missing one is reported, `strict` starts nothing.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +12,7 @@ use super::running::{
 };
 
 #[test]
-fn strict_starts_nothing_where_a_layer_is_missing() {
+fn strict_refuses_to_start_if_a_layer_is_missing() {
     let strict = spec(json!({"mode": "strict"}));
     let output = under(
         vec![(libc::SYS_landlock_create_ruleset, vec![])],
@@ -26,15 +25,15 @@ fn strict_starts_nothing_where_a_layer_is_missing() {
     );
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("no Landlock") && told.contains("standard"),
-        "{told}"
+        reported.contains("no Landlock") && reported.contains("standard"),
+        "{reported}"
     );
 }
 
 #[test]
-fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_is_missing() {
+fn without_landlock_or_namespaces_the_other_layers_hold_and_the_missing_are_reported() {
     let standard = spec(json!({}));
     let try_report = || {
         cell(&["--report"], &standard, &["/bin/sh"])
@@ -59,7 +58,7 @@ fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_
         libc::EPERM,
         try_report,
     ));
-    // Its user may be another one nevertheless.
+    // The cell may still run as another user.
     assert!(
         holds(&without, "files") && holds(&without, "privileges"),
         "{without}"
@@ -76,25 +75,23 @@ fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_
 }
 
 #[test]
-fn without_namespaces_a_cell_works_and_the_launcher_ends_what_is_left() {
+fn without_namespaces_a_cell_works_and_the_launcher_kills_remaining_processes() {
     let namespaces = clones(&[libc::CLONE_NEWUSER, libc::CLONE_NEWPID]);
-    // To the end on that thread: a launcher dies with the thread that started it.
+    // All on that thread: a launcher dies with the thread that started it.
     under(namespaces, libc::EPERM, || {
         let script = "setsid sleep 600 & echo ready; read -r line; exit 4";
         let mut running = Running::shell(&spec(json!({})), script);
         assert_eq!(running.line(), "ready");
-        eventually("the grandchild is there", || {
-            running.descendants().len() >= 3
-        });
+        eventually("the grandchild runs", || running.descendants().len() >= 3);
         let pids = running.descendants();
         kill_process_group(running.pid(), Signal::HUP).unwrap();
         assert_eq!(running.status(), Some(128 + libc::SIGHUP));
-        assert!(!pids.iter().any(|pid| is_alive(*pid)), "something is left");
+        assert!(!pids.iter().any(|pid| is_alive(*pid)), "a process is left");
     });
 }
 
 #[test]
-fn a_machine_whose_filters_nobody_can_listen_to_refuses_all_the_same() {
+fn without_a_seccomp_listener_system_calls_are_still_refused() {
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let operator = SeccompCmpOp::MaskedEq(flags);
     let condition = SeccompCondition::new(1, SeccompCmpArgLen::Qword, operator, flags).unwrap();
@@ -102,16 +99,16 @@ fn a_machine_whose_filters_nobody_can_listen_to_refuses_all_the_same() {
         libc::SYS_seccomp,
         vec![SeccompRule::new(vec![condition]).unwrap()],
     )];
-    let (_, told, _) = under(rules, libc::EBUSY, || {
+    let (_, reported, _) = under(rules, libc::EBUSY, || {
         shell(&spec(json!({})), "unshare -U true")
     });
     assert!(
-        told.contains("not permitted") && !told.contains("refused"),
-        "{told}"
+        reported.contains("not permitted") && !reported.contains("refused"),
+        "{reported}"
     );
 }
 
-/// Making folders, and so control groups.
+/// The system calls that create folders, and so control groups.
 fn folders() -> Vec<(i64, Vec<SeccompRule>)> {
     let mut calls = vec![(libc::SYS_mkdirat, vec![])];
     #[cfg(target_arch = "x86_64")]
@@ -119,7 +116,7 @@ fn folders() -> Vec<(i64, Vec<SeccompRule>)> {
     calls
 }
 
-/// Takes memory in a way, and waits for the end of its input.
+/// Python functions that take memory in different ways, also in forked processes.
 const TAKES: &str = "import mmap, os, socket, sys\n\
     def private(size):\n return bytearray(b'x') * size\n\
     def tables(size):\n kept = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)\n \
@@ -129,7 +126,7 @@ const TAKES: &str = "import mmap, os, socket, sys\n\
     def fork(count, act):\n for n in range(count):\n  r, w = os.pipe()\n  if not os.fork():\n   kept = act(); os.write(w, b'x'); \
     sys.stdin.buffer.read(); os._exit(0)\n  os.read(r, 1)\n";
 
-/// A cell of 128 MiB that takes memory as this says, and then prints a line.
+/// Starts a cell of 128 MiB that takes memory by `how`, and then prints a line.
 fn takes(how: &str) -> Running {
     let little = spec(json!({"memory_max": 128 << 20}));
     let script = format!("{TAKES}{how}\nprint('ready', flush=True)\nsys.stdin.buffer.read()");
@@ -137,7 +134,7 @@ fn takes(how: &str) -> Running {
 }
 
 #[test]
-fn without_control_groups_the_launcher_ends_a_cell_whose_processes_have_too_much_together() {
+fn without_control_groups_the_launcher_kills_a_cell_whose_processes_exceed_its_memory() {
     use std::io::Read;
     if !has("processes") || !Path::new("/usr/bin/python3").exists() {
         return;
@@ -151,13 +148,17 @@ fn without_control_groups_the_launcher_ends_a_cell_whose_processes_have_too_much
             "kept = tables(80 << 30)",
         ] {
             let mut running = takes(how);
-            let mut told = String::new();
+            let mut reported = String::new();
             let mut stderr = running.launcher.stderr.take().unwrap();
-            // It ends with the cell: the input of this is open for as long as the test waits.
-            stderr.read_to_string(&mut told).unwrap();
-            assert_eq!(running.status(), Some(128 + libc::SIGKILL), "{how}: {told}");
+            // Ends with the cell, whose input stays open meanwhile.
+            stderr.read_to_string(&mut reported).unwrap();
+            assert_eq!(
+                running.status(),
+                Some(128 + libc::SIGKILL),
+                "{how}: {reported}"
+            );
             let met = format!("{{\"met\":{{\"memory\":{}}}}}", 128 << 20);
-            assert!(told.contains(&met), "{how}: {told}");
+            assert!(reported.contains(&met), "{how}: {reported}");
         }
     });
 }
@@ -187,20 +188,20 @@ fn without_control_groups_pages_shared_by_fork_count_once() {
         return;
     }
     under(folders(), libc::EPERM, || {
-        // Four times the same 64 MiB.
+        // Four processes share 64 MiB.
         let mut running = takes(
             "kept = private(64 << 20)\nfork(3, lambda: sum(kept[at] for at in range(0, 64 << 20, 4096)))",
         );
         assert_eq!(running.line(), "ready");
-        let looks = |running: &Running| {
+        let samples = |running: &Running| {
             let status = fs::read_to_string(format!("/proc/{}/status", running.launcher.id()));
             let status = status.unwrap();
             let mut lines = status.lines();
             let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             count.unwrap().trim().parse::<u64>().unwrap()
         };
-        let before = looks(&running);
-        eventually("two looks", || looks(&running) >= before + 2);
+        let before = samples(&running);
+        eventually("two samples", || samples(&running) >= before + 2);
         assert_eq!(running.status(), Some(0));
     });
 }

@@ -1,4 +1,4 @@
-//! Cells: what the system lets query servers do.
+//! Cells: what query servers are allowed to do.
 
 mod launched;
 mod missing;

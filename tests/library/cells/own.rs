@@ -1,4 +1,4 @@
-//! The cell of the built-in JavaScript server, looked at from outside; and that the server works in it.
+//! The cell of the built-in JavaScript server, tested from outside, and the server's work in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +66,7 @@ impl Running {
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// What a map function gives for an empty document.
+    /// Returns what a map function emits for an empty document.
     fn value(&mut self, expression: &str) -> Value {
         assert_eq!(self.ask(&json!(["reset"])), json!(true));
         let map = format!("function(doc) {{ emit(null, {expression}); }}");
@@ -79,7 +79,6 @@ impl Running {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// How much memory it has, in KiB.
     fn resident_kib(&self) -> u64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -118,7 +117,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_server_that_anybody_starts_is_in_a_cell_with_all_its_threads() {
+fn a_server_started_without_options_is_in_a_cell_with_all_its_threads() {
     let server = Running::start(&mut couchjs(&[]));
     let statuses = server.statuses();
     assert!(statuses.len() > 1, "the engine has a thread of its own");
@@ -133,7 +132,7 @@ fn a_server_that_anybody_starts_is_in_a_cell_with_all_its_threads() {
 }
 
 #[test]
-fn a_server_without_a_cell_has_the_rights_of_its_starter() {
+fn a_server_without_a_cell_has_the_rights_of_its_parent() {
     let server = Running::start(&mut couchjs(&["--sandbox", "off"]));
     let own = fs::read_to_string("/proc/self/status").unwrap();
     for status in server.statuses() {
@@ -145,9 +144,9 @@ fn a_server_without_a_cell_has_the_rights_of_its_starter() {
 }
 
 #[test]
-fn a_server_in_a_cell_forgets_again_and_again_and_does_not_grow() {
+fn a_server_in_a_cell_does_not_grow_over_repeated_forgets() {
     const ROUNDS: usize = 100;
-    // What is left over of one round in twenty is more; what is prepared for the next round is less.
+    // Less than a leak of one round in twenty, and more than what is prepared for the next round.
     const GROWTH_KIB_MAX: u64 = 4 << 10;
     let mode = strictest().to_string();
     let mut server = Running::start(&mut couchjs(&["--sandbox", &mode]));
@@ -170,7 +169,7 @@ fn a_server_in_a_cell_forgets_again_and_again_and_does_not_grow() {
 }
 
 #[test]
-fn a_server_in_a_cell_has_few_descriptors_and_writes_no_files_and_no_cores() {
+fn a_server_in_a_cell_may_open_few_descriptors_and_write_no_files_or_core_dumps() {
     let server = Running::start(&mut couchjs(&[]));
     let limits = server.proc("limits");
     for (name, limit) in [
@@ -185,13 +184,13 @@ fn a_server_in_a_cell_has_few_descriptors_and_writes_no_files_and_no_cores() {
 }
 
 #[test]
-fn a_server_in_a_cell_keeps_no_descriptor_that_it_got() {
+fn a_server_in_a_cell_closes_inherited_descriptors() {
     let file = fs::File::open("/etc/passwd").unwrap();
     fcntl_setfd(&file, FdFlags::empty()).unwrap();
     let server = Running::start(&mut couchjs(&[]));
     fcntl_setfd(&file, FdFlags::CLOEXEC).unwrap();
     let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", server.child.id())) else {
-        return eprintln!("the descriptors are not looked at: that takes root");
+        return eprintln!("skipped: reading the descriptors takes root");
     };
     let mut open: Vec<String> = entries
         .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
@@ -204,9 +203,9 @@ fn a_server_in_a_cell_keeps_no_descriptor_that_it_got() {
 }
 
 #[test]
-fn a_server_in_a_cell_is_nobody_in_a_user_namespace_of_its_own() {
+fn a_server_in_a_cell_has_its_own_user_namespace_without_mapped_users() {
     if strictest() != SandboxMode::Strict {
-        return eprintln!("not looked at: this machine lacks a layer");
+        return eprintln!("skipped: this machine lacks a layer");
     }
     let server = Running::start(&mut couchjs(&[]));
     assert_eq!(server.proc("uid_map"), "");
@@ -217,11 +216,11 @@ fn a_server_in_a_cell_is_nobody_in_a_user_namespace_of_its_own() {
 }
 
 #[test]
-fn a_program_that_makes_its_own_cell_gets_the_given_environment_and_no_other() {
+fn a_program_that_enters_its_own_cell_gets_only_the_given_environment() {
     actix_rt::System::new().block_on(async {
         let command = CommandSpec {
             program: "sh".into(),
-            // What a shell sets by itself does not count.
+            // Variables that a shell sets itself are ignored.
             arguments: vec![
                 "-c".into(),
                 "[ \"$(env | grep -vE '^(PWD|OLDPWD|SHLVL|_)=')\" = TZ=UTC ]".into(),
@@ -236,7 +235,7 @@ fn a_program_that_makes_its_own_cell_gets_the_given_environment_and_no_other() {
 }
 
 #[test]
-fn functions_see_the_local_time_of_summer_and_winter_in_the_cell() {
+fn functions_in_the_cell_see_local_summer_and_winter_time() {
     let mode = match strictest() {
         SandboxMode::Strict => "strict",
         _ => "standard",
@@ -245,7 +244,7 @@ fn functions_see_the_local_time_of_summer_and_winter_in_the_cell() {
     let mut zones = vec![("CET-1CEST,M3.5.0,M10.5.0/3", [-60, -120])];
     match Path::new("/usr/share/zoneinfo/Europe/Berlin").exists() {
         true => zones.push((rules, [-60, -120])),
-        false => eprintln!("the file of a time zone is not read: there is none here"),
+        false => eprintln!("skipped: this machine has no time zone files"),
     }
     for (zone, offsets) in zones {
         let mut server = Running::start(couchjs(&["--sandbox", mode]).env("TZ", zone));
@@ -259,7 +258,7 @@ fn functions_see_the_local_time_of_summer_and_winter_in_the_cell() {
 }
 
 #[test]
-fn a_server_in_a_cell_goes_on_after_it_was_stopped() {
+fn a_suspended_server_in_a_cell_continues_after_sigcont() {
     let mut server = Running::start(&mut couchjs(&[]));
     for _ in 0..5 {
         // The first answer waits behind the second command, and a thread waits to write it.
@@ -281,7 +280,7 @@ fn a_server_in_a_cell_goes_on_after_it_was_stopped() {
 }
 
 #[test]
-fn answers_may_go_to_a_file() {
+fn answers_can_be_redirected_to_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("answers");
     let output = fs::File::create(&path).unwrap();
@@ -296,7 +295,7 @@ fn answers_may_go_to_a_file() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "true\n");
 }
 
-/// Plays a `reset` on a machine where a system call gives an error.
+/// Sends `reset` to a server for which a system call fails.
 fn where_it_fails(call: libc::c_long, error: i32, mode: &str) -> Output {
     let rules = [(call, Vec::new())].into();
     let refused = SeccompAction::Errno(error.unsigned_abs());
@@ -304,7 +303,7 @@ fn where_it_fails(call: libc::c_long, error: i32, mode: &str) -> Output {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, machine).unwrap();
     let filter: BpfProgram = filter.try_into().unwrap();
     let mut command = couchjs(&["--sandbox", mode]);
-    // A filter of the thread is one of the children that it starts.
+    // Children inherit the filter of the thread that starts them.
     let filtered = thread::spawn(move || {
         seccompiler::apply_filter(&filter).unwrap();
         run(&mut command, b"[\"reset\"]\n")
@@ -313,9 +312,9 @@ fn where_it_fails(call: libc::c_long, error: i32, mode: &str) -> Output {
 }
 
 #[test]
-fn where_a_layer_is_missing_strict_does_not_start_and_says_which_and_why() {
+fn strict_refuses_to_start_if_a_layer_is_missing_and_reports_the_layer_and_the_cause() {
     if strictest() != SandboxMode::Strict {
-        return eprintln!("not tried: this machine lacks a layer anyway");
+        return eprintln!("skipped: this machine lacks a layer");
     }
     for (call, error, layer, reason) in [
         (
@@ -345,11 +344,14 @@ fn where_a_layer_is_missing_strict_does_not_start_and_says_which_and_why() {
         ),
     ] {
         let strict = where_it_fails(call, error, "strict");
-        let said = String::from_utf8_lossy(&strict.stderr);
-        assert_eq!(strict.status.code(), Some(125), "{layer}: {said}");
+        let stderr = String::from_utf8_lossy(&strict.stderr);
+        assert_eq!(strict.status.code(), Some(125), "{layer}: {stderr}");
         assert_eq!(strict.stdout, b"", "{layer}");
         let start = format!("couchjs: the sandbox is strict, and its layer '{layer}' is missing: ");
-        assert!(said.starts_with(&start) && said.contains(reason), "{said}");
+        assert!(
+            stderr.starts_with(&start) && stderr.contains(reason),
+            "{stderr}"
+        );
         let standard = where_it_fails(call, error, "standard");
         assert!(standard.status.success(), "{layer}: {standard:?}");
         assert_eq!(standard.stdout, b"true\n", "{layer}");
@@ -361,7 +363,7 @@ fn where_a_layer_is_missing_strict_does_not_start_and_says_which_and_why() {
 fn servers_share_the_code_of_the_program() {
     let server = Running::start(&mut couchjs(&[]));
     let Ok(maps) = fs::read_to_string(format!("/proc/{}/smaps", server.child.id())) else {
-        return eprintln!("the memory is not looked at: that takes root");
+        return eprintln!("skipped: reading the memory map takes root");
     };
     let program = fs::canonicalize(SETTEE).unwrap();
     let (mut is_code, mut own_kib) = (false, 0);
@@ -377,5 +379,5 @@ fn servers_share_the_code_of_the_program() {
             is_code = line.contains(" r-xp ") && line.ends_with(program.to_str().unwrap());
         }
     }
-    assert_eq!(own_kib, 0, "KiB of the code are its own");
+    assert_eq!(own_kib, 0, "KiB of the code are private");
 }

@@ -1,4 +1,4 @@
-//! Processes of a pool that are in cells: they start, end and complain as those without do.
+//! Pool processes in cells: they start, end and report errors like those without.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use settee_testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
 use crate::support::folder::open_folder;
 use crate::support::program::SETTEE;
 
-/// How long a child may take to end.
+/// Grace for a child to exit.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Answers `true` to everything but a line that the script handles before.
+/// Returns a script that answers `true` to every line that `case` does not handle.
 fn server(case: &str) -> String {
     format!("while read -r line; do case $line in {case} *) echo true;; esac; done")
 }
@@ -60,7 +60,7 @@ fn scripted(case: &str) -> TestPoolBuilder {
 }
 
 #[actix_rt::test]
-async fn an_end_during_a_prompt_is_reported_as_without_a_cell() {
+async fn an_exit_during_a_prompt_is_reported_as_without_a_cell() {
     let exited = |exit: &str, status, stderr: &[&str]| {
         PromptError::Exited(ExitReport {
             exit: Some(exit.into()),
@@ -98,7 +98,7 @@ async fn an_end_during_a_prompt_is_reported_as_without_a_cell() {
 }
 
 #[actix_rt::test]
-async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told() {
+async fn a_child_in_a_cell_can_exit_by_itself_at_end_of_input_and_on_sigterm() {
     let stays = format!("trap 'exit 0' TERM; {}; while :; do :; done", server(""));
     for (script, grace) in [(server(""), PATIENCE * 4), (stays, GRACE)] {
         let pool = pool(&["/bin/sh", "-c", &script])
@@ -107,18 +107,18 @@ async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told()
         let mut client = pool.client("1");
         client.takes(pool.any()).await;
         client.returns().await;
-        let told = Instant::now();
+        let begun = Instant::now();
         pool.reload().await;
-        pool.becomes("it has ended", |pool| pool.stopping == 0)
+        pool.becomes("the child has exited", |pool| pool.stopping == 0)
             .await;
-        // At half of the grace it is told to end, and at the whole it would be killed.
-        assert!(told.elapsed() < grace);
+        // SIGTERM is sent after half of the grace, SIGKILL after all of it.
+        assert!(begun.elapsed() < grace);
         pool.assert_quiet().await;
     }
 }
 
 #[actix_rt::test]
-async fn a_prompt_that_takes_too_long_ends_the_whole_cell() {
+async fn a_prompt_timeout_kills_the_whole_cell() {
     let script = "setsid sleep 987654 & while read -r line; do case $line in *x*) sleep 987654;; *) echo true;; esac; done";
     let pool = pool(&["/bin/sh", "-c", script])
         .timeout(Duration::from_secs(5))
@@ -133,7 +133,7 @@ async fn a_prompt_that_takes_too_long_ends_the_whole_cell() {
         let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
         lines.filter(|line| line == b"sleep\x00987654\x00").count()
     };
-    eventually("nothing of the cell is left", async || sleeps() == 0).await;
+    eventually("no process of the cell is left", async || sleeps() == 0).await;
     pool.assert_quiet().await;
 }
 
@@ -148,7 +148,7 @@ async fn failing_start(words: &[&str]) -> String {
 }
 
 #[actix_rt::test]
-async fn a_failed_start_in_a_cell_names_the_keys_that_may_help() {
+async fn a_failed_start_in_a_cell_names_the_settings_that_may_help() {
     let reason = failing_start(&["/bin/sh", "-c", "echo no module >&2; exit 3"]).await;
     assert!(
         reason.contains(
@@ -162,7 +162,7 @@ async fn a_failed_start_in_a_cell_names_the_keys_that_may_help() {
 }
 
 #[actix_rt::test]
-async fn a_missing_or_not_executable_program_is_reported_without_its_cell() {
+async fn a_missing_or_non_executable_program_is_reported_without_mention_of_the_cell() {
     let reason = failing_start(&["/no/such/program"]).await;
     assert_eq!(
         reason,
@@ -176,7 +176,7 @@ async fn a_missing_or_not_executable_program_is_reported_without_its_cell() {
 }
 
 #[actix_rt::test]
-async fn the_launchers_error_is_the_reason_of_the_failed_start() {
+async fn a_failed_start_has_the_launchers_error_as_its_reason() {
     let folder = open_folder();
     let script = folder.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -190,13 +190,13 @@ async fn the_launchers_error_is_the_reason_of_the_failed_start() {
 }
 
 #[actix_rt::test]
-async fn a_start_that_fails_by_the_machine_is_the_host_s_fault() {
+async fn a_start_that_fails_because_of_the_machine_is_the_hosts_fault() {
     let folder = open_folder();
     let launcher = folder.path().join("launcher");
-    let told = "#!/usr/bin/python3\nimport os, sys\n\
+    let script = "#!/usr/bin/python3\nimport os, sys\n\
         to = int(sys.argv[sys.argv.index('--report-to') + 1])\n\
         os.write(to, b'{\"host_error\":\"it lacks a group\"}\\n')\nsys.exit(125)\n";
-    fs::write(&launcher, told).unwrap();
+    fs::write(&launcher, script).unwrap();
     fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = in_cell(&["/bin/sh"]);
     if let Cell::Launched { launcher: used, .. } = &mut command.cell {
@@ -218,13 +218,13 @@ async fn a_start_that_fails_by_the_machine_is_the_host_s_fault() {
 }
 
 #[actix_rt::test]
-async fn a_refused_call_is_counted_for_the_pool_by_its_name() {
+async fn refused_system_calls_are_counted_by_pool_and_name() {
     let pool = scripted("*x*) unshare -U true 2>/dev/null; echo true;;").start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     assert!(client.prompts("[\"x\"]").await.is_ok());
     let name = "settee_sandbox_refusals_total";
-    eventually("it is counted", async || {
+    eventually("the refusal is counted", async || {
         pool.metrics().await.number(name, &["celled", "unshare"]) == Some(1.0)
     })
     .await;
@@ -233,7 +233,7 @@ async fn a_refused_call_is_counted_for_the_pool_by_its_name() {
 }
 
 #[actix_rt::test]
-async fn stopping_the_child_stops_what_is_in_its_cell_and_it_goes_on_with_it() {
+async fn suspending_a_child_suspends_its_cell_and_both_resume_together() {
     use crate::support::program::descendants;
     use rustix::process::{Pid, Signal, kill_process};
     let pool = scripted("").start();

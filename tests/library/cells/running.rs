@@ -1,4 +1,4 @@
-//! Cells that run, for tests: the launcher as a shell would start it, and what there is of a cell.
+//! Running cells for tests: the launcher as a shell would start it, and the processes and layers of a cell.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::support::program::{SETTEE, descendants};
 pub use crate::support::refused_calls::under;
 
-/// The longest that anything here may take.
+/// Deadline of any wait here.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A user that owns nothing.
 pub const NOBODY: &str = "65534";
 
-/// A cell as the configuration has it by default, with some members changed.
+/// The specification of a cell by default, with some members changed.
 pub fn spec(changes: Value) -> Value {
     let mut spec = json!({
         "mode": "standard", "user": null, "user_range": "2100000000-2104194303", "read_paths": [], "hidden_paths": [], "network": false,
@@ -33,7 +33,7 @@ pub fn spec(changes: Value) -> Value {
     spec
 }
 
-/// The launcher, with an environment of nothing but the search path.
+/// The launcher, with only the search path in its environment.
 pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
     let mut command = Command::new(SETTEE);
     command
@@ -49,7 +49,7 @@ pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
     command
 }
 
-/// What a shell prints in a cell, and whatever is reported on standard error.
+/// Runs a script in a cell; returns standard output, standard error, and the whole output.
 pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
     let output = cell(&[], spec, &["/bin/sh", "-c", script])
         .output()
@@ -82,7 +82,7 @@ pub fn holds(layers: &Value, layer: &str) -> bool {
     layers["held"].as_array().unwrap().contains(&layer.into())
 }
 
-/// Whether this machine has every layer: tests of a layer need it.
+/// Whether this machine has the layer; if not, prints that the test is skipped.
 pub fn has(layer: &str) -> bool {
     let report = report(&spec(json!({})));
     let held = holds(&report, layer);
@@ -92,7 +92,7 @@ pub fn has(layer: &str) -> bool {
     held
 }
 
-/// A cell whose command talks line by line.
+/// A running cell whose command reads and writes lines.
 pub struct Running {
     pub launcher: Child,
     pub input: Option<ChildStdin>,
@@ -143,7 +143,7 @@ impl Running {
         Pid::from_child(&self.launcher)
     }
 
-    /// All processes below the launcher, which it does not see itself.
+    /// All processes below the launcher, found from outside the cell.
     pub fn descendants(&self) -> Vec<u32> {
         descendants(self.launcher.id())
     }
@@ -163,7 +163,7 @@ impl Drop for Running {
     }
 }
 
-/// A process that stops before and after each of its system calls, for this thread to look at.
+/// A process traced by this thread, which stops before and after each of its system calls.
 pub struct Steps(Pid);
 
 impl Steps {
@@ -179,7 +179,7 @@ impl Steps {
         assert!(status.unwrap().1.stopped());
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.ask(libc::PTRACE_SYSCALL).unwrap();
     }
 
@@ -200,7 +200,7 @@ impl Drop for Steps {
     }
 }
 
-/// Whether the process does not wait for anything.
+/// Whether the process is running or runnable.
 pub fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|text| text.contains(") R "))
@@ -220,6 +220,6 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub fn all_end(what: &str, pids: &[u32]) {
-    assert!(!pids.is_empty(), "{what}: nothing was there");
+    assert!(!pids.is_empty(), "{what}: no process was running");
     eventually(what, || !pids.iter().any(|pid| is_alive(*pid)));
 }

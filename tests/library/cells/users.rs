@@ -1,4 +1,4 @@
-//! Users of cells: each has one of its own outside, and what the kernel counts by user is its own.
+//! Users of cells: each cell has its own user on the host, and so its own per-user limits of the kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,13 +20,13 @@ use super::running::{
 use crate::support::folder::open_folder;
 use crate::support::program::{SETTEE, copy_program};
 
-/// A user that nobody is, for a service that is not root.
+/// An unused user, for a service that is not root.
 const SERVICE: &str = "2099999999";
 
-/// What a service that is not root needs for users of cells.
+/// What a service that is not root needs to give cells their own users.
 const CAPABILITIES: &str = "+setuid,+setgid,+kill";
 
-/// Says how many timers it gets, and how much a pipe takes after many large ones; then keeps them.
+/// Prints how many timers it gets and the size of its first pipe in KiB, and keeps these and many more pipes.
 const TAKES_ALL: &str = r"
 import ctypes, fcntl, os, sys
 libc, timer, timers = ctypes.CDLL(None), ctypes.c_void_p(), 0
@@ -40,7 +40,7 @@ print(timers, fcntl.fcntl(kept[0][1], 1032) >> 10, flush=True)
 sys.stdin.readline()
 ";
 
-/// The most timers of one user.
+/// Maximum number of timers of one user.
 const TIMERS_MAX: u32 = 40;
 
 fn is_root() -> bool {
@@ -51,7 +51,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// The numbers of the user and the group of a process, as the machine sees them; all four of each are the same.
+/// The user and group id of a process on the host; all four of each are equal.
 fn ids(process: u32) -> (u32, u32) {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let of = |name: &str| {
@@ -73,7 +73,7 @@ fn is_free(user: u32) -> bool {
     UnixDatagram::bind_addr(&address).is_ok()
 }
 
-/// Starts a cell, and returns the user of its command too.
+/// Starts a cell, and also returns the user of its command.
 fn ready(command: Command) -> (Running, u32) {
     let mut running = Running::start(command);
     assert_eq!(running.line(), "ready");
@@ -89,15 +89,15 @@ fn waits(spec: &Value) -> Command {
     cell(&[], spec, &["/bin/sh", "-c", "echo ready; read -r line"])
 }
 
-/// The program where everybody can execute it.
-fn everybodys_program() -> (TempDir, PathBuf) {
+/// A copy of the program that every user can execute.
+fn public_program() -> (TempDir, PathBuf) {
     let folder = open_folder();
     let settee = folder.path().join("settee");
     copy_program(SETTEE, &settee);
     (folder, settee)
 }
 
-/// A command of another user, with what `options` of setpriv give it beside that.
+/// A command that runs as another user, with more `options` of setpriv.
 fn as_user(user: &str, group: &str, options: &[&str], program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -113,7 +113,7 @@ fn as_user(user: &str, group: &str, options: &[&str], program: &Path) -> Command
 }
 
 #[test]
-fn each_cell_has_a_number_of_its_own_outside_which_is_free_again_after_it() {
+fn each_cell_has_its_own_user_id_on_the_host_which_is_released_when_it_ends() {
     if !is_root() {
         return;
     }
@@ -129,11 +129,11 @@ fn each_cell_has_a_number_of_its_own_outside_which_is_free_again_after_it() {
     let pids = other.descendants();
     other.launcher.kill().unwrap();
     all_end("its launcher is killed", &pids);
-    eventually("the number is free", || is_free(second));
+    eventually("the user id is free", || is_free(second));
 }
 
 #[test]
-fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
+fn user_ids_come_from_the_configured_range_until_all_are_taken() {
     if !is_root() {
         return;
     }
@@ -147,7 +147,7 @@ fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
 }
 
 #[test]
-fn numbers_outside_of_the_services_user_namespace_are_not_used() {
+fn user_ids_outside_the_services_user_namespace_are_not_used() {
     let contained = |options: &[&str], script: &str| {
         let cell = cell(options, &spec(json!({})), &["/bin/sh", "-c", script]);
         let mut command = Command::new("unshare");
@@ -168,16 +168,16 @@ fn numbers_outside_of_the_services_user_namespace_are_not_used() {
 }
 
 #[test]
-fn without_a_range_the_layer_is_missing_and_no_cell_has_the_number_of_root() {
+fn without_a_range_the_layer_is_missing_and_no_cell_runs_as_root() {
     let none = json!({"user_range": null});
     let report = report(&spec(none.clone()));
     let why = report["missing"]["user"].as_str().unwrap();
     assert!(why.contains("user_range"), "{report}");
     let strict = spec(json!({"user_range": null, "mode": "strict"}));
     let output = waits(&strict).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(told.contains("user: user_range of"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{reported}");
+    assert!(reported.contains("user: user_range of"), "{reported}");
     let (_cell, user) = ready(waits(&spec(none)));
     let own = geteuid().as_raw();
     let expected = if own == 0 { NOBODY } else { &own.to_string() };
@@ -185,12 +185,12 @@ fn without_a_range_the_layer_is_missing_and_no_cell_has_the_number_of_root() {
 }
 
 #[test]
-fn one_cell_cannot_use_up_the_user_limits_of_another_or_of_the_service() {
+fn a_cell_cannot_exhaust_the_user_limits_of_another_cell_or_of_the_service() {
     let python = Path::new("/usr/bin/python3");
     if !is_root() || !python.exists() {
-        return println!("skipped: it takes root and Python");
+        return println!("skipped: needs root and Python");
     }
-    let (_folder, settee) = everybodys_program();
+    let (_folder, settee) = public_program();
     let limit = format!("--sigpending={TIMERS_MAX}");
     let limited = |command: Command| {
         let mut limited = Command::new("prlimit");
@@ -216,12 +216,12 @@ fn one_cell_cannot_use_up_the_user_limits_of_another_or_of_the_service() {
     let service = ["--inh-caps", CAPABILITIES, "--ambient-caps", CAPABILITIES];
     let inside = || {
         let mut command = as_user(SERVICE, SERVICE, &service, &settee);
-        // By `fcntl` it takes pages of pipes.
+        // `fcntl` enlarges pipes.
         let spec = spec(json!({"system_calls": ["fcntl", "timer_create"]})).to_string();
         command.args(["cell", &spec, "--", "/usr/bin/python3", "-c", TAKES_ALL]);
         limited(command)
     };
-    // Without cells, the first leaves nothing to the second.
+    // Without cells, the first process leaves nothing for the second.
     let (one, first) = outside();
     let (other, second) = outside();
     assert!(
@@ -242,11 +242,11 @@ fn one_cell_cannot_use_up_the_user_limits_of_another_or_of_the_service() {
 }
 
 #[test]
-fn a_service_that_is_not_root_gives_users_to_cells_if_it_has_three_capabilities() {
+fn a_service_that_is_not_root_gives_cells_their_own_users_if_it_has_three_capabilities() {
     if !is_root() {
         return;
     }
-    let (_folder, settee) = everybodys_program();
+    let (_folder, settee) = public_program();
     let as_service = |capabilities: &str, options: &[&str], words: &[&str]| {
         let given = ["--inh-caps", capabilities, "--ambient-caps", capabilities];
         let mut command = as_user(SERVICE, SERVICE, &given, &settee);
@@ -276,7 +276,7 @@ fn a_service_that_is_not_root_gives_users_to_cells_if_it_has_three_capabilities(
     );
     let (mut running, user) = ready(command);
     assert!(DEFAULT_RANGE.contains(user));
-    // Nothing but the death of its launcher ends it.
+    // Only the death of its launcher ends it.
     let pids = running.descendants();
     running.launcher.kill().unwrap();
     all_end("everything in the cell ends", &pids);
@@ -286,8 +286,8 @@ fn a_service_that_is_not_root_gives_users_to_cells_if_it_has_three_capabilities(
     assert!(why.contains("CAP_SETGID, CAP_KILL"), "{report}");
 }
 
-/// A user of the machine that has subordinate numbers, with its group.
-fn with_subordinate_numbers() -> Option<(String, String)> {
+/// A user of the machine that has subordinate ids, with its group.
+fn user_with_subordinate_ids() -> Option<(String, String)> {
     let ranges = fs::read_to_string("/etc/subuid").unwrap_or_default();
     let users = fs::read_to_string("/etc/passwd").unwrap();
     let named = |name: &str| {
@@ -300,11 +300,11 @@ fn with_subordinate_numbers() -> Option<(String, String)> {
 }
 
 #[test]
-fn an_ordinary_user_s_subordinate_numbers_are_the_users_of_its_cells() {
-    let Some((user, group)) = with_subordinate_numbers().filter(|_| is_root()) else {
+fn cells_of_an_unprivileged_user_run_with_its_subordinate_ids() {
+    let Some((user, group)) = user_with_subordinate_ids().filter(|_| is_root()) else {
         return println!("skipped: no user of this machine has a line in /etc/subuid");
     };
-    let (_folder, settee) = everybodys_program();
+    let (_folder, settee) = public_program();
     let as_ordinary = |options: &[&str], words: &[&str]| {
         let mut command = as_user(&user, &group, options, &settee);
         command.args(["cell", &spec(json!({})).to_string(), "--"]);
@@ -322,12 +322,12 @@ fn an_ordinary_user_s_subordinate_numbers_are_the_users_of_its_cells() {
     other.launcher.kill().unwrap();
     all_end("its launcher is killed", &pids);
     let refused = as_ordinary(&["--no-new-privs"], &waits).output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("NoNewPrivileges"), "{told}");
+    let reported = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(reported.contains("NoNewPrivileges"), "{reported}");
 }
 
 #[test]
-fn the_number_is_the_cell_s_also_where_the_system_refuses_namespaces() {
+fn a_cell_has_its_own_user_id_even_if_the_system_refuses_namespaces() {
     if !is_root() {
         return;
     }
@@ -341,7 +341,7 @@ fn the_number_is_the_cell_s_also_where_the_system_refuses_namespaces() {
 }
 
 #[test]
-fn a_program_that_others_cannot_read_is_reported_with_the_closed_path_and_a_remedy() {
+fn a_program_that_the_cell_cannot_read_is_reported_with_the_closed_path_and_a_remedy() {
     if !is_root() {
         return;
     }
@@ -359,15 +359,15 @@ fn a_program_that_others_cannot_read_is_reported_with_the_closed_path_and_a_reme
     for path in [&program, &link] {
         let output = cell(&[], &spec(json!({})), &[path.to_str().unwrap()]).output();
         let output = output.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(126), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(126), "{reported}");
         let remedy = format!("'{0}' is not: `chmod o+rx '{0}'`", private.display());
         assert!(
-            told.contains(&remedy) && told.contains("in no group"),
-            "{told}"
+            reported.contains(&remedy) && reported.contains("in no group"),
+            "{reported}"
         );
     }
-    // The same of what is named in the configuration.
+    // The same applies to a path in the configuration.
     let spec = spec(json!({"read_paths": [program, "/usr"]}));
     let report = report(&spec);
     let unreadable = report["unreadable"].as_array().unwrap();
@@ -385,7 +385,7 @@ fn a_program_that_others_cannot_read_is_reported_with_the_closed_path_and_a_reme
 }
 
 #[test]
-fn the_built_in_server_is_neither_root_nor_the_service_outside() {
+fn the_built_in_server_runs_neither_as_root_nor_as_the_services_user() {
     if !is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Children that end: by themselves, when told, when made to, and with everything they started.
+//! Children that exit by themselves, on request or by force, together with everything they started.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
 };
 
-/// The child is given this time to end politely.
+/// Grace for a child to exit.
 const GRACE: Duration = Duration::from_millis(600);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
@@ -32,8 +32,8 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
     })
 }
 
-/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does a
-/// prompt to the dead process; its slot is free, and the other process goes on.
+/// The child exits on the prompt `["rogue"]`: its client gets `expected`, and so does a prompt to the dead process; its
+/// slot is free, and the other process continues.
 async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();
@@ -52,7 +52,7 @@ async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
         client.prompts("[1]").await,
         Err(PromptError::Exited(_))
     ));
-    assert!(!client.returns().await, "it is gone, so it is not held");
+    assert!(!client.returns().await, "an exited process is not held");
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[1]").await.as_deref(), Ok("[1]"));
     assert_eq!(other.prompts("[2]").await.as_deref(), Ok("[2]"));
@@ -78,12 +78,12 @@ async fn an_exit_during_a_prompt_is_reported_with_status_and_last_words() {
 }
 
 #[actix_rt::test]
-async fn an_exit_in_order_during_a_prompt_is_an_error_too() {
+async fn a_clean_exit_during_a_prompt_is_an_error_too() {
     assert_ends([Step::Exit(0)], exit_report("exited with status 0", 0, &[])).await;
 }
 
 #[actix_rt::test]
-async fn an_unfinished_answer_is_lost_with_its_child() {
+async fn an_incomplete_answer_is_discarded_when_its_child_exits() {
     let steps = [Step::PrintPart("true".into()), Step::Exit(1)];
     assert_ends(steps, exit_report("exited with status 1", 1, &[])).await;
 }
@@ -109,7 +109,7 @@ async fn a_refused_system_call_is_reported_with_the_signal() {
 }
 
 #[actix_rt::test]
-async fn the_last_ten_lines_of_last_words_are_kept() {
+async fn the_last_ten_lines_of_stderr_are_kept() {
     let mut steps: Vec<Step> = (0..50).map(|n| Step::Complain(n.to_string())).collect();
     steps.push(Step::Exit(1));
     let kept: Vec<String> = (40..50).map(|n| n.to_string()).collect();
@@ -134,14 +134,14 @@ async fn an_answer_before_the_exit_is_delivered() {
         );
         assert_eq!(second.answer().await, Err(expected));
         client.lets_go();
-        pool.becomes("it is gone", |pool| pool.procs.is_empty())
+        pool.becomes("the process is gone", |pool| pool.procs.is_empty())
             .await;
         pool.assert_quiet().await;
     }
 }
 
 #[actix_rt::test]
-async fn a_prompt_to_a_dead_process_gets_its_exit() {
+async fn a_prompt_to_a_dead_process_returns_its_exit_report() {
     let steps = [
         Step::Await("end"),
         Step::Complain("no such script".into()),
@@ -153,7 +153,7 @@ async fn a_prompt_to_a_dead_process_gets_its_exit() {
     client.takes(pool.any()).await;
     drop(client.sends("[\"x\"]"));
     child.release("end");
-    pool.becomes("it is gone", |pool| pool.procs.is_empty())
+    pool.becomes("the process is gone", |pool| pool.procs.is_empty())
         .await;
     let expected = exit_report("exited with status 2", 2, &["no such script"]);
     assert_eq!(client.prompts("[1]").await, Err(expected));
@@ -162,7 +162,7 @@ async fn a_prompt_to_a_dead_process_gets_its_exit() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_ends_while_idle_leaves_the_pool() {
+async fn a_child_that_exits_while_idle_leaves_the_pool() {
     let child = ScriptedChild::new(
         Script::echo().on("rogue", [Step::Echo, Step::Await("end"), Step::Exit(1)]),
     );
@@ -173,7 +173,7 @@ async fn a_child_that_ends_while_idle_leaves_the_pool() {
     client.returns().await;
     assert_eq!(pool.status().await.free, 1);
     child.release("end");
-    pool.becomes("it is gone", |pool| pool.procs.is_empty())
+    pool.becomes("the process is gone", |pool| pool.procs.is_empty())
         .await;
     client.takes(pool.any()).await;
     assert_eq!(pool.started().len(), 2);
@@ -181,7 +181,7 @@ async fn a_child_that_ends_while_idle_leaves_the_pool() {
     pool.assert_quiet().await;
 }
 
-/// Reloads the pool while one idle process is in it, and returns how long that one took to end.
+/// Reloads a pool with one idle process, and returns how long the process took to exit.
 async fn time_to_end(script: Script, grace: Duration) -> Duration {
     let child = ScriptedChild::new(script);
     let pool = builder(&child)
@@ -190,32 +190,32 @@ async fn time_to_end(script: Script, grace: Duration) -> Duration {
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     client.returns().await;
-    let told = Instant::now();
+    let begun = Instant::now();
     pool.reload().await;
     assert_eq!(pool.proc_count().await, 0, "its slot is free at once");
-    pool.becomes("it has ended", |pool| pool.stopping == 0)
+    pool.becomes("the process has exited", |pool| pool.stopping == 0)
         .await;
-    let took = told.elapsed();
+    let took = begun.elapsed();
     pool.stop_at_once().await;
     took
 }
 
 #[actix_rt::test]
-async fn a_child_may_end_by_itself_when_its_input_ends() {
+async fn a_child_can_exit_by_itself_at_end_of_input() {
     let grace = PATIENCE * 4;
     let took = time_to_end(Script::echo(), grace).await;
     assert!(took < grace / 2, "{took:?}");
 }
 
 #[actix_rt::test]
-async fn a_child_that_ignores_the_end_of_its_input_is_terminated() {
+async fn a_child_that_ignores_end_of_input_gets_sigterm() {
     let (script, grace) = (Script::echo(), Duration::from_secs(10));
     let took = time_to_end(script.at_end_of_input([Step::Hang]), grace).await;
     assert!(took >= grace / 2 && took < grace, "{took:?}");
 }
 
 #[actix_rt::test]
-async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
+async fn a_child_that_ignores_sigterm_is_killed_after_the_grace() {
     let script = Script::echo()
         .at_start([Step::IgnoreTerm])
         .at_end_of_input([Step::Hang]);
@@ -224,7 +224,7 @@ async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
 }
 
 #[actix_rt::test]
-async fn descendants_of_a_child_end_with_it_however_it_ends() {
+async fn descendants_of_a_child_are_killed_however_it_exits() {
     for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
         let steps = [Step::Grandchild, Step::Mark("born"), end];
         let child = ScriptedChild::new(Script::echo().on("rogue", steps));
@@ -234,13 +234,13 @@ async fn descendants_of_a_child_end_with_it_however_it_ends() {
         let sent = client.sends("[\"rogue\"]");
         child.reached("born").await;
         let [grandchild] = child.grandchildren()[..] else {
-            panic!("it has one grandchild: {:?}", child.grandchildren());
+            panic!("the child has one grandchild: {:?}", child.grandchildren());
         };
         drop(sent.answer().await);
-        // It holds the pipes, and delays nothing by that.
+        // The grandchild holds the pipes, and must not delay anything.
         client.lets_go();
         pool.reload().await;
-        pool.becomes("it is gone", |pool| {
+        pool.becomes("the process is gone", |pool| {
             pool.procs.len() + pool.stopping as usize == 0
         })
         .await;
@@ -250,8 +250,8 @@ async fn descendants_of_a_child_end_with_it_however_it_ends() {
 }
 
 #[actix_rt::test]
-async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
-    // It has a session of its own, so that the group's end is not its end.
+async fn a_detached_descendant_that_floods_the_output_delays_nothing() {
+    // In a session of its own, it survives the kill of the process group.
     let text =
         "true; setsid yes '[\"log\",\"x\"]' & echo $! >> \"$folder/grandchildren\"; exit 0 #";
     let folder = ScriptedChild::new(Script::echo());
@@ -270,14 +270,14 @@ async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
     let answer = client.prompts("[\"go\"]").await;
     assert!(matches!(answer, Err(PromptError::Exited(_))), "{answer:?}");
     client.lets_go();
-    eventually("the stranger meets a closed pipe", async || {
+    eventually("the descendant dies of the closed pipe", async || {
         folder.grandchildren().iter().all(|pid| !is_alive(*pid))
     })
     .await;
     pool.assert_quiet().await;
 }
 
-/// Two stubborn children, one of them held and prompted.
+/// Two children that ignore SIGTERM, one of them lent.
 async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee_testkit::TestClient) {
     let child = ScriptedChild::new(
         Script::echo()
@@ -298,7 +298,7 @@ async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee_test
 }
 
 #[actix_rt::test]
-async fn no_child_is_left_after_a_shutdown_in_order() {
+async fn no_child_is_left_after_a_clean_shutdown() {
     let (pool, child, client) = stubborn_pool(GRACE).await;
     let sent = client.sends("[\"rogue\"]");
     child.reached("asked").await;
@@ -309,14 +309,14 @@ async fn no_child_is_left_after_a_shutdown_in_order() {
 }
 
 #[actix_rt::test]
-async fn a_shutdown_at_once_waits_for_no_grace() {
+async fn an_immediate_shutdown_does_not_wait_for_the_grace() {
     let (pool, child, client) = stubborn_pool(Duration::from_secs(100)).await;
     let sent = client.sends("[\"rogue\"]");
     child.reached("asked").await;
     pool.manager().send(Stop { now: false }).await.unwrap();
     assert!(
         pool.pid().is_alive(),
-        "it waits for the other child's grace"
+        "the pool waits for the other child's grace"
     );
     pool.manager().send(Stop { now: true }).await.unwrap();
     assert!(sent.answer().await.is_err());

@@ -1,5 +1,5 @@
-//! Children that print what they should not: none of it is ever an answer (PM-10), each client gets
-//! the exact error, and nobody else notices.
+//! Children that print invalid output: it is never taken for an answer (PM-10), the client gets the exact error, and no
+//! other client is affected.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use settee_testkit::{
 
 const LINE_BYTES_MAX: usize = 10_000;
 
-/// So long a line is read on another thread. Bytes.
+/// Length of a line that is read on another thread, in bytes.
 const LONG_BYTES: usize = 300_000;
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
@@ -32,7 +32,7 @@ fn broken(what: &'static str, excerpt: &str) -> PromptError {
     }
 }
 
-/// The others go on, the slot is free again, and the next process is a good one.
+/// The other client continues, the slot is free again, and the next process works.
 async fn assert_only_that_process_is_lost(
     pool: TestPool,
     mut client: TestClient,
@@ -121,7 +121,7 @@ async fn a_long_answer_keeps_its_place_among_short_ones() {
 }
 
 #[actix_rt::test]
-async fn a_line_of_just_the_longest_length_is_an_answer() {
+async fn a_line_of_exactly_the_maximum_length_is_an_answer() {
     let child = rogue([Step::PrintHuge(LINE_BYTES_MAX)]);
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -133,19 +133,19 @@ async fn a_line_of_just_the_longest_length_is_an_answer() {
 }
 
 #[actix_rt::test]
-async fn the_end_of_its_output_ends_a_child_that_runs_on() {
+async fn a_child_that_closes_its_output_and_keeps_running_is_stopped() {
     let expected = broken("the end of its output while it runs on", "");
     assert_breaks_the_protocol([Step::CloseOutput, Step::Hang], expected).await;
 }
 
 #[actix_rt::test]
-async fn the_end_of_its_input_ends_a_child_that_runs_on() {
+async fn a_child_that_closes_its_input_and_keeps_running_is_stopped() {
     let expected = broken("the end of its input while it runs on", "");
     assert_breaks_the_protocol([Step::CloseInput, Step::Hang], expected).await;
 }
 
 #[actix_rt::test]
-async fn a_line_behind_the_last_answer_takes_its_place_as_an_error() {
+async fn an_extra_line_after_the_last_answer_turns_it_into_an_error() {
     let child = rogue([Step::Print("\"forged\"\n[\"rogue\"]".into())]);
     let pool = builder(&child).start();
     let [client, other] = pool.clients(["rogue", "other"]).await;
@@ -156,7 +156,7 @@ async fn a_line_behind_the_last_answer_takes_its_place_as_an_error() {
 }
 
 #[actix_rt::test]
-async fn log_lines_behind_the_last_answer_are_logged_and_it_is_one() {
+async fn log_lines_after_the_last_answer_are_logged_and_the_answer_is_valid() {
     let child = rogue([Step::Print("1\n[\"log\",\"behind\"]".into())]);
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -216,7 +216,7 @@ async fn a_process_that_answered_twice_is_not_lent_to_the_next_client() {
     pool.assert_quiet().await;
 }
 
-/// The child prints `late` after its answer, and nobody has read it when the next prompt is sent.
+/// The child has printed `late` after its answer, and no actor has read it when the next prompt is sent.
 async fn prompt_after(late: Step) -> (ScriptedChild, TestPool, [TestClient; 2]) {
     let steps = [Step::Echo, Step::Await("late"), late, Step::Mark("late")];
     let child = ScriptedChild::new(
@@ -298,7 +298,7 @@ async fn log_lines_are_never_answers() {
 }
 
 #[actix_rt::test]
-async fn an_answer_may_come_in_pieces() {
+async fn an_answer_can_arrive_in_pieces() {
     let child = rogue([
         Step::PrintPart("[1,".into()),
         Step::Mark("half"),
@@ -317,7 +317,7 @@ async fn an_answer_may_come_in_pieces() {
 }
 
 #[actix_rt::test]
-async fn an_error_line_is_the_answer_and_the_process_lives() {
+async fn an_error_line_is_the_answer_and_the_process_survives() {
     let child = rogue([Step::answer("[\"error\",\"not_found\",{\"a\":[\"b\"]}]")]);
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -340,8 +340,8 @@ async fn an_error_line_is_the_answer_and_the_process_lives() {
 }
 
 #[actix_rt::test]
-async fn a_fatal_line_is_the_answer_and_the_end_of_the_process() {
-    // It should end itself; it is not trusted to.
+async fn a_fatal_line_is_the_answer_and_the_process_is_stopped() {
+    // A child should exit by itself; this one does not.
     let child = rogue([Step::fatal("query_protocol_error", "no"), Step::Hang]);
     let pool = builder(&child).start();
     let [client, other] = pool.clients(["rogue", "other"]).await;

@@ -1,5 +1,5 @@
-//! Children that do not start, or start and do not learn: their client is told at once and why, the
-//! slot is free, nothing is tried again and again, and no other language waits.
+//! Children that fail to start or to be taught: their client gets the cause at once, the slot is free, nothing is
+//! retried without end, and no other language waits.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn teach_failed(error: &GetProcError) -> &str {
 }
 
 #[actix_rt::test]
-async fn a_missing_program_answers_its_client_at_once() {
+async fn a_missing_program_fails_the_request_at_once() {
     let pool = TestPool::builder()
         .command("bare", "no-such-program-anywhere --flag")
         .command("path", "/no/such/program")
@@ -52,7 +52,7 @@ async fn a_missing_program_answers_its_client_at_once() {
 }
 
 #[actix_rt::test]
-async fn a_program_that_cannot_be_executed_answers_its_client_at_once() {
+async fn a_program_that_cannot_be_executed_fails_the_request_at_once() {
     let pool = TestPool::builder().command("x", "/etc/passwd").start();
     let error = pool.client("1").is_refused(pool.any()).await;
     let (reason, fault) = spawn_failed(&error);
@@ -65,7 +65,7 @@ async fn a_program_that_cannot_be_executed_answers_its_client_at_once() {
 }
 
 #[actix_rt::test]
-async fn a_missing_program_is_not_tried_again_and_again() {
+async fn a_missing_program_is_started_once_per_request() {
     let child = ScriptedChild::new(Script::echo().at_start([
         Step::Complain("sh: couchpy: not found".into()),
         Step::Exit(127),
@@ -107,7 +107,7 @@ async fn a_missing_program_is_not_tried_again_and_again() {
 }
 
 #[actix_rt::test]
-async fn a_program_that_prints_its_usage_has_not_started() {
+async fn a_program_that_prints_its_usage_fails_to_start() {
     let child = ScriptedChild::new(
         Script::echo().at_start([Step::answer("usage: couchpy [options]"), Step::Exit(0)]),
     );
@@ -123,7 +123,7 @@ async fn a_program_that_prints_its_usage_has_not_started() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_never_answers_a_lesson_costs_its_client_the_timeout_and_is_killed() {
+async fn a_child_that_never_answers_a_lesson_is_killed_at_the_timeout_of_the_request() {
     let child = ScriptedChild::new(Script::echo().on_teach("_design/bad", [Step::Hang]));
     let pool = TestPool::builder()
         .hard_limit(1)
@@ -153,10 +153,9 @@ async fn a_child_that_never_answers_a_lesson_costs_its_client_the_timeout_and_is
     pool.assert_quiet().await;
 }
 
-/// D4, D5 on a fresh process and D1 on one that was used: each way to fail a lesson costs one
-/// process and one answer.
+/// D4, D5 on a fresh process and D1 on a used one: each way to fail a lesson loses one process and one request.
 #[actix_rt::test]
-async fn a_failed_lesson_costs_one_process_and_one_answer() {
+async fn a_failed_lesson_loses_only_one_process_and_one_request() {
     for (steps, expected) in [
         (
             vec![Step::error("compilation_error", "no")],
@@ -184,14 +183,14 @@ async fn a_failed_lesson_costs_one_process_and_one_answer() {
             .script("x", &child)
             .start();
         let (mut client, mut next) = (pool.client("1"), pool.client("2"));
-        // A fresh one.
+        // On a fresh process.
         client.asks(pool.ddoc("db", "_design/bad"));
         next.asks(pool.ddoc("db", "_design/good"));
         let error = client.answer().await.unwrap_err();
         assert!(teach_failed(&error).contains(expected), "{error}");
         assert_eq!(next.answer().await, Ok(()));
         next.returns().await;
-        // One that was used, and that somebody else waits for.
+        // On a used process that another client waits for.
         client.asks(pool.ddoc("db", "_design/bad"));
         next.asks(pool.ddoc("db", "_design/good"));
         let error = client.answer().await.unwrap_err();
@@ -206,7 +205,7 @@ async fn a_failed_lesson_costs_one_process_and_one_answer() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_hangs_while_it_is_taught_delays_nobody_else() {
+async fn a_child_that_hangs_while_it_is_taught_delays_no_other_client() {
     let child = ScriptedChild::new(
         Script::echo().on_teach("_design/bad", [Step::Mark("asked"), Step::Hang]),
     );
@@ -215,7 +214,7 @@ async fn a_child_that_hangs_while_it_is_taught_delays_nobody_else() {
         .script("x", &child)
         .script("y", &ScriptedChild::new(Script::echo()))
         .start();
-    // On a process that was used before: the reference teaches such a one in its manager's turn.
+    // On a used process: the reference teaches it in its manager's turn.
     let mut used = pool.client("0");
     used.takes(pool.ddoc("db", "_design/good")).await;
     used.returns().await;
@@ -228,12 +227,12 @@ async fn a_child_that_hangs_while_it_is_taught_delays_nobody_else() {
     assert!(same.prompts("[1]").await.is_ok() && other.prompts("[1]").await.is_ok());
     same.returns().await;
     other.returns().await;
-    assert!(stuck.is_waiting().await, "all that while");
+    assert!(stuck.is_waiting().await, "the request is still waiting");
     pool.stop_at_once().await;
 }
 
 #[actix_rt::test]
-async fn a_process_is_taught_the_very_document_and_once_a_text() {
+async fn a_process_is_taught_each_content_of_a_document_verbatim_and_once() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder()
         .hard_limit(1)
@@ -261,7 +260,7 @@ async fn a_process_is_taught_the_very_document_and_once_a_text() {
 }
 
 #[actix_rt::test]
-async fn a_real_third_party_server_that_knows_no_design_documents_fails_the_lesson_only() {
+async fn a_server_without_support_for_design_documents_fails_only_the_lesson() {
     // What couchpy does with any `ddoc` command.
     let child = ScriptedChild::new(Script::echo().on(
         "ddoc",

@@ -1,4 +1,4 @@
-//! Children that take their time: deadlines, the order of pipelined answers, floods.
+//! Slow children: deadlines, the order of pipelined answers, floods.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn timed_out() -> PromptError {
     }
 }
 
-/// Far more than any of these tests needs, far less than a child that is waited for takes.
+/// Far longer than any of these tests needs, far shorter than waiting for a hung child takes.
 const SOON: Duration = Duration::from_secs(60);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
@@ -27,7 +27,7 @@ fn builder(child: &ScriptedChild) -> TestPoolBuilder {
         .script("javascript", child)
 }
 
-/// The prompt `["rogue"]` is not answered in time, whatever the child does meanwhile.
+/// The prompt `["rogue"]` times out, even if the child does `steps` meanwhile.
 async fn assert_times_out(steps: impl Into<Vec<Step>>) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();
@@ -64,17 +64,17 @@ async fn log_lines_do_not_extend_the_deadline() {
 }
 
 #[actix_rt::test]
-async fn a_flood_of_log_lines_neither_extends_the_deadline_nor_stops_the_others() {
+async fn a_flood_of_log_lines_neither_extends_the_deadline_nor_blocks_other_clients() {
     assert_times_out([Step::Flood("[\"log\",\"still here\"]".into())]).await;
 }
 
 #[actix_rt::test]
-async fn a_flood_on_standard_error_neither_extends_the_deadline_nor_stops_the_others() {
+async fn a_flood_on_standard_error_neither_extends_the_deadline_nor_blocks_other_clients() {
     assert_times_out([Step::FloodErrors("x".into())]).await;
 }
 
 #[actix_rt::test]
-async fn an_idle_child_that_floods_its_log_holds_up_nobody() {
+async fn an_idle_child_that_floods_its_log_delays_no_other_client() {
     let flood = Step::Background(vec![Step::Flood("[\"log\",\"x\"]".into())]);
     let child = ScriptedChild::new(Script::echo().on("rogue", [Step::Echo, flood]));
     let pool = builder(&child).start();
@@ -107,7 +107,7 @@ async fn pipelined_prompts_are_answered_in_order() {
 }
 
 #[actix_rt::test]
-async fn more_prompts_and_answers_than_both_pipes_hold_do_not_block_each_other() {
+async fn more_prompts_and_answers_than_the_pipes_hold_do_not_deadlock() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).timeout(SOON * 2).start();
     let mut client = pool.client("1");
@@ -141,7 +141,7 @@ async fn a_prompt_arrives_byte_for_byte() {
 }
 
 #[actix_rt::test]
-async fn a_pipelined_prompt_has_its_whole_time_from_when_it_is_the_oldest() {
+async fn the_deadline_of_a_pipelined_prompt_starts_when_it_becomes_the_oldest() {
     let pause = |name| [Step::Await(name), Step::Echo];
     let child = ScriptedChild::new(
         Script::echo()
@@ -155,8 +155,8 @@ async fn a_pipelined_prompt_has_its_whole_time_from_when_it_is_the_oldest() {
     let second = client.sends_within("[\"two\"]", Some(SHORT));
     let third = client.sends("[\"three\"]");
     let asked = Instant::now();
-    // The deadline of the second does not run while the first is worked on.
-    eventually("its time would be over", async || {
+    // The second prompt's deadline does not run while the first is processed.
+    eventually("the deadline would have passed", async || {
         asked.elapsed() > SHORT * 2
     })
     .await;
@@ -176,7 +176,7 @@ async fn too_many_prompts_in_flight_are_refused_and_the_others_are_not_lost() {
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     let first = client.sends("[\"rogue\"]");
-    // One message at a time, so that no mailbox has a say in it.
+    // One message at a time, so that no mailbox fills up.
     let mut others = Vec::new();
     let refused = loop {
         let sent = client.sends(&format!("[{}]", others.len()));
@@ -215,7 +215,7 @@ async fn an_invalid_prompt_is_refused_and_never_sent() {
 }
 
 #[actix_rt::test]
-async fn a_prompt_after_the_return_of_a_failed_process_gets_its_exit() {
+async fn a_prompt_after_the_return_of_a_failed_process_gets_its_exit_report() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -230,7 +230,7 @@ async fn a_prompt_after_the_return_of_a_failed_process_gets_its_exit() {
 }
 
 #[actix_rt::test]
-async fn a_process_obeys_its_holder_only() {
+async fn a_process_accepts_prompts_and_timeouts_only_from_its_holder() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).start();
     let mut client = pool.client("1");
@@ -238,8 +238,8 @@ async fn a_process_obeys_its_holder_only() {
     let (process, token) = (client.lease().process.clone(), client.lease().token);
     client.returns().await;
     let late = Bytes::from_static(b"[\"late\"]");
-    let nobody = policy::pool::Token(0);
-    for token in [token, nobody] {
+    let unknown = policy::pool::Token(0);
+    for token in [token, unknown] {
         let answer = process.prompt(token, late.clone(), None).await;
         assert_eq!(answer, Err(PromptError::NotHolder));
         let timeout = SHORT;

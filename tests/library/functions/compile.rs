@@ -5,7 +5,7 @@ use serde_json::json;
 use settee_testkit::{Script, ScriptedChild, Step};
 
 #[actix_rt::test]
-async fn a_function_compiles_or_fails_in_the_words_of_the_reference() {
+async fn a_function_compiles_or_fails_with_the_error_that_couchdb_reports() {
     let functions = Functions::javascript();
     let call = |fun: &str| json!({"name": "by_name", "fun": fun});
     assert_eq!(
@@ -30,7 +30,7 @@ async fn a_function_compiles_or_fails_in_the_words_of_the_reference() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_dies_of_a_function_does_not_compile_it() {
+async fn a_function_that_crashes_the_query_server_is_a_compilation_error() {
     let child = ScriptedChild::new(Script::echo().on(
         "add_fun",
         [Step::Complain("Segmentation fault".into()), Step::Exit(3)],
@@ -52,7 +52,7 @@ async fn a_query_server_that_dies_of_a_function_does_not_compile_it() {
 }
 
 #[actix_rt::test]
-async fn documents_become_index_entries_of_both_kinds() {
+async fn index_docs_returns_entries_for_both_kinds_of_index() {
     let functions = Functions::javascript();
     let docs = json!([{"_id": "a", "n": 1}, {"_id": "b"}, {"_id": "c", "n": 3}]);
     let fun = "function(doc) { if (doc.n) index('n', doc.n, {store: true}) }";
@@ -79,7 +79,7 @@ async fn documents_become_index_entries_of_both_kinds() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_of_indexes_are_the_references_and_the_first_list_counts() {
+async fn index_prompts_match_those_of_couchdb_and_only_the_first_list_is_used() {
     let child = ScriptedChild::new(
         Script::echo()
             .on(
@@ -111,7 +111,7 @@ async fn the_prompts_of_indexes_are_the_references_and_the_first_list_counts() {
 }
 
 #[actix_rt::test]
-async fn an_index_answer_of_another_shape_names_its_document() {
+async fn a_malformed_index_answer_is_reported_with_its_document() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("\"bad\"", [Step::answer("[]")])

@@ -1,9 +1,9 @@
-//! A design document is what its text says, whatever revision it bears.
+//! A design document is identified by its content, not by its revision.
 
 use crate::support::daemon::{Client, Service};
 use serde_json::{Value, json};
 
-/// A document without a revision of its own, whose show function says `word`.
+/// A design document without a revision, whose show function returns `word`.
 fn saying(word: &str) -> Value {
     json!({
         "_id": "_design/d",
@@ -19,7 +19,7 @@ fn shown(client: &mut Client, ddoc: &Value) -> Value {
 }
 
 #[test]
-fn the_same_revision_with_another_text_runs_the_new_one() {
+fn the_same_revision_with_other_content_runs_the_new_function() {
     let service = Service::start("");
     let mut client = service.connect();
     let with_rev = |word: &str| {
@@ -34,7 +34,7 @@ fn the_same_revision_with_another_text_runs_the_new_one() {
 }
 
 #[test]
-fn a_design_document_may_come_without_a_revision() {
+fn a_design_document_needs_no_revision() {
     let service = Service::start("");
     let mut client = service.connect();
     for word in ["one", "two", "one"] {
@@ -44,7 +44,7 @@ fn a_design_document_may_come_without_a_revision() {
 }
 
 #[test]
-fn a_selector_that_validates_is_replaced_with_its_document() {
+fn a_validation_selector_is_replaced_with_its_document() {
     let service = Service::start("");
     let mut client = service.connect();
     for wanted in [1, 2, 1] {

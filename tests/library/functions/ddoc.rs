@@ -1,5 +1,5 @@
-//! Shows, updates, rewrites and plain prompts of design-document functions: what the query server is
-//! asked, how its answers are read, and what its errors cost.
+//! Shows, updates, rewrites and plain prompts of design-document functions: the prompts, how answers are parsed, and
+//! the consequences of errors.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 const RESET: &str = r#"["reset",{}]"#;
 
 #[actix_rt::test]
-async fn a_show_gets_its_document_and_request_and_gives_a_response() {
+async fn a_show_gets_its_document_and_request_and_returns_a_response() {
     let functions = Functions::javascript();
     let ddoc = json!({"shows": {
         "s": "function(doc, req) { return {code: 418, headers: {'X-A': 'b'}, body: doc.name + req.query.q} }",
@@ -31,7 +31,7 @@ async fn a_show_gets_its_document_and_request_and_gives_a_response() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("\"shows\"", [Step::answer(r#"["resp",{}]"#)])
@@ -72,7 +72,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn an_update_makes_a_document_or_not() {
+async fn an_update_returns_a_response_with_or_without_a_document() {
     let functions = Functions::javascript();
     let ddoc = json!({"updates": {
         "make": "function(doc, req) { return [{_id: req.uuid, was: doc}, 'made'] }",
@@ -99,7 +99,7 @@ async fn an_update_makes_a_document_or_not() {
 }
 
 #[actix_rt::test]
-async fn a_request_is_rewritten_or_no_rule_fits() {
+async fn a_request_is_rewritten_or_matches_no_rule() {
     let functions = Functions::javascript();
     let rewrites = "function(req) { if (req.path[0] == 'no') return; if (req.path[0] == 'bad') return {path: 7}; return {path: '_show/' + req.path[0], method: 'POST'} }";
     let call = |path: &str| json!({"ddoc": {"rewrites": rewrites}, "req": {"path": [path]}});
@@ -211,7 +211,7 @@ async fn an_error_names_database_design_document_function_and_document() {
 }
 
 #[actix_rt::test]
-async fn an_error_of_a_function_does_not_cost_the_process_and_a_fatal_one_does() {
+async fn a_process_survives_a_function_error_and_is_replaced_after_a_fatal_one() {
     let functions = Functions::javascript();
     let ddoc = json!({"shows": {
         "no": "function(doc) { throw {error: 'not_found', reason: 'no'} }",
@@ -244,7 +244,7 @@ async fn an_error_of_a_function_does_not_cost_the_process_and_a_fatal_one_does()
 }
 
 #[actix_rt::test]
-async fn an_answer_that_no_such_function_can_give_costs_the_process() {
+async fn a_process_is_replaced_after_an_answer_that_is_invalid_for_its_function() {
     let functions = Functions::scripted(&ScriptedChild::new(
         Script::echo()
             .on_teach("_design/d", [Step::answer("true")])
@@ -294,7 +294,7 @@ async fn a_process_killed_by_a_function_is_reported_with_its_exit_and_last_words
 }
 
 #[actix_rt::test]
-async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
+async fn a_slow_function_times_out_and_its_process_is_replaced() {
     let functions = Functions::javascript();
     let ddoc = json!({"shows": {"s": "function(doc) { while (doc) {} return 'ok' }"}});
     let call = |doc| json!({"ddoc": ddoc, "name": "s", "doc": doc, "timeout_ms": 3000});
@@ -318,7 +318,7 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
 }
 
 #[actix_rt::test]
-async fn a_lesson_is_retried_if_the_process_died_but_not_if_it_refused() {
+async fn a_failed_lesson_is_retryable_only_if_the_process_died() {
     let dies = [Step::Complain("oh".into()), Step::Exit(3)];
     let no = [Step::error("bad_ddoc", "no")];
     for (steps, retry, fault) in [
@@ -347,7 +347,7 @@ async fn a_lesson_is_retried_if_the_process_died_but_not_if_it_refused() {
 }
 
 #[actix_rt::test]
-async fn a_reset_that_fails_is_tried_with_another_process() {
+async fn a_failed_reset_is_retried_on_another_process() {
     let child = ScriptedChild::new(
         Script::echo()
             .on(
@@ -365,7 +365,7 @@ async fn a_reset_that_fails_is_tried_with_another_process() {
     functions.quiet().await;
 }
 
-/// Answers what one read brings: `true` to a single line, and to three a reduction to their number between two of those.
+/// Answers each read: a single line with `true`, several with a reduction to their number between two `true`.
 const COUNTS_LINES: &str = r#"
 while :; do
     lines=$(dd bs=65536 count=1 2>/dev/null | wc -l)
@@ -376,7 +376,7 @@ done
 "#;
 
 #[actix_rt::test]
-async fn a_command_and_the_resets_before_and_behind_it_reach_the_query_server_in_one_piece() {
+async fn a_command_and_the_resets_around_it_reach_the_query_server_in_one_write() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("counts_lines.sh");
     std::fs::write(&script, COUNTS_LINES).unwrap();
@@ -388,7 +388,7 @@ async fn a_command_and_the_resets_before_and_behind_it_reach_the_query_server_in
 }
 
 #[actix_rt::test]
-async fn dropping_a_call_gives_its_process_back() {
+async fn dropping_a_call_returns_its_process() {
     let child =
         ScriptedChild::new(Script::echo().on_text("\"shows\"", [Step::Mark("here"), Step::Hang]));
     let functions = Functions::on(
@@ -399,7 +399,7 @@ async fn dropping_a_call_gives_its_process_back() {
     );
     let call = functions.perform("show", json!({"ddoc": {}, "name": "s"}));
     tokio::select! {
-        _ = call => panic!("it hangs"),
+        _ = call => panic!("the call hangs"),
         () = child.reached("here") => {}
     }
     functions.quiet().await;

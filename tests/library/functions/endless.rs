@@ -1,13 +1,13 @@
-//! Functions that never end: who is blamed, with which limit, and what becomes of the others.
+//! Functions that never end: which prompt is blamed, with which limit, and what happens to the others.
 
 use crate::functions::support::Functions;
 use crate::support::daemon::Service;
 use serde_json::{Value, json};
 
-/// How long a function may take here, in milliseconds.
+/// Timeout of a function, in milliseconds.
 const LIMIT_MS: u64 = 1500;
 
-/// Takes forever inside the engine's own code, which asks nobody whether to go on.
+/// Takes forever inside the engine's native code, which never checks for interrupts.
 const NATIVE: &str = "var a = []; for (var i = 0; i < 60; i++) a = [a, a]; JSON.stringify(a);";
 
 /// Asserts that the function is blamed.
@@ -23,7 +23,7 @@ async fn assert_blamed(functions: &Functions, call: &str, mut arguments: Value, 
 }
 
 #[actix_rt::test]
-async fn every_kind_of_function_of_a_design_document_is_to_blame_for_its_endless_loop() {
+async fn an_endless_loop_in_any_design_document_function_is_blamed_on_the_function() {
     let functions = Functions::javascript();
     let ddoc = json!({
         "lib": {"endless": "while (true) {}"},
@@ -78,7 +78,7 @@ async fn every_kind_of_function_of_a_design_document_is_to_blame_for_its_endless
 }
 
 #[actix_rt::test]
-async fn every_kind_of_function_of_a_view_is_to_blame_for_its_endless_loop() {
+async fn an_endless_loop_in_any_view_function_is_blamed_on_the_function() {
     let functions = Functions::javascript();
     let endless = "function() { while (true) {} }";
     let native = format!("function() {{ {NATIVE} }}");
@@ -124,11 +124,11 @@ fn assert_the_fifth_of_ten_is_blamed(endless: &str) {
         let reply = client.reply();
         assert_eq!(reply["id"], n);
         let error = &reply["error"];
-        let told = json!([error["name"], error["fault"], error["retry"]]);
+        let outcome = json!([error["name"], error["fault"], error["retry"]]);
         match n {
             1..5 => assert_eq!(reply["ok"], json!([[[n, 1]]]), "{endless}"),
-            5 => assert_eq!(told, json!(["timeout", "function", false]), "{error}"),
-            _ => assert_eq!(told, json!(["not_run", "function", true]), "{error}"),
+            5 => assert_eq!(outcome, json!(["timeout", "function", false]), "{error}"),
+            _ => assert_eq!(outcome, json!(["not_run", "function", true]), "{error}"),
         }
     }
     assert!(client.ret_proc(&proc));
@@ -136,7 +136,7 @@ fn assert_the_fifth_of_ten_is_blamed(endless: &str) {
 }
 
 #[test]
-fn prompts_before_an_endless_one_are_answered_and_those_behind_it_are_not_run() {
+fn prompts_before_an_endless_one_are_answered_and_those_after_it_are_not_run() {
     assert_the_fifth_of_ten_is_blamed("while (true) {}");
 }
 
@@ -146,9 +146,9 @@ fn prompts_before_one_that_is_endless_in_native_code_are_answered_too() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_holds_answers_back_does_not_hide_which_prompt_is_endless() {
+async fn an_endless_prompt_is_blamed_even_if_the_query_server_holds_back_earlier_answers() {
     use settee_testkit::{Script, ScriptedChild, Step};
-    // It answers `reset` only when it has read what comes next, unless that takes a while to come.
+    // The first process never answers `reset`; the next one does.
     let script = Script::echo()
         .on(
             "reset",

@@ -5,7 +5,7 @@ use serde_json::json;
 use settee_testkit::{Script, ScriptedChild, Step};
 
 #[actix_rt::test]
-async fn a_filter_tells_for_each_document_whether_it_passes() {
+async fn a_filter_returns_for_each_document_whether_it_passes() {
     let functions = Functions::javascript();
     let ddoc = json!({
         "filters": {"min": "function(doc, req) { return doc.n >= Number(req.query.min) }"},
@@ -33,7 +33,7 @@ async fn a_filter_tells_for_each_document_whether_it_passes() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("\"filters\"", [Step::answer("[true,[true,false]]")])
@@ -67,8 +67,8 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn after_exit_status_1_each_document_is_tried_alone_in_a_process_of_its_own() {
-    // Out of memory over more than one document.
+async fn after_exit_status_1_each_document_is_retried_alone() {
+    // Exits as if out of memory if it gets more than one document.
     let child = ScriptedChild::new(
         Script::echo()
             .on_text("},{\"_id\"", [Step::Exit(1)])
@@ -94,7 +94,7 @@ async fn after_exit_status_1_each_document_is_tried_alone_in_a_process_of_its_ow
 }
 
 #[actix_rt::test]
-async fn a_document_that_is_too_large_alone_is_named() {
+async fn a_document_that_fails_even_alone_is_named_in_the_error() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(

@@ -31,7 +31,7 @@ fn rows(values: &[u32]) -> Value {
 }
 
 #[actix_rt::test]
-async fn rows_become_a_response_and_its_chunks() {
+async fn a_list_turns_rows_into_a_response_and_chunks() {
     let functions = Functions::javascript();
     let listed = functions.ok("list", call(TABLE, rows(&[7, 8]))).await;
     assert_eq!(
@@ -47,7 +47,7 @@ async fn rows_become_a_response_and_its_chunks() {
 }
 
 #[actix_rt::test]
-async fn a_list_that_has_enough_gets_no_more_rows_and_keeps_its_process() {
+async fn a_list_that_returns_early_gets_no_more_rows_and_keeps_its_process() {
     let functions = Functions::javascript();
     for _ in 0..2 {
         let listed = functions.ok("list", call(TABLE, rows(&[1, 2, 3, 4]))).await;
@@ -58,7 +58,7 @@ async fn a_list_that_has_enough_gets_no_more_rows_and_keeps_its_process() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(
@@ -93,7 +93,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn a_response_that_is_begun_late_counts_until_the_first_chunk() {
+async fn a_response_can_be_started_until_the_first_chunk_is_sent() {
     let functions = Functions::javascript();
     let late =
         "function() { var r = getRow(); start({headers: {A: 'late'}}); send('x'); getRow(); }";
@@ -110,7 +110,7 @@ async fn a_response_that_is_begun_late_counts_until_the_first_chunk() {
 }
 
 #[actix_rt::test]
-async fn an_error_in_a_row_is_the_calls_and_the_process_stays() {
+async fn an_error_in_a_row_fails_the_call_and_the_process_survives() {
     let functions = Functions::javascript();
     let bad = "function() { getRow(); send('a'); throw {error: 'teapot', reason: 'short'} }";
     for _ in 0..2 {
@@ -125,7 +125,7 @@ async fn an_error_in_a_row_is_the_calls_and_the_process_stays() {
 }
 
 #[actix_rt::test]
-async fn an_answer_out_of_turn_costs_the_process() {
+async fn a_process_is_replaced_after_an_answer_out_of_turn() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(
@@ -162,7 +162,7 @@ fn row(value: u32) -> ListRow {
 }
 
 #[actix_rt::test]
-async fn chunks_come_while_rows_are_still_to_come() {
+async fn chunks_arrive_before_all_rows_are_sent() {
     let functions = Functions::javascript();
     let start = start_of(&call(TABLE, json!([])));
     let (rows, rows_in) = mpsc::channel(1);
@@ -183,7 +183,7 @@ async fn chunks_come_while_rows_are_still_to_come() {
         rows.send(Ok(row(2))).await.unwrap();
         assert_eq!(chunk().await, "\"k;2\"");
         assert_eq!(chunk().await, "\"enough\"");
-        // The function has enough: nobody takes more rows.
+        // The function has returned: no more rows are read.
         rows.closed().await;
         assert!(parts.recv().await.is_none());
     };

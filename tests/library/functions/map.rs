@@ -43,7 +43,7 @@ async fn each_document_has_a_list_of_rows_for_each_function() {
 
 #[actix_rt::test]
 async fn an_answer_that_a_function_printed_fails_the_whole_call() {
-    // The first document's function prints a line of its own. Mapped alone, the last document has one answer.
+    // The function prints an extra line for the first document. Mapped alone, the last document has one answer.
     let lines = "[[[\"forged\",0]]]\n[[[0,0]]]\n[[[1,0]]]\n[[[2,0]]]\n[[[3,0]]]";
     let together = [
         Step::Once("together", vec![Step::Print(lines.into())]),
@@ -59,7 +59,7 @@ async fn an_answer_that_a_function_printed_fails_the_whole_call() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[],[]]")]));
     let functions = Functions::scripted(&child);
     let call = json!({"lib": {"a": "b"}, "funs": ["f", {"fields": ["x"]}],
@@ -91,7 +91,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn many_documents_are_answered_in_their_order_by_several_processes() {
+async fn many_documents_are_answered_in_order_by_at_most_one_process_per_core() {
     let functions = Functions::javascript();
     let call = json!({"funs": ["function(doc) { emit(doc.n, null) }"], "docs": docs(2000)});
     let value = functions.ok("map_docs", call).await;
@@ -108,7 +108,7 @@ async fn many_documents_are_answered_in_their_order_by_several_processes() {
 }
 
 #[actix_rt::test]
-async fn a_function_that_does_not_compile_is_named() {
+async fn a_function_that_does_not_compile_is_named_in_the_error() {
     let functions = Functions::javascript();
     let funs = ["function(doc) {}", "function(doc) { emit( }"];
     let error = functions
@@ -133,7 +133,7 @@ async fn a_function_that_does_not_compile_is_named() {
 }
 
 #[actix_rt::test]
-async fn a_document_that_costs_the_process_is_named_with_its_last_words() {
+async fn a_document_that_crashes_the_process_is_named_with_its_last_words() {
     let child = ScriptedChild::new(
         Script::echo()
             .on_text(
@@ -165,7 +165,7 @@ async fn a_document_that_costs_the_process_is_named_with_its_last_words() {
 }
 
 #[actix_rt::test]
-async fn an_answer_for_another_number_of_functions_is_an_error() {
+async fn an_answer_for_the_wrong_number_of_functions_is_an_error() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[]]")]));
     let functions = Functions::scripted(&child);
     let error = functions
@@ -186,7 +186,7 @@ async fn an_answer_for_another_number_of_functions_is_an_error() {
 }
 
 #[actix_rt::test]
-async fn a_document_without_an_id_is_reported_by_its_place() {
+async fn a_document_without_an_id_is_reported_by_its_position() {
     let functions = Functions::javascript();
     let docs = json!([{"_id": "a"}, {"n": 1}]);
     let error = functions
@@ -217,15 +217,15 @@ async fn a_language_without_a_server_is_unknown() {
     functions.quiet().await;
 }
 
-/// Documents that a stream is given together.
+/// Documents sent to a stream at once.
 const AT_ONCE: usize = 25;
 
-/// Passes answers on.
+/// Forwards answers to a channel.
 struct Answers(mpsc::UnboundedSender<Bytes>);
 
 impl MapSink for Answers {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        // `ready` says when the reader is gone.
+        // `ready` reports that the reader is gone.
         let _ = self.0.send(mapped.answer().clone());
     }
 
@@ -235,7 +235,7 @@ impl MapSink for Answers {
 }
 
 #[actix_rt::test]
-async fn a_stream_answers_while_documents_are_still_to_come() {
+async fn a_stream_answers_before_all_documents_are_sent() {
     let functions = Functions::javascript();
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
     let (start, _) = MapStart::parse(&start.to_string()).unwrap();

@@ -36,7 +36,7 @@ async fn results_are_in_the_order_of_the_functions() {
 }
 
 #[actix_rt::test]
-async fn earlier_results_are_reduced_again_column_by_column() {
+async fn rereduce_combines_results_column_by_column() {
     let functions = Functions::javascript();
     let values = json!([[1, 10, ["a"]], [2, 20, ["b"]], [3, 30, ["c"]]]);
     let results = functions
@@ -55,7 +55,7 @@ async fn earlier_results_are_reduced_again_column_by_column() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo()
             .on("reduce", [Step::answer("[true,[1,2]]")])
@@ -98,7 +98,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn without_sources_there_is_no_process() {
+async fn calls_with_only_built_in_reducers_start_no_process() {
     let functions = Functions::javascript();
     assert_eq!(
         functions
@@ -119,7 +119,7 @@ async fn without_sources_there_is_no_process() {
 }
 
 #[actix_rt::test]
-async fn intermediate_results_are_finalized_when_that_is_asked_for() {
+async fn intermediate_results_are_finalized_on_request() {
     let functions = Functions::javascript();
     let funs = json!(["_approx_count_distinct", "_first", "_count", "f"]);
     let some = json!(["_approx_count_distinct", "_first", "_count"]);
@@ -154,7 +154,7 @@ const LIMITED: &str =
     r#"{"reduce_limit":true,"reduce_limit_threshold":50,"reduce_limit_ratio":2.0}"#;
 
 #[actix_rt::test]
-async fn an_overflow_is_the_result_of_every_source_and_of_later_rereduces() {
+async fn an_overflow_is_the_result_of_every_source_function_and_of_later_rereduces() {
     let command = format!("{} couchjs", SETTEE);
     let builder = TestPool::builder().settings(|settings| settings.reset_config = LIMITED.into());
     let functions = Functions::on(builder.command("javascript", &command), "javascript");
@@ -169,19 +169,19 @@ async fn an_overflow_is_the_result_of_every_source_and_of_later_rereduces() {
         "{text}"
     );
     assert_eq!(results, json!([overflow, 3, overflow]));
-    // No prompt for a column with an overflow in it.
+    // A column with an overflow is not sent.
     let values = json!([[["x"], 1, 5], [overflow, 1, 6]]);
     let again = functions
         .ok("rereduce", json!({"funs": funs, "values": values}))
         .await;
     assert_eq!(again, json!([overflow, 2, 11]));
-    // The process answered and is in step.
+    // The process survives.
     assert_eq!(functions.pool.started().len(), 1);
     functions.quiet().await;
 }
 
 #[actix_rt::test]
-async fn a_built_in_sum_has_the_limit_that_is_configured() {
+async fn a_built_in_sum_obeys_the_configured_limit() {
     let mut members = json!({});
     for n in 0..30 {
         members[format!("member{n}")] = json!(1);
@@ -207,7 +207,7 @@ async fn a_built_in_sum_has_the_limit_that_is_configured() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_reduces_with_the_first_function_only_is_an_error() {
+async fn a_result_for_only_the_first_function_is_an_error() {
     let child = ScriptedChild::new(Script::echo().on("reduce", [Step::answer("[true, [6]]")]));
     let functions = Functions::scripted(&child);
     let error = functions
@@ -258,7 +258,7 @@ async fn errors_name_the_function() {
 }
 
 #[actix_rt::test]
-async fn the_results_of_a_call_are_bounded_however_many_functions_it_has() {
+async fn the_total_size_of_the_results_of_a_call_is_bounded() {
     let functions = Functions::javascript();
     let rows = json!([[["a", "i"], "x".repeat(1_000_000)]]);
     let error = functions

@@ -90,7 +90,7 @@ async fn functions_of_a_design_document_are_called_through_the_library() {
     assert_eq!(answer.get(), r#"["resp",{"body":"none2"}]"#);
 
     let Err(ClientError::Service(error)) = client.show(ddoc, "gone", Some(&doc), &req).await else {
-        panic!("there is no such function");
+        panic!("the function does not exist");
     };
     assert_eq!(error.name, "not_found");
     assert_eq!(
@@ -153,13 +153,13 @@ async fn functions_of_views_and_indexes_are_called_through_the_library() {
     client.try_compile(function).await.unwrap();
     function.fun = "function(";
     let Err(ClientError::Service(error)) = client.try_compile(function).await else {
-        panic!("it does not compile");
+        panic!("the function does not compile");
     };
     assert_eq!(error.name, "compilation_error");
 }
 
 #[tokio::test]
-async fn mango_maps_indexes_and_validates_by_the_same_calls() {
+async fn mango_maps_reduces_and_validates_with_the_same_calls() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     let docs = json!([{"_id": "a", "n": 1}, {"_id": "b"}]);
@@ -191,13 +191,13 @@ async fn mango_maps_indexes_and_validates_by_the_same_calls() {
         [json!(true), json!({"forbidden": "document is not valid"})]
     );
     let Err(ClientError::Service(error)) = client.show(ddoc, "s", None, &none).await else {
-        panic!("Mango shows nothing");
+        panic!("Mango has no show functions");
     };
     assert_eq!(error.function.as_deref(), Some("shows/s"));
 }
 
 #[tokio::test]
-async fn calls_are_pipelined_on_one_connection_and_go_with_it() {
+async fn calls_are_pipelined_on_one_connection_and_cancelled_when_it_closes() {
     let service = Service::start("[query_server_config]\nos_process_limit = 2");
     let client = Client::connect(service.socket()).await.unwrap();
     let source = "function(doc) { emit(doc.n, null) }";
@@ -224,12 +224,12 @@ async fn calls_are_pipelined_on_one_connection_and_go_with_it() {
     };
     let call = client.map_docs(mapping);
     tokio::select! {
-        _ = call => panic!("it does not end"),
+        _ = call => panic!("the function never returns"),
         () = held(&service) => {}
     }
     drop(client);
     tokio::task::spawn_blocking(move || {
-        service.wait_for_first_pool("given back", |pool| pool["used"] == 0)
+        service.wait_for_first_pool("returned process", |pool| pool["used"] == 0)
     })
     .await
     .unwrap();
@@ -263,7 +263,7 @@ fn every_call_is_documented_with_an_example() {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_documentation_do_what_they_say() {
+async fn the_examples_in_the_documentation_return_what_they_show() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     let text = include_str!("../../../docs/socket.md");
@@ -307,7 +307,7 @@ fn a_killed_process_is_not_reported_as_over_a_limit() {
     let mut client = service.connect();
     let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "javascript"}));
     let pid = u32::try_from(got["os_pid"].as_u64().unwrap()).unwrap();
-    // It is at work, so that its end is the answer.
+    // The process is busy, so that its exit is the answer.
     let endless = json!(["add_fun", "for (;;) {}"]);
     client.send(&json!({"id": 2, "call": "prompt", "proc": got["proc"], "data": endless}));
     signal(pid, "KILL");
@@ -319,10 +319,10 @@ fn a_killed_process_is_not_reported_as_over_a_limit() {
 }
 
 #[test]
-fn the_reason_of_an_error_in_a_function_is_the_text_of_it() {
+fn the_reason_of_a_function_error_is_the_thrown_message() {
     let service = Service::start("");
     let mut client = service.connect();
-    // An empty request is the default of a show function.
+    // A show without `req` gets an empty request.
     let ddoc = json!({"_id": "_design/d", "_rev": "1-s", "shows": {"s": "function() { throw new Error('boom') }"}});
     let call = json!({"id": 1, "call": "show", "db": "shop", "ddoc": ddoc, "name": "s"});
     let error = client.error(&call);

@@ -1,4 +1,4 @@
-//! What the tests of function calls have in common: a pool in the test, and calls as JSON.
+//! Shared by the tests of function calls: a pool, and calls as JSON.
 
 use serde_json::{Value, json};
 use settee::functions::QueryServers;
@@ -16,7 +16,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// The built-in JavaScript.
+    /// A pool of built-in JavaScript processes.
     pub fn javascript() -> Self {
         let command = format!("{} couchjs", SETTEE);
         Self::on(
@@ -47,11 +47,11 @@ impl Functions {
         Ok(serde_json::from_str(&text).unwrap())
     }
 
-    /// The same, with the value as the text that it is.
+    /// Like [`Self::perform`], but returns the value's JSON text unchanged.
     pub async fn perform_text(&self, name: &str, mut arguments: Value) -> Result<String, Value> {
         match arguments.get_mut("ddoc") {
             Some(ddoc) => {
-                // Another document is another revision.
+                // The revision follows from the content.
                 let text = ddoc.to_string();
                 let hash = text
                     .bytes()
@@ -90,7 +90,7 @@ impl Functions {
         }
     }
 
-    /// Ends the test: nothing is left behind.
+    /// Stops the pool, and checks that no process is left.
     pub async fn quiet(self) {
         drop(self.servers);
         self.pool.assert_quiet().await;

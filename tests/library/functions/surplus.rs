@@ -1,17 +1,17 @@
-//! Functions that print lines of their own: what shifts the answers of a call fails it, however late the lines come.
+//! Functions that print extra lines: a call whose answers are shifted fails, however late the lines arrive.
 
 use serde_json::{Value, json};
 use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 use crate::functions::support::Functions;
 
-/// How often a call is made in a row.
+/// Number of calls of each kind in a row.
 const CALLS: usize = 10;
 
-/// The reason of a call that got a line too many.
+/// Part of the reason of a call that got an extra line.
 const SHIFTED: &str = "more answers than prompts";
 
-/// A line of the function's own, and then the answer.
+/// An extra line, and then the answer.
 fn printed(own: &str, answer: &str) -> Vec<Step> {
     vec![Step::answer(own), Step::answer(answer)]
 }
@@ -70,7 +70,7 @@ fn forger() -> ScriptedChild {
 }
 
 #[actix_rt::test]
-async fn calls_whose_functions_print_answers_of_their_own_fail_every_time() {
+async fn calls_whose_functions_print_extra_answers_always_fail() {
     let functions = Functions::scripted(&forger());
     for (name, arguments) in calls() {
         for number in 0..CALLS {
@@ -83,7 +83,7 @@ async fn calls_whose_functions_print_answers_of_their_own_fail_every_time() {
 }
 
 #[actix_rt::test]
-async fn a_line_too_many_fails_a_call_also_long_after_its_last_answer() {
+async fn an_extra_line_fails_a_call_even_long_after_its_last_answer() {
     let late = [
         Step::answer("[[[\"forged\",0]]]"),
         Step::Mark("answered"),
@@ -103,7 +103,7 @@ async fn a_line_too_many_fails_a_call_also_long_after_its_last_answer() {
 }
 
 #[actix_rt::test]
-async fn a_line_too_many_behind_an_error_does_not_reach_the_next_call() {
+async fn an_extra_line_after_an_error_does_not_reach_the_next_call() {
     let child = ScriptedChild::new(Script::echo().on_text(
         "\"shows\"",
         [
@@ -127,7 +127,7 @@ async fn a_line_too_many_behind_an_error_does_not_reach_the_next_call() {
 }
 
 #[actix_rt::test]
-async fn a_call_begins_with_a_reset_unless_nothing_was_asked_since_the_same_one_ended_a_call() {
+async fn a_call_omits_its_first_reset_if_the_last_prompt_was_the_same_reset() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[]]")]));
     let pool = TestPool::builder()
         .hard_limit(1)

@@ -52,7 +52,7 @@ async fn each_document_is_accepted_forbidden_or_unauthorized() {
 }
 
 #[actix_rt::test]
-async fn many_documents_take_one_lesson_and_one_process() {
+async fn many_documents_are_validated_by_one_process() {
     let functions = Functions::javascript();
     let docs: Vec<Value> = (0..1000)
         .map(|age| json!({"newDoc": {"_id": format!("p{age}"), "age": age}}))
@@ -68,7 +68,7 @@ async fn many_documents_take_one_lesson_and_one_process() {
 }
 
 #[actix_rt::test]
-async fn the_prompts_are_the_references() {
+async fn the_prompts_match_those_of_couchdb() {
     let child = ScriptedChild::new(
         Script::echo().on_text("[\"validate_doc_update\"]", [Step::answer("1")]),
     );
@@ -83,14 +83,14 @@ async fn the_prompts_are_the_references() {
     arguments["docs"].as_array_mut().unwrap().pop();
     functions.ok("validate_docs", arguments).await;
     let vdu = r#"["ddoc","_design/d",["validate_doc_update"],"#;
-    let nobody = r#"{"db":"shop","name":null,"roles":[]},{}"#;
+    let anonymous = r#"{"db":"shop","name":null,"roles":[]},{}"#;
     let a = r#"{"_id":"a","_revisions":{"start":1,"ids":["x"]}}"#;
     assert_eq!(
         child.prompts()[1..],
         [
             r#"["reset",{}]"#.to_owned(),
-            format!("{vdu}[{a},null,{nobody}]]"),
-            format!(r#"{vdu}[{{"_id":"b"}},{{"_id":"b","n":1.0}},{nobody}]]"#),
+            format!("{vdu}[{a},null,{anonymous}]]"),
+            format!(r#"{vdu}[{{"_id":"b"}},{{"_id":"b","n":1.0}},{anonymous}]]"#),
             r#"["reset",{}]"#.to_owned(),
             format!(r#"{vdu}[{a},null,{{"name":"ida"}},{{"admins":{{}}}}]]"#),
             r#"["reset",{}]"#.to_owned(),
@@ -100,7 +100,7 @@ async fn the_prompts_are_the_references() {
 }
 
 #[actix_rt::test]
-async fn any_other_answer_is_an_error_with_the_answer_and_the_document() {
+async fn any_other_verdict_is_an_error_with_the_verdict_and_the_document() {
     let functions = Functions::javascript();
     for (odd, named) in [
         (
@@ -112,7 +112,7 @@ async fn any_other_answer_is_an_error_with_the_answer_and_the_document() {
         (json!({"teapot": "short"}), "short"),
         (json!("plain"), "plain"),
     ] {
-        // Documents before it and after it are on their way at the same time.
+        // Documents before and after it are in flight at the same time.
         let mut docs = vec![json!({"newDoc": {"_id": "fine"}}); 70];
         docs[40] = json!({"newDoc": {"_id": "odd", "odd": odd}});
         let error = functions.error("validate_docs", call(json!(docs))).await;
@@ -133,13 +133,13 @@ async fn any_other_answer_is_an_error_with_the_answer_and_the_document() {
         (&error["name"], &error["doc"]),
         (&json!("TypeError"), &json!("x"))
     );
-    // None of it cost the process.
+    // The process survived all of these.
     assert_eq!(functions.pool.started().len(), 1);
     functions.quiet().await;
 }
 
 #[actix_rt::test]
-async fn invalid_documents_are_refused_before_anything_starts() {
+async fn invalid_documents_are_refused_before_a_process_starts() {
     let functions = Functions::javascript();
     for docs in [
         json!(null),

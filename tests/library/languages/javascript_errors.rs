@@ -1,11 +1,11 @@
-//! Errors of the built-in JavaScript server: a name and a text, whatever happens.
+//! Errors of the built-in JavaScript server: each has a name and a text.
 
 use serde_json::{Value, json};
 use test_support::{TestRandom, effort};
 
 use crate::languages::couchjs::{commands, map, play};
 
-/// As Settee starts it.
+/// The options with which Settee starts it.
 const TEXT_REASONS: &[&str] = &["--text-reasons"];
 
 /// What a function may throw, as expressions.
@@ -69,7 +69,7 @@ const THROWN: &[&str] = &[
     "{name: 'InternalError', message: {a: 1}}",
 ];
 
-/// Lines that call a function of this source in every way.
+/// Commands that run this source as each kind of function.
 fn calls(source: &str, module: &str) -> Vec<(&'static str, Vec<Value>)> {
     let ddoc = |arguments: Value, path: Value| {
         let ddoc = json!({
@@ -130,7 +130,7 @@ fn calls(source: &str, module: &str) -> Vec<(&'static str, Vec<Value>)> {
 
 #[test]
 fn every_thrown_value_has_a_name_and_a_text() {
-    let mut random = TestRandom::for_test("whatever_a_function_throws");
+    let mut random = TestRandom::for_test("every_thrown_value_has_a_name_and_a_text");
     for thrown in THROWN {
         let source = format!("function() {{ throw ({thrown}); }}");
         for (kind, lines) in calls(&source, &format!("throw ({thrown})")) {
@@ -142,20 +142,20 @@ fn every_thrown_value_has_a_name_and_a_text() {
                 if !matches!(answer[0].as_str(), Some("error" | "fatal")) {
                     continue;
                 }
-                let told = format!("{kind}, {thrown}, {options:?}: {answer}");
-                assert_eq!(answer.as_array().unwrap().len(), 3, "{told}");
+                let context = format!("{kind}, {thrown}, {options:?}: {answer}");
+                assert_eq!(answer.as_array().unwrap().len(), 3, "{context}");
                 assert!(
                     answer[1].as_str().is_some_and(|name| !name.is_empty()),
-                    "{told}"
+                    "{context}"
                 );
-                assert!(answer[2].is_string() || options.is_empty(), "{told}");
+                assert!(answer[2].is_string() || options.is_empty(), "{context}");
             }
         }
     }
 }
 
 #[test]
-fn the_reason_is_what_the_function_said() {
+fn the_reason_is_the_thrown_message() {
     for (thrown, name, reason) in [
         ("new TypeError('boom')", "TypeError", "boom"),
         (
@@ -190,7 +190,7 @@ fn the_reason_is_what_the_function_said() {
 }
 
 #[test]
-fn the_error_of_a_function_wins_over_a_request_that_holds_nothing() {
+fn a_function_error_is_reported_even_if_the_request_is_empty_or_invalid() {
     let source = "function() { throw new Error('boom'); }";
     for (kind, name) in [
         ("show", "render_error"),
@@ -225,7 +225,7 @@ fn the_error_of_a_function_wins_over_a_request_that_holds_nothing() {
 }
 
 #[test]
-fn a_validation_function_refuses_a_document_also_with_what_json_cannot_express() {
+fn a_validation_function_can_refuse_with_a_value_that_json_cannot_express() {
     let refused = |thrown: &str| {
         let source = format!("function() {{ throw ({thrown}); }}");
         let lines = [
@@ -237,14 +237,14 @@ fn a_validation_function_refuses_a_document_also_with_what_json_cannot_express()
     assert_eq!(refused("{forbidden: 10n}"), json!({"forbidden": "10"}));
     let unwritable = "{unauthorized: {toJSON() { throw 1 }, toString() { return 'log in' }}}";
     assert_eq!(refused(unwritable), json!({"unauthorized": "log in"}));
-    // A line of the log would be no answer.
+    // A log line would not be an answer.
     assert_eq!(
         refused("['log', 'x']"),
         json!(["error", "unnamed_error", r#"["log","x"]"#])
     );
 }
 
-/// Functions that never have enough.
+/// Function bodies that exhaust memory.
 const HOGS: [&str; 4] = [
     "var a = []; for (;;) a.push({});",
     "var a = {}; for (;;) a = {a: a};",
@@ -252,29 +252,29 @@ const HOGS: [&str; 4] = [
     "JSON.stringify(new Array(2e6).fill('abcdefgh'));",
 ];
 
-/// A limit that is soon reached, in bytes.
+/// Options with a small memory limit, in bytes.
 const LITTLE: &[&str] = &["-S", "8388608", "--text-reasons"];
 
-fn assert_out_of_memory(told: &str, lines: &[String], function: &str) {
+fn assert_out_of_memory(context: &str, lines: &[String], function: &str) {
     let played = play(LITTLE, lines);
     let answer = played.last();
     assert_eq!(
         (&answer[0], &answer[1]),
         (&json!("error"), &json!("out_of_memory")),
-        "{told}: {answer}"
+        "{context}: {answer}"
     );
     let reason = answer[2].as_str().unwrap();
-    assert!(reason.starts_with(function), "{told}: {reason}");
+    assert!(reason.starts_with(function), "{context}: {reason}");
     assert!(
         reason.contains("8388608 bytes")
             && reason.ends_with("raise [sandbox] javascript_memory_max in the configuration"),
-        "{told}: {reason}"
+        "{context}: {reason}"
     );
-    assert_eq!(played.status, Some(255), "{told}");
+    assert_eq!(played.status, Some(255), "{context}");
 }
 
 #[test]
-fn out_of_memory_has_its_name_in_every_kind_of_function() {
+fn running_out_of_memory_is_reported_in_every_kind_of_function() {
     for hog in HOGS {
         for (kind, lines) in calls(&format!("function() {{ {hog} }}"), hog) {
             let function = match kind {
@@ -290,7 +290,7 @@ fn out_of_memory_has_its_name_in_every_kind_of_function() {
 }
 
 #[test]
-fn out_of_memory_has_its_name_outside_of_functions_too() {
+fn running_out_of_memory_is_reported_outside_of_functions_too() {
     let objects = format!("[{}{{}}]", "{},".repeat(200_000));
     let filter = r#"["ddoc","new","d",{"filters":{"s":"function() { return true }"}}]"#;
     let taught =
@@ -299,7 +299,7 @@ fn out_of_memory_has_its_name_outside_of_functions_too() {
         "[{}[[\"k\",\"d\"],1]]",
         "[[\"k\",\"d\"],1],".repeat(100_000)
     );
-    let told: [(&str, Vec<String>, &str); 7] = [
+    let cases: [(&str, Vec<String>, &str); 7] = [
         ("the document", vec![
             r#"["add_fun","function(doc) { emit(1, doc) }"]"#.into(),
             format!(r#"["map_doc",{{"x":{objects}}}]"#),
@@ -318,18 +318,18 @@ fn out_of_memory_has_its_name_outside_of_functions_too() {
         ("a design document", vec![taught, r#"["ddoc","d",["filters","s"],[[],{}]]"#.into()], "filters/s of d"),
         ("pairs", vec![format!(r#"["reduce",["function(k, v) {{ return k }}"],{pairs}]"#)], "reduce function"),
     ];
-    for (what, lines, function) in told {
+    for (what, lines, function) in cases {
         assert_out_of_memory(what, &lines, function);
     }
 }
 
-/// What CouchDB's own server answers when its engine has no memory left.
+/// What CouchDB's own server answers when its engine runs out of memory.
 fn couchdb_out_of_memory() -> Value {
     json!(["error", "InternalError", "out of memory"])
 }
 
 #[test]
-fn under_couchdb_memory_that_runs_out_is_its_internal_error() {
+fn under_couchdb_running_out_of_memory_is_couchdbs_internal_error() {
     let source = format!("function(doc) {{ {} }}", HOGS[1]);
     let emits = "function(doc) { while (true) { emit(doc, doc) } }";
     let mut all = calls(&source, HOGS[1]);
@@ -349,7 +349,7 @@ fn under_couchdb_memory_that_runs_out_is_its_internal_error() {
 }
 
 #[test]
-fn a_function_that_renders_and_throws_nothing_raises_a_type_error() {
+fn a_rendering_function_that_throws_null_or_undefined_raises_a_type_error() {
     for thrown in ["null", "undefined"] {
         let source = format!("function() {{ throw {thrown}; }}");
         let kinds = ["show", "list", "update", "provides", "rewrite"];
@@ -381,14 +381,14 @@ fn under_couchdb_a_refusal_that_json_cannot_express_is_an_error() {
 }
 
 #[test]
-fn runaway_recursion_has_a_name_and_the_server_lives() {
+fn runaway_recursion_is_reported_and_the_server_survives() {
     let source = "function() { function f() { f(); return 1 } f(); }";
     for (kind, mut lines) in calls(source, "(function f() { f(); return 1 })()") {
         lines.push(json!(["reset"]));
         let answers = commands(TEXT_REASONS, &lines).answers();
         assert_eq!(answers.last(), Some(&json!(true)), "{kind}");
         let answer = &answers[answers.len() - 2];
-        // What a library raises is an exception of the function, and goes to the log.
+        // An exception of a library is one of the map function, and is logged.
         let logged = kind == "library" && *answer == json!([[]]);
         let text = answer.to_string();
         assert!(
@@ -399,7 +399,7 @@ fn runaway_recursion_has_a_name_and_the_server_lives() {
 }
 
 #[test]
-fn an_answer_too_long_for_a_line_is_an_error_before_the_parent_ends_the_server() {
+fn an_answer_longer_than_the_line_limit_is_an_error_and_the_server_survives() {
     let options = ["--line-max", "5000", "--text-reasons"];
     let too_large = |answer: &Value| {
         assert_eq!(
@@ -414,7 +414,7 @@ fn an_answer_too_long_for_a_line_is_an_error_before_the_parent_ends_the_server()
     let fits = map(&options, "emit(new Array(4991).join('x'), 1)");
     assert_eq!(fits.lines[1].len(), 5000);
     too_large(&map(&options, "emit(new Array(5000).join('x'), 1)").last());
-    // The server lives, and a log text is cut off.
+    // The server survives, and a log message is truncated.
     let played = map(&options, "log(new Array(9000).join('\\u00e9')); emit(1, 1)");
     assert_eq!(played.last(), json!([[[1, 1]]]));
     assert!(played.lines.iter().all(|line| line.len() <= 5000));
@@ -441,7 +441,7 @@ fn an_answer_too_long_for_a_line_is_an_error_before_the_parent_ends_the_server()
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn a_broken_command_is_answered_with_its_mistake_and_the_server_lives() {
+fn a_malformed_command_is_answered_with_its_mistake_and_the_server_survives() {
     let filter = json!({"filters": {"f": "function() { return true }"}, "views": 5, "shows": {"s": 7, "o": {}}});
     for (command, named) in [
         (
@@ -595,7 +595,7 @@ fn a_broken_command_is_answered_with_its_mistake_and_the_server_lives() {
 }
 
 #[test]
-fn a_broken_teaching_leaves_what_was_taught_before() {
+fn a_failed_lesson_leaves_the_document_that_was_taught_before() {
     let played = commands(
         TEXT_REASONS,
         &[

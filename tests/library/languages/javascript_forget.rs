@@ -1,10 +1,10 @@
-//! The command `forget` of the built-in JavaScript server: afterwards it answers as a new one does.
+//! The command `forget` of the built-in JavaScript server: afterwards it answers like a new one.
 
 use serde_json::{Value, json};
 
 use super::couchjs::commands;
 
-/// Leaves something wherever a function can.
+/// Plants state wherever a function can.
 const PLANT: &str = "globalThis.planted = 1; Object.prototype.planted = 2; Array.prototype.map = null; \
                      JSON.stringify = function() { return '7'; }; Object.freeze(Math);";
 
@@ -20,7 +20,7 @@ fn show(document: &str, arguments: Value) -> Value {
     json!(["ddoc", document, ["shows", "s"], arguments])
 }
 
-/// Commands that teach, and run functions that try to stay.
+/// Commands that teach and run functions that try to leave state.
 fn teaching() -> Vec<Value> {
     let leaves = "require('lib/state').seen.push(doc); this.shows.other = 'function() { return 1; }'; \
                   registerType('planted', 'text/planted'); return 'x';";
@@ -49,9 +49,8 @@ fn teaching() -> Vec<Value> {
     ]
 }
 
-/// Commands whose answers tell what is left. The last one is fatal to a server that does not know the
-/// document.
-fn asking() -> Vec<Value> {
+/// Commands whose answers reveal remaining state. The last one is fatal to a server that does not know the document.
+fn probing() -> Vec<Value> {
     let tells = "return JSON.stringify([require('lib/state').seen, typeof planted, ({}).planted, typeof [].map, \
                  Object.isFrozen(Math), Object.keys(this.shows)]);";
     let provides = "provides('planted', function() { return 'planted'; });";
@@ -78,30 +77,30 @@ fn asking() -> Vec<Value> {
 }
 
 #[test]
-fn a_server_that_forgot_answers_as_a_new_one() {
+fn after_forget_a_server_answers_like_a_new_one() {
     let config = json!({"reduce_limit": true});
     let mut new = vec![json!(["reset", config])];
-    new.extend(asking());
+    new.extend(probing());
     let new = commands(&[], &new);
     let mut used = teaching();
     let taught = used.len();
     used.push(json!(["forget", config]));
-    used.extend(asking());
+    used.extend(probing());
     let used = commands(&[], &used);
     assert_eq!(used.answers()[taught..], new.answers()[..]);
     assert_eq!(used.status, new.status);
-    assert_eq!(new.answers().len(), asking().len() + 1);
+    assert_eq!(new.answers().len(), probing().len() + 1);
 
-    // A `reset` is not enough: what is asked tells the difference.
+    // A `reset` is not enough: the probes reveal the difference.
     let mut reset = teaching();
     reset.push(json!(["reset", config]));
-    reset.extend(asking());
+    reset.extend(probing());
     let reset = commands(&[], &reset).answers();
     assert_ne!(reset[taught..], new.answers()[..]);
 }
 
 #[test]
-fn a_server_whose_functions_took_most_of_the_memory_does_not_say_that_it_forgot() {
+fn forget_fails_if_functions_took_most_of_the_memory() {
     let takes = "function(doc) { var texts = []; \
                  for (var i = 0; i < 54; i++) texts.push(new Array(1 << 20).join(i % 10)); }";
     let played = commands(
@@ -116,8 +115,8 @@ fn a_server_whose_functions_took_most_of_the_memory_does_not_say_that_it_forgot(
     );
     let answers = played.answers();
     assert_eq!(answers[1], json!(true));
-    let told = (&answers[4][0], &answers[4][1]);
-    assert_eq!(told, (&json!("error"), &json!("not_forgotten")));
+    let outcome = (&answers[4][0], &answers[4][1]);
+    assert_eq!(outcome, (&json!("error"), &json!("not_forgotten")));
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Isolates of the built-in JavaScript server: memory that one tenant takes, or runs out of, is no matter of
-//! another, in the cell too.
+//! Isolates of the built-in JavaScript server: how tenants share its memory, in the cell too.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +22,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -53,7 +52,7 @@ impl Server {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Has a tenant call a function: what ended for it, and the answer without its reason.
+    /// Calls a function of a tenant; returns the tenants evicted for it, and the answer's second member.
     fn call(&mut self, tenant: &str, body: &str) -> (Value, Value) {
         let selected = self.ask(&json!(["tenant", NONCE, tenant]));
         self.ask(&json!(["reset", {}]));
@@ -63,8 +62,8 @@ impl Server {
         (selected["evicted"].clone(), answer[1].clone())
     }
 
-    /// The memory that is no file's, in KiB.
-    fn unfiled_kib(&self) -> u64 {
+    /// The anonymous memory, in KiB.
+    fn anonymous_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status
             .lines()
@@ -78,7 +77,7 @@ fn body(text: &str) -> Value {
     json!({"body": text})
 }
 
-/// Keeps so many MB.
+/// A function body that keeps `megabytes` MB.
 fn keeping(megabytes: usize) -> String {
     format!(
         "globalThis.kept = []; for (var i = 0; i < {megabytes}; i++) kept.push('y'.repeat(1e6) + i); return 'kept'"
@@ -86,7 +85,7 @@ fn keeping(megabytes: usize) -> String {
 }
 
 #[test]
-fn memory_that_a_tenant_exhausts_ends_the_process_after_its_answer() {
+fn a_tenant_that_exhausts_memory_gets_an_error_and_the_process_exits() {
     for (sandbox, exhausting) in [
         ("off", EXHAUSTING),
         ("standard", EXHAUSTING),
@@ -102,16 +101,16 @@ fn memory_that_a_tenant_exhausts_ends_the_process_after_its_answer() {
 }
 
 #[test]
-fn the_selected_isolate_may_take_the_whole_limit_beside_idle_ones_that_hold_as_much() {
+fn the_selected_isolate_may_take_the_whole_limit_and_idle_ones_are_evicted_for_it() {
     let mut server = Server::start("standard");
     let kept = (json!([]), body("kept"));
     assert_eq!(server.call("a", &keeping(30)), kept);
     assert_eq!(server.call("b", &keeping(30)), kept);
     assert_eq!(server.call("c", &keeping(55)), kept);
-    // The first two end for the third; it may too, if the system does not get back what they held.
-    let (ended, answer) = server.call("d", &keeping(55));
+    // The first two are evicted; the third may be too, if the system does not get their memory back.
+    let (evicted, answer) = server.call("d", &keeping(55));
     let expected = (&json!("a"), &json!("b"), body("kept"));
-    assert_eq!((&ended[0], &ended[1], answer), expected);
+    assert_eq!((&evicted[0], &evicted[1], answer), expected);
     assert_eq!(server.call("d", "throw null").1, "TypeError");
 }
 
@@ -122,7 +121,7 @@ fn an_idle_isolate_with_a_function_takes_less_than_300_kib() {
         for number in isolates {
             server.call(&format!("t{number}"), "return 'shown'");
         }
-        server.unfiled_kib()
+        server.anonymous_kib()
     };
     let (few, many) = (measured(0..3), measured(3..43));
     let each = many.saturating_sub(few) / 40;

@@ -1,5 +1,5 @@
-//! The memory of the built-in JavaScript server: whatever functions and lines ask for, the process keeps
-//! to its limit and 32 MiB, and says why it refuses.
+//! The memory of the built-in JavaScript server: no function and no line makes the process exceed its limit by more
+//! than 32 MiB, and a refusal names its cause.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 
 use crate::support::program::SETTEE;
 
-/// The limit unless told otherwise, and what the process may have beyond it, in KiB.
+/// The default limit, and what the process may use beyond it, in KiB.
 const LIMIT_KIB: u64 = 64 << 10;
 const BEYOND_KIB: u64 = 32 << 10;
 
-/// The pages of the program that a release build has in memory at most, in KiB. A build for development
-/// has more, which is not what is tested here.
+/// Maximum size of the program's resident pages in a release build, in KiB. A development build has more; the excess is
+/// not counted.
 const PROGRAM_KIB: u64 = 10 << 10;
 
-/// What a server did.
+/// The output, the status and the memory of a server.
 struct Done {
     lines: Vec<String>,
     status: Option<i32>,
-    /// The most memory that the process was seen to have, in KiB.
+    /// Maximum memory of the process that was sampled, in KiB.
     peak_kib: u64,
 }
 
@@ -34,25 +34,25 @@ impl Done {
     }
 
     /// Checks that the process kept to its limit.
-    fn assert_bounded(&self, told: &str) {
+    fn assert_bounded(&self, context: &str) {
         let most = LIMIT_KIB + BEYOND_KIB;
         assert!(
             self.peak_kib <= most,
-            "{told}: {} KiB, at most {most}",
+            "{context}: {} KiB, at most {most}",
             self.peak_kib
         );
     }
 
-    /// Checks that the last answer is that the memory is exhausted, and that the key is named.
-    fn assert_refused(&self, told: &str) {
+    /// Checks that the last answer reports exhausted memory and names the setting.
+    fn assert_refused(&self, context: &str) {
         let answer = self.last();
         let expected = (&json!("error"), &json!("out_of_memory"));
         let start: String = answer.to_string().chars().take(300).collect();
-        assert_eq!((&answer[0], &answer[1]), expected, "{told}: {start}");
+        assert_eq!((&answer[0], &answer[1]), expected, "{context}: {start}");
         let reason = answer[2].as_str().unwrap();
         let names_key =
             reason.ends_with("raise [sandbox] javascript_memory_max in the configuration");
-        assert!(names_key, "{told}: {reason}");
+        assert!(names_key, "{context}: {reason}");
     }
 }
 
@@ -66,7 +66,7 @@ fn kib(child: &Child, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// Gives a server these lines, and looks at its memory all the while.
+/// Sends lines to a server, and samples its memory until it exits.
 fn serve(lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send) -> Done {
     let mut child = Command::new(SETTEE)
         .args(["couchjs", "--text-reasons"])
@@ -83,7 +83,7 @@ fn serve(lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send) -> Done {
             for line in lines {
                 let mut line = line.into();
                 line.push(b'\n');
-                // A server that ends over a line does not read the others.
+                // A server that exits on a line does not read the others.
                 if stdin.write_all(&line).is_err() {
                     return;
                 }
@@ -120,7 +120,7 @@ fn show(body: &str) -> (String, String) {
     (taught.to_string(), call.to_string())
 }
 
-/// Lines that map a document with so many functions of the same source.
+/// Lines that map a document with `count` functions of the same source.
 fn map(body: &str, count: usize) -> Vec<String> {
     let source = format!("function(doc) {{ {body} }}");
     let mut lines = vec![json!(["add_fun", source]).to_string(); count];
@@ -152,7 +152,7 @@ fn the_content_types_that_functions_register_are_bounded() {
 }
 
 #[test]
-fn a_function_that_registers_its_types_in_every_call_does_so_for_ever() {
+fn a_function_can_register_the_same_content_types_in_every_call() {
     let (taught, call) = show(
         "for (var i = 0; i < 1000; i++) registerType('mine', 'text/mine' + i % 10, 'mine');
          provides('mine', function() { return 'as mine' })",
@@ -238,15 +238,15 @@ fn engines_share_the_limit() {
     let (taught, call) = show(&format!("{keeps} return 'kept'"));
     let views = map(&format!("{keeps} emit(1, 'kept');"), 1);
     let shows = vec![taught, call];
-    for (told, lines) in [
+    for (context, lines) in [
         ("show, map", [shows.clone(), views.clone()]),
         ("map, show", [views.clone(), shows]),
     ] {
         let done = serve(lines.concat());
-        done.assert_bounded(told);
-        done.assert_refused(told);
+        done.assert_bounded(context);
+        done.assert_refused(context);
     }
-    // A reset frees what there was.
+    // A reset frees the memory.
     let again = [views, vec![json!(["reset"]).to_string()]].concat();
     let done = serve([again.clone(), again.clone(), again].concat());
     done.assert_bounded("map, reset, map");
@@ -298,7 +298,7 @@ fn design_documents_and_libraries_share_the_limit() {
     let done = serve((0..20).map(taught));
     done.assert_bounded("large design documents");
     done.assert_refused("large design documents");
-    // One that replaces another takes its room.
+    // A replaced design document is freed.
     let done = serve((0..20).map(|_| taught(1)));
     done.assert_bounded("a design document");
     assert_eq!((done.lines.len(), done.last()), (20, json!(true)));
@@ -326,7 +326,7 @@ fn design_documents_and_libraries_share_the_limit() {
 }
 
 #[test]
-fn long_lists_in_a_line_do_not_become_trees_in_memory() {
+fn long_lists_in_a_line_take_bounded_memory() {
     let lists = "[1],".repeat(5_000_000);
     let names = r#""a","#.repeat(5_000_000);
     for line in [
@@ -359,8 +359,8 @@ fn invalid_utf_8_does_not_grow_beyond_the_limit() {
 }
 
 #[test]
-fn blocks_that_are_scattered_over_the_memory_are_bounded() {
-    // One block of each page stays: the engine counts little, the system all pages.
+fn fragmented_memory_is_bounded() {
+    // One block per page stays: the engine counts little, the system counts all pages.
     let body = "var kept = [];
         for (var size = 8; size < 480; size += 16) {
           var all = [], step = Math.floor(4000 / (size + 24));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::languages::couchjs::{commands, map};
 
-/// The answer to a function that indexes.
+/// Returns the answer of an index function.
 fn indexed(body: &str, kind: &str) -> Value {
     let source = format!("function(doc) {{ {body} }}");
     let name = if kind == "nouveau" {
@@ -23,7 +23,7 @@ fn indexed(body: &str, kind: &str) -> Value {
 }
 
 #[test]
-fn a_million_rows_of_plain_values_fit_in_the_memory_that_a_server_has_unless_told_otherwise() {
+fn a_million_rows_of_plain_values_fit_in_the_default_memory_limit() {
     let played = map(&[], "for (var i = 0; i < 1000000; i++) emit(i, null);");
     let rows: Vec<String> = (0..1_000_000).map(|i| format!("[{i},null]")).collect();
     assert_eq!(played.lines[0], "true");
@@ -36,7 +36,7 @@ fn a_million_rows_of_plain_values_fit_in_the_memory_that_a_server_has_unless_tol
 }
 
 #[test]
-fn many_fields_of_a_search_fit_too() {
+fn half_a_million_index_fields_fit_in_the_default_memory_limit() {
     let body = "for (var i = 0; i < 500000; i++) index('n', i);";
     let fields = indexed(body, "");
     assert_eq!(fields[0].as_array().unwrap().len(), 500_000);
@@ -44,7 +44,7 @@ fn many_fields_of_a_search_fit_too() {
 }
 
 #[test]
-fn rows_keep_their_order_whatever_is_between_them() {
+fn rows_of_plain_values_and_objects_keep_their_order() {
     let body = "for (var i = 0; i < 20000; i++) emit(i, i % 5000 == 4999 ? {at: i} : null);";
     let rows = map(&[], body).last();
     let rows = rows[0].as_array().unwrap();
@@ -60,7 +60,7 @@ fn rows_keep_their_order_whatever_is_between_them() {
 }
 
 #[test]
-fn a_value_that_changes_after_it_was_emitted_is_written_as_it_is_in_the_end() {
+fn a_value_that_changes_after_emit_is_written_with_its_final_content() {
     let body = "var early = {n: 1}, key = ['k'], late = [];
         emit(key, early);
         for (var i = 0; i < 10000; i++) emit(i, 'plain');
@@ -73,7 +73,7 @@ fn a_value_that_changes_after_it_was_emitted_is_written_as_it_is_in_the_end() {
 }
 
 #[test]
-fn a_function_that_fails_after_many_rows_contributes_none() {
+fn a_function_that_fails_after_many_rows_yields_none() {
     let played = map(
         &[],
         "for (var i = 0; i < 10000; i++) emit(i, i); throw 'late';",
@@ -82,7 +82,7 @@ fn a_function_that_fails_after_many_rows_contributes_none() {
 }
 
 #[test]
-fn an_object_that_has_the_members_of_an_error_is_emitted_as_one() {
+fn an_object_with_the_members_of_an_error_is_emitted_as_an_error() {
     let body = "emit(1, new TypeError('wrong'));
         emit(2, {stack: '', name: 'Odd', message: 'm', more: 1});
         emit(3, {stack: null, name: 0, message: undefined});
@@ -105,11 +105,11 @@ fn an_object_that_has_the_members_of_an_error_is_emitted_as_one() {
 }
 
 #[test]
-fn the_mistakes_of_a_search_function_are_reported_in_couchdbs_words() {
-    let told = |call: &str, kind: &str| {
+fn mistakes_of_an_index_function_are_reported_with_couchdbs_messages() {
+    let reported = |call: &str, kind: &str| {
         let report = match kind {
-            "nouveau" => "index('string', 'told', e.name + ': ' + e.message)",
-            _ => "index('told', e.name + ': ' + e.message)",
+            "nouveau" => "index('string', 'reported', e.name + ': ' + e.message)",
+            _ => "index('reported', e.name + ': ' + e.message)",
         };
         let fields = indexed(&format!("try {{ {call} }} catch (e) {{ {report} }}"), kind);
         let value = match kind {
@@ -138,7 +138,11 @@ fn the_mistakes_of_a_search_function_are_reported_in_couchdbs_words() {
             "value must be a string, a number or boolean not object",
         ),
     ] {
-        assert_eq!(told(call, ""), format!("TypeError: {expected}"), "{call}");
+        assert_eq!(
+            reported(call, ""),
+            format!("TypeError: {expected}"),
+            "{call}"
+        );
     }
     for (call, expected) in [
         (
@@ -168,7 +172,7 @@ fn the_mistakes_of_a_search_function_are_reported_in_couchdbs_words() {
         ("index('odd', 'a', 'x')", "odd not supported"),
     ] {
         assert_eq!(
-            told(call, "nouveau"),
+            reported(call, "nouveau"),
             format!("TypeError: {expected}"),
             "{call}"
         );

@@ -30,7 +30,7 @@ async fn a_pool_lends_a_mango_server_that_was_taught_its_validator() {
 }
 
 #[actix_rt::test]
-async fn a_design_document_with_a_wrong_selector_cannot_be_taught() {
+async fn a_design_document_with_an_invalid_selector_cannot_be_taught() {
     let pool = TestPool::builder().language("query", query()).start();
     let mut client = pool.client("fails");
     let members = r#""language":"query","validate_doc_update":{"newDoc.a":{"$foo":1}}"#;
@@ -46,7 +46,7 @@ async fn a_design_document_with_a_wrong_selector_cannot_be_taught() {
 }
 
 #[actix_rt::test]
-async fn bad_prompts_cost_no_mango_server() {
+async fn a_mango_server_survives_bad_prompts() {
     let pool = TestPool::builder().language("query", query()).start();
     let mut client = pool.client("asks");
     client.takes(pool.any()).await;
@@ -96,7 +96,7 @@ fn a_service_always_has_mango() {
 }
 
 #[test]
-fn a_validator_is_asked_in_one_call_over_the_socket() {
+fn a_validator_runs_in_one_call_over_the_socket() {
     let service = Service::start("");
     let mut client = service.connect();
     let ddoc = |validator: Value| json!({"_id": "_design/v", "_rev": "1-a", "language": "query", "validate_doc_update": validator});
@@ -119,7 +119,7 @@ fn a_validator_is_asked_in_one_call_over_the_socket() {
     ]);
     let expected = json!(["compilation_error", "teach", "client", false]);
     assert_eq!(class, expected, "{error}");
-    // Which design document, and where in it.
+    // The reason names the design document and the position.
     for word in ["_design/v", "line 1, column"] {
         assert!(error["reason"].as_str().unwrap().contains(word), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Languages: the recorded transcripts, Mango, and the examples that the recipes lead to.
+//! Languages: the built-in JavaScript server, its transcripts, Mango, and the protocol's page.
 
 mod couchjs;
 mod javascript_errors;

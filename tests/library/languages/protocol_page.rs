@@ -18,10 +18,10 @@ use strum::VariantArray;
 use crate::docs::{read, tables};
 use crate::support::program::SETTEE;
 
-/// How long a block may take.
+/// Deadline of a block.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns the blocks of examples as cases: a process each.
+/// Returns the blocks of examples as cases, each with its own process.
 fn examples(page: &str) -> Vec<Case> {
     let blocks = page
         .split("\n```")
@@ -43,7 +43,7 @@ fn case(number: usize, block: &str) -> Case {
             }),
             "< " => steps.push(Step::OutRaw(text.to_owned())),
             "= " => exit = vec![text.parse().unwrap()],
-            _ => panic!("no line of an example: {line}"),
+            _ => panic!("not a line of an example: {line}"),
         }
     }
     if exit != [0] {
@@ -108,7 +108,7 @@ fn every_command_is_listed_and_has_an_example() {
         Some(word.captures(line)?[1].to_owned())
     });
     let mut used: BTreeSet<String> = used.collect();
-    // What no server knows.
+    // A command that no server knows.
     assert!(used.remove("nothing"));
     assert_eq!(listed, used);
 }

@@ -1,5 +1,4 @@
-//! What a query server can do, as the pool finds it out: beside the loans, once, and never at the
-//! price of anything else.
+//! How a pool probes what a query server can do: once, in parallel with loans, and without affecting them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use settee::query_server::language::LanguageName;
 use settee_testkit::{TestPool, TestPoolBuilder, eventually};
 use tempfile::TempDir;
 
-/// A query server that notes its start, and does with `ddoc` what it is told.
+/// A query server that records its start, and runs `on_ddoc` for each `ddoc` command.
 struct Server {
     folder: TempDir,
 }
@@ -52,7 +51,7 @@ esac; done
 }
 
 fn is_alive(pid: &str) -> bool {
-    // One that nobody has reaped yet has no command line.
+    // A zombie has no command line.
     fs::read(Path::new("/proc").join(pid).join("cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
@@ -114,7 +113,7 @@ async fn loans_continue_while_a_probe_hangs() {
     viewer.takes(pool.any()).await;
     assert_eq!(viewer.prompts("[\"reset\"]").await.as_deref(), Ok("true"));
     viewer.returns().await;
-    // Silence is no clear no: it is taught, and that fails as it does.
+    // A probe that times out proves nothing: the process is taught, and that fails.
     let error = shower.answer().await.unwrap_err();
     assert!(!is_unable(&error), "{error}");
     assert_eq!(error.class().phase, "teach", "{error}");
@@ -126,7 +125,7 @@ async fn loans_continue_while_a_probe_hangs() {
 }
 
 #[actix_rt::test]
-async fn a_manager_that_stops_takes_the_children_of_probes_with_it() {
+async fn a_manager_that_stops_kills_the_children_of_its_probes() {
     let server = Server::new("sleep 600");
     let pool = server.pool().timeout(Duration::from_secs(600)).start();
     let mut client = pool.client("show");
@@ -136,14 +135,14 @@ async fn a_manager_that_stops_takes_the_children_of_probes_with_it() {
     })
     .await;
     pool.stop_at_once().await;
-    // It was killed by then; the system may take its time.
+    // It has been killed; the system may need time to remove it.
     let child = &server.started()[0];
     eventually("the probe's child is gone", async || !is_alive(child)).await;
     assert_eq!(client.answer().await, Err(GetProcError::ShuttingDown));
 }
 
 #[actix_rt::test]
-async fn a_client_that_goes_while_its_probe_runs_leaves_nothing_behind() {
+async fn a_client_that_dies_during_its_probe_leaves_no_process_behind() {
     let server = Server::new("echo true");
     let pool = server.pool().start();
     let mut client = pool.client("show");
@@ -157,7 +156,7 @@ async fn a_client_that_goes_while_its_probe_runs_leaves_nothing_behind() {
 }
 
 #[actix_rt::test]
-async fn a_reload_probes_anew() {
+async fn a_reload_probes_again() {
     let without = Server::new("exit 1");
     let with = Server::new("echo true");
     let mut pool = without.pool().start();
@@ -176,7 +175,7 @@ async fn a_reload_probes_anew() {
 }
 
 #[actix_rt::test]
-async fn a_command_that_cannot_be_started_is_reported_as_such() {
+async fn a_command_that_cannot_be_started_is_reported_as_a_failed_start() {
     let pool = TestPool::builder()
         .command("mine", "/no/such/program")
         .start();
@@ -186,7 +185,7 @@ async fn a_command_that_cannot_be_started_is_reported_as_such() {
     pool.assert_quiet().await;
 }
 
-/// Refuses what it declares, without any process.
+/// Abilities that a language does not declare are refused without a process.
 #[actix_rt::test]
 async fn declared_abilities_are_trusted() {
     struct Declared(CommandLanguage);

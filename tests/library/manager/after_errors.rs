@@ -1,13 +1,13 @@
-//! A process that ends over an error that it has told is not lent again.
+//! A process that exits after it reported an error is not lent again.
 
 use settee_testkit::{Script, ScriptedChild, Step, TestPool, eventually};
 
 use crate::support::program::SETTEE;
 
-/// How many clients come one after the other.
+/// Rounds of two clients each.
 const ROUNDS: usize = 200;
 
-/// Each client gets an error and returns its process in order; the next one has a process that works.
+/// In each round a client gets an error and returns its process; the next client gets a process that works.
 async fn assert_next_clients_are_served(pool: TestPool, error: &str) {
     for round in 0..ROUNDS {
         let mut client = pool.client("1");
@@ -24,14 +24,14 @@ async fn assert_next_clients_are_served(pool: TestPool, error: &str) {
 }
 
 #[actix_rt::test]
-async fn the_built_in_server_that_ends_over_an_error_is_not_lent_again() {
+async fn the_built_in_server_that_exits_on_an_error_is_not_lent_again() {
     let command = format!("{} couchjs", SETTEE);
     let pool = TestPool::builder().command("javascript", &command).start();
     assert_next_clients_are_served(pool, "[\"no such command\"]").await;
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_tells_an_error_and_exits_is_not_lent_again() {
+async fn a_query_server_that_reports_an_error_and_exits_is_not_lent_again() {
     let child =
         ScriptedChild::new(Script::echo().on("bad", [Step::error("bad", "so"), Step::Exit(1)]));
     let pool = TestPool::builder().script("scripted", &child).start();
@@ -39,7 +39,7 @@ async fn a_query_server_that_tells_an_error_and_exits_is_not_lent_again() {
 }
 
 #[actix_rt::test]
-async fn a_query_server_that_tells_a_fatal_error_is_not_lent_again() {
+async fn a_query_server_that_reports_a_fatal_error_is_not_lent_again() {
     let child =
         ScriptedChild::new(Script::echo().on("bad", [Step::fatal("bad", "so"), Step::Hang]));
     let pool = TestPool::builder().script("scripted", &child).start();
@@ -47,7 +47,7 @@ async fn a_query_server_that_tells_a_fatal_error_is_not_lent_again() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_lives_on_after_an_error_is_lent_again() {
+async fn a_process_that_survives_an_error_is_lent_again() {
     let child = ScriptedChild::new(Script::echo().on("bad", [Step::error("bad", "so")]));
     let pool = TestPool::builder().script("scripted", &child).start();
     for _ in 0..3 {
@@ -75,8 +75,8 @@ async fn a_process_that_closed_its_output_is_not_lent_again() {
     client.prompts("[\"bad\"]").await.unwrap();
     child.reached("closed").await;
     client.returns().await;
-    // Whether the end of its output was read before the return or after it.
-    eventually("it is gone", async || pool.proc_count().await == 0).await;
+    // Regardless of whether the end of its output is read before the return or after it.
+    eventually("the process is gone", async || pool.proc_count().await == 0).await;
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[1]").await.as_deref(), Ok("[1]"));
     assert!(client.returns().await);
@@ -84,7 +84,7 @@ async fn a_process_that_closed_its_output_is_not_lent_again() {
 }
 
 #[actix_rt::test]
-async fn an_idle_process_that_closes_its_output_ends() {
+async fn an_idle_process_that_closes_its_output_is_stopped() {
     let closes = [Step::Echo, Step::Await("go"), Step::CloseOutput, Step::Hang];
     let child = ScriptedChild::new(Script::echo().on("bad", closes));
     let pool = TestPool::builder().script("scripted", &child).start();
@@ -93,6 +93,6 @@ async fn an_idle_process_that_closes_its_output_ends() {
     client.prompts("[\"bad\"]").await.unwrap();
     assert!(client.returns().await);
     child.release("go");
-    eventually("it is gone", async || pool.proc_count().await == 0).await;
+    eventually("the process is gone", async || pool.proc_count().await == 0).await;
     pool.assert_quiet().await;
 }

@@ -62,7 +62,7 @@ async fn should_free_slot_on_proc_unexpected_exit() {
     let lost = (first.proc(), first.os_pid());
     let source = r#"["add_fun","function(doc) {}"]"#;
     assert_eq!(first.prompts(source).await.as_deref(), Ok("true"));
-    // The reference lends the process on as it is; here it is reset first, and stays the same.
+    // The reference lends the process on unchanged; here the same process is reset first.
     let mut fourth = pool.client("4");
     fourth.asks(pool.any());
     assert!(fourth.is_waiting().await);
@@ -135,12 +135,14 @@ async fn shrinks_to(left: u32, tagged: bool) {
         client.returns().await;
     }
     assert_eq!(pool.proc_count().await, 3);
-    pool.becomes("it shrinks", |pool| pool.free == left && pool.stopping == 0)
-        .await;
-    // It stays there: the timers of those that are left fire again.
+    pool.becomes("the pool shrinks", |pool| {
+        pool.free == left && pool.stopping == 0
+    })
+    .await;
+    // It stays that small: the timers of the remaining processes fire again.
     let started = pool.started();
     let alive = || started.iter().filter(|process| process.pid.is_alive());
-    pool.becomes("the rest is idle for long", |pool| {
+    pool.becomes("the remaining processes stay idle", |pool| {
         pool.procs.iter().all(|process| process.idle_ms > 800)
     })
     .await;
@@ -185,7 +187,7 @@ async fn should_not_return_broken_process_to_the_pool() {
     let answer = client.prompts(&show("_design/good", "{}")).await;
     assert_eq!(answer.as_deref(), Ok(r#"["resp",{"body":"ok"}]"#));
     client.returns().await;
-    eventually("the broken one is gone", async || !is_alive(broken.1)).await;
+    eventually("the broken process is gone", async || !is_alive(broken.1)).await;
     assert_eq!(pool.started().len(), 2);
     pool.assert_quiet().await;
 }

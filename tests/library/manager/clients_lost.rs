@@ -1,5 +1,5 @@
-//! Clients that die, let go, or give up, and a manager that does: what they held is reset or
-//! replaced, what they waited for is dropped, and nothing is left.
+//! Clients that die, let go, or give up, and a manager that dies: held processes are reset or replaced, pending
+//! requests are dropped, and no process is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ async fn processes_of_a_dead_client_are_reset_before_the_next_loan() {
 }
 
 #[actix_rt::test]
-async fn released_processes_are_reset_or_just_taken_back() {
+async fn released_processes_are_reset_only_if_they_were_used() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let mut client = pool.client("1");
@@ -46,7 +46,7 @@ async fn released_processes_are_reset_or_just_taken_back() {
     let proc = client.proc();
     client.lets_go();
     client.takes(pool.any()).await;
-    assert_eq!(child.prompts(), [""; 0], "it was not used");
+    assert_eq!(child.prompts(), [""; 0], "an unused process is not reset");
     client.prompts("[\"add_fun\",\"mine\"]").await.unwrap();
     client.lets_go();
     client.takes(pool.any()).await;
@@ -87,7 +87,7 @@ async fn a_process_that_fails_its_reset_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
+async fn the_manager_survives_a_client_that_dies_when_its_request_times_out() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let (mut holder, mut waiter) = (pool.client("1"), pool.client("2"));
@@ -96,7 +96,7 @@ async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
     assert!(waiter.is_waiting().await);
     tokio::time::pause();
     waiter.dies();
-    // The manager learns of the end before its own timer.
+    // The manager is notified of the death before its own timer fires.
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::resume();
     assert_eq!(pool.status().await.waiting, 0);
@@ -106,7 +106,7 @@ async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
 }
 
 #[actix_rt::test]
-async fn a_process_is_replaced_when_its_client_dies_in_mid_prompt() {
+async fn a_process_is_replaced_when_its_client_dies_during_a_prompt() {
     let child = ScriptedChild::new(Script::echo().on(
         "rogue",
         [Step::Mark("asked"), Step::Await("go"), Step::Echo],
@@ -128,7 +128,7 @@ async fn a_process_is_replaced_when_its_client_dies_in_mid_prompt() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_is_returned_in_mid_prompt_is_replaced() {
+async fn a_process_that_is_returned_during_a_prompt_is_replaced() {
     let child = ScriptedChild::new(Script::echo().on(
         "rogue",
         [Step::Mark("asked"), Step::Await("go"), Step::Echo],
@@ -147,7 +147,7 @@ async fn a_process_that_is_returned_in_mid_prompt_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_a_client_taught_by_itself_is_replaced() {
+async fn a_process_that_its_client_taught_is_replaced() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let mut client = pool.client("1");
@@ -163,7 +163,7 @@ async fn a_process_that_a_client_taught_by_itself_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_dead_waiter_is_not_served_and_holds_up_nobody() {
+async fn a_dead_waiter_is_not_served_and_delays_no_other_client() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let mut holder = pool.client("holder");
@@ -181,7 +181,7 @@ async fn a_dead_waiter_is_not_served_and_holds_up_nobody() {
 }
 
 #[actix_rt::test]
-async fn a_caller_that_drops_its_request_holds_up_nobody() {
+async fn a_caller_that_drops_its_request_delays_no_client() {
     let child = ScriptedChild::new(Script::echo());
     let pool = pool_of_one(&child);
     let mut holder = pool.client("holder");
@@ -198,7 +198,7 @@ async fn a_caller_that_drops_its_request_holds_up_nobody() {
     pool.assert_quiet().await;
 }
 
-/// A language that brings its manager down: it panics when it is asked to describe itself.
+/// A language that crashes its manager: once armed, `describe` panics.
 struct Booby {
     armed: Arc<AtomicBool>,
 }
@@ -273,7 +273,7 @@ async fn when_the_managers_arbiter_stops_its_children_die() {
         other.returns().await;
         sender
             .send((pool, client))
-            .unwrap_or_else(|_| panic!("the test waits for it"));
+            .unwrap_or_else(|_| panic!("the test waits for the pool"));
         std::future::pending::<()>().await;
     });
     let (pool, client) = actix_rt::task::spawn_blocking(move || receiver.recv())
@@ -286,7 +286,7 @@ async fn when_the_managers_arbiter_stops_its_children_die() {
     arbiter.join().unwrap();
 }
 
-/// Only to show that a probe is an actor like any other.
+/// Shows that a probe of the test kit is an ordinary actor.
 #[actix_rt::test]
 async fn a_probe_records_messages_in_order_and_takes_them_all() {
     let mut probe = Probe::<Note>::start();
