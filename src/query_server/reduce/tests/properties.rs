@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_reducer_fails_on_any_value_but_by_saying_so(
+    fn every_reducer_returns_an_error_or_a_result_that_it_can_finalize(
         values in vec(any_json(), 0..6), name in prop::sample::select(Builtin::names())
     ) {
         let reducer = Builtin::named(&name.replace("_N", "_3")).unwrap();
