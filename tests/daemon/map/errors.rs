@@ -242,7 +242,7 @@ fn a_full_device_ends_with_74() {
 }
 
 #[test]
-fn a_closed_output_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let work = Work::new();
     let values: Vec<Value> = (0..50_000).map(|number| json!(number)).collect();
     let input = work.file("in.ndjson", documents(&values));
