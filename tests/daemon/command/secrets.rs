@@ -343,7 +343,7 @@ fn commands_that_hold_secrets_or_start_children_are_hardened() {
         vec!["conform", "--timeout", "3600", "--", "sh", &never],
     ] {
         let mut command = with_secrets(program(&arguments));
-        // It means nothing to these, and is not theirs to complain of.
+        // These commands do not use this key.
         command.env_remove("settee__chttpd_auth__secret");
         let mut child = command
             .stdin(Stdio::piped())
