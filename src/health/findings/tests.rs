@@ -354,7 +354,11 @@ fn losses_are_reported_until_acknowledged_and_later_losses_are_reported_again() 
     assert_eq!(kinds(&found), [refused("it's", 36), refused("other", 1)]);
     let acknowledged = board.acknowledge(Kind::DocumentsRefused, Some("it's"));
     assert_eq!(kinds(&acknowledged), [refused("it's", 36)]);
-    assert_eq!(board.told().problems.len(), 1, "it disappears at once");
+    assert_eq!(
+        board.told().problems.len(),
+        1,
+        "the problem is gone at once"
+    );
     assert_eq!(
         kinds(&look(&[("it's", 36), ("other", 1)])),
         [refused("other", 1)]

@@ -240,7 +240,7 @@ async fn a_child_that_does_not_stop_in_time_is_left_behind() {
 }
 
 #[actix_rt::test]
-async fn children_beside_each_other_stop_concurrently_and_before_the_child_before_them() {
+async fn children_beside_each_other_stop_concurrently_before_earlier_children() {
     tokio::time::pause();
     let stubborn = |id, is_beside| Plan {
         id,

@@ -555,7 +555,7 @@ impl slog::Drain for Records {
 }
 
 #[test]
-fn too_long_sums_are_logged_at_a_limited_rate() {
+fn a_sum_that_is_too_long_is_logged_at_a_limited_rate() {
     let records = Records::default();
     let log = OverflowLog::new(slog::Logger::root(records.clone(), slog::o!()));
     let values = members(40);

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what lists show, and random events against a simple model.
+//! Tests of [`super`]: the content of lists, and random events against a simple model.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -190,7 +190,7 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
     assert_eq!(
         states.lock().loading(),
         Loading::Documents(3),
-        "it has no job yet"
+        "a has no job yet"
     );
     states.lock().set_row("a", Some(RowState::Scheduled));
     states.lock().set_row("b", Some(RowState::Error));
@@ -199,13 +199,13 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
     let mut loaded = Box::pin(states.loaded());
     assert_eq!((&mut loaded).now_or_never(), None);
     states.written(vec![("d".to_owned(), None)]);
-    assert_eq!(loaded.now_or_never(), Some(()), "it was deleted");
+    assert_eq!(loaded.now_or_never(), Some(()), "d was deleted");
     assert_eq!(states.lock().loading(), Loading::Done);
     states.lock().forget_jobs();
     assert_eq!(
         states.lock().loading(),
         Loading::Documents(3),
-        "they are read again"
+        "documents are read again"
     );
 }
 

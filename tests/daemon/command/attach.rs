@@ -272,7 +272,7 @@ fn the_state_of_the_process_is_reported_only_on_request() {
 }
 
 #[test]
-fn a_client_killed_during_a_prompt_has_its_process_replaced() {
+fn the_process_of_a_client_killed_during_a_prompt_is_replaced() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     input
@@ -294,7 +294,7 @@ fn a_client_killed_during_a_prompt_has_its_process_replaced() {
 }
 
 #[test]
-fn a_client_killed_during_a_list_has_its_process_replaced() {
+fn the_process_of_a_client_killed_during_a_list_is_replaced() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     let ddoc = r#"["ddoc","new","_design/d",{"lists":{"l":"function(h,r){start({});var row;while(row=getRow())send('x');return 'end'}"}}]"#;

@@ -456,7 +456,7 @@ fn clients_beyond_the_limit_wait_to_be_accepted() {
     three.send(&call_at_once(3));
     service.wait_for_log("maximum number of clients reached");
     drop(one);
-    assert_eq!(three.reply()["id"], 3, "it was only delayed");
+    assert_eq!(three.reply()["id"], 3, "the client was only delayed");
     let mut four = service.connect();
     four.send(&call_at_once(4));
     configure(service.directory.path(), "[server]\nmax_connections = 3");

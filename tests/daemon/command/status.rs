@@ -49,7 +49,7 @@ fn the_table_shows_pools_and_processes() {
     assert!(!text.contains('\x1b'), "no terminal, no escapes");
 }
 
-/// Returns what a program prints on a terminal of 80 columns.
+/// Returns a program's output on a terminal of 80 columns.
 fn on_terminal(mut command: Command) -> String {
     let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
     grantpt(&screen).unwrap();
@@ -77,7 +77,7 @@ fn on_terminal(mut command: Command) -> String {
 }
 
 #[test]
-fn a_table_fits_the_terminal_unless_wide_and_has_no_colour_with_no_color() {
+fn a_table_fits_the_terminal_unless_wide_and_obeys_no_color() {
     let service = Service::start("[server]\nsocket_mode = \"0600\"\n");
     let mut client = service.connect();
     client.get_proc("javascript");
@@ -169,7 +169,7 @@ fn watching_exits_with_69_when_the_service_dies() {
 }
 
 #[test]
-fn without_a_service_it_ends_with_69() {
+fn without_a_service_status_exits_with_69() {
     let output = run(
         &mut program(&["status", "--socket", "/nonexistent/s.sock"]),
         b"",

@@ -1,4 +1,4 @@
-//! Limits of what one client can use: time, memory, connections, descriptors.
+//! Limits on one client: time, memory, connections, descriptors.
 
 use std::fs::read_to_string;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ fn call() -> String {
     .to_string()
 }
 
-/// Begins a request whose body is still to come; returns once the service waits for it.
+/// Begins a request without its body; returns once the service waits for the body.
 fn announce(connection: &mut Connection, path: &str, length: usize) {
     connection.write(&format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\

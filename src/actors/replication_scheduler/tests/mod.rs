@@ -62,13 +62,13 @@ enum Do {
 }
 
 impl FakeJob {
-    fn tell(&self, news: JobNews) {
+    fn report(&self, news: JobNews) {
         let run = self.order.number;
         self.order.events.do_send(JobEvent { run, news });
     }
 
     fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
-        self.tell(JobNews::Ended(end));
+        self.report(JobNews::Ended(end));
         ctx.stop();
     }
 }
@@ -87,7 +87,7 @@ impl Handler<Do> for FakeJob {
 
     fn handle(&mut self, msg: Do, ctx: &mut Self::Context) {
         match msg {
-            Do::News(news) => self.tell(news),
+            Do::News(news) => self.report(news),
             Do::End(end) => self.end(end, ctx),
             Do::Vanish => ctx.stop(),
             Do::Panic => panic!("scripted panic"),

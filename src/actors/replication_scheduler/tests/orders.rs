@@ -34,8 +34,8 @@ async fn cycles_run_at_their_interval_and_a_changed_interval_applies_at_once() {
     })
     .await;
     let begun = || world.jobs.begun.borrow().len();
-    world.add("a").await.expect("it is new");
-    world.add("b").await.expect("it is new");
+    world.add("a").await.expect("the job is new");
+    world.add("b").await.expect("the job is new");
     tokio::time::sleep(Duration::from_secs(3590)).await;
     assert_eq!(begun(), 0);
     tokio::time::sleep(Duration::from_secs(11)).await;

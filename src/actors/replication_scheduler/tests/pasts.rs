@@ -59,7 +59,7 @@ fn crashes(seconds_ago: &[u64]) -> Earlier {
 async fn a_job_taken_over_after_three_crashes_keeps_its_back_off_and_crash_count() {
     let world = World::start(|_| {}).await;
     let earlier = crashes(&[10, 20, 30]);
-    let last = earlier.history.newest().expect("it crashed").at;
+    let last = earlier.history.newest().expect("the job has crashed").at;
     assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
     let job = world.job("a").await;
     assert_eq!(job.shown.summary.error_count, 3);

@@ -166,7 +166,7 @@ async fn a_job_with_the_id_of_another_documents_job_is_refused() {
     world
         .ask(AddJob::new(replication("t", None), id("t")))
         .await
-        .expect("it is new");
+        .expect("the job is new");
     let other = world.ask(AddJob::new(permanent("t"), id("t"))).await;
     assert!(matches!(other, Err(AddJobError::Taken { by: None, .. })));
 }
@@ -197,7 +197,7 @@ async fn a_rate_limited_job_makes_fewer_requests() {
 async fn jobs_are_listed_by_id_and_by_state() {
     let world = World::start(|settings| settings.max_jobs = 3).await;
     for name in ["c", "a", "b"] {
-        world.add(name).await.expect("it is new");
+        world.add(name).await.expect("the job is new");
     }
     let list = |skip, limit, states: &[JobState]| {
         let states = states.to_vec();
@@ -243,7 +243,7 @@ async fn events_are_counted() {
     world.add_and_run("a").await.job.do_send(Do::End(crash()));
     world.history("a", &["crashed", "started", "added"]).await;
     world.add_and_run("b").await;
-    world.add("b").await.expect("it is the same");
+    world.add("b").await.expect("the job is the same");
     world.order("b", JobOrder::Pause).await;
     world.history("b", &["stopped", "started", "added"]).await;
     world.add_and_run("c").await;

@@ -150,7 +150,11 @@ fn late_results_change_nothing() {
     fixture.run(json!({"continuous": true}));
     let current = std::mem::replace(&mut fixture.last, late);
     assert_eq!(fixture.identified(Ok("abc")), [""; 0]);
-    assert_eq!(fixture.scheduled(Ok(())), ["remove abc"], "it is obsolete");
+    assert_eq!(
+        fixture.scheduled(Ok(())),
+        ["remove abc"],
+        "the job is obsolete"
+    );
     assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
     assert_eq!(fixture.due(), [""; 0]);
     fixture.last = current;
@@ -203,7 +207,11 @@ fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
     fixture.identified(Err("no"));
     let late = fixture.last;
     fixture.identified(Err("no"));
-    assert_eq!(fixture.run(filtered()), [""; 0], "it is unchanged");
+    assert_eq!(
+        fixture.run(filtered()),
+        [""; 0],
+        "the replication is unchanged"
+    );
     assert_eq!(written(&mut fixture), ["identify d"]);
     assert!(fixture.last > late, "a new attempt began");
     let again = fixture.identified(Err("no"));
@@ -215,7 +223,7 @@ fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
     written(&mut fixture);
     fixture.identified(Ok("abc"));
     fixture.scheduled(Ok(()));
-    assert_eq!(written(&mut fixture), [""; 0], "it has a job");
+    assert_eq!(written(&mut fixture), [""; 0], "the document has a job");
 }
 
 #[test]
