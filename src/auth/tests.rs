@@ -1,4 +1,4 @@
-//! Logins: who is admitted, what is cached, who must wait, and how many may try at a time.
+//! Logins: admission, the cache, lockout, and the limit of waiting attempts.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn with_ann(password: &str) -> Arc<Config> {
 }
 
 #[actix_rt::test]
-async fn an_admin_logs_in_with_her_password_and_nobody_else_does() {
+async fn only_an_admins_name_and_password_log_in() {
     let (authority, _config) = authority("right");
     assert!(!authority.is_open());
     for _ in 0..2 {
@@ -28,7 +28,7 @@ async fn an_admin_logs_in_with_her_password_and_nobody_else_does() {
 }
 
 #[actix_rt::test]
-async fn a_changed_password_counts_at_once_whatever_was_remembered() {
+async fn a_changed_password_applies_at_once_despite_cached_logins() {
     let (authority, config) = authority("right");
     assert_eq!(authority.log_in("ann", "right", None).await, Ok(()));
     config.send(with_ann("new")).unwrap();
@@ -38,12 +38,12 @@ async fn a_changed_password_counts_at_once_whatever_was_remembered() {
     config.send(Arc::new(Config::default())).unwrap();
     let refused = authority.log_in("ann", "new", None).await;
     assert_eq!(refused, Err(LoginError::Incorrect));
-    // Without admins there is nobody to log in as.
+    // Without admins no login succeeds, and HTTP stays closed.
     assert!(!authority.is_open());
 }
 
 #[actix_rt::test]
-async fn a_client_that_fails_too_often_has_to_wait_and_others_do_not() {
+async fn a_client_that_fails_too_often_is_locked_out_and_others_are_not() {
     // A cheap hash: this test is about counting.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
@@ -58,7 +58,7 @@ async fn a_client_that_fails_too_often_has_to_wait_and_others_do_not() {
 }
 
 #[actix_rt::test]
-async fn failures_under_unknown_names_delay_only_those_names() {
+async fn failures_under_unknown_names_lock_out_only_those_names() {
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     let from = Some(IpAddr::from([10, 0, 0, 1]));
@@ -71,7 +71,7 @@ async fn failures_under_unknown_names_delay_only_those_names() {
         let refused = authority.log_in("nobody0", "wrong", from).await;
         assert_eq!(refused, Err(LoginError::Incorrect));
     }
-    // Same as with a known name.
+    // A known name is locked out alike.
     let refused = authority.log_in("nobody0", "wrong", from).await;
     assert_eq!(refused, Err(LoginError::LockedOut));
     assert_eq!(authority.log_in("ann", "password", from).await, Ok(()));
@@ -94,7 +94,7 @@ async fn failures_under_many_names_do_not_clear_the_count_of_one() {
 }
 
 #[actix_rt::test]
-async fn one_address_leaves_room_for_the_logins_of_others() {
+async fn one_address_cannot_fill_the_login_queue() {
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
     let from = |last| Some(IpAddr::from([10, 0, 0, last]));
@@ -111,7 +111,7 @@ async fn one_address_leaves_room_for_the_logins_of_others() {
 }
 
 #[actix_rt::test]
-async fn many_first_requests_at_a_time_are_one_check() {
+async fn concurrent_logins_with_one_password_share_a_check() {
     let (authority, _config) = authority("right");
     let all = (0..WAITING_OF_ADDRESS_MAX).map(|_| authority.log_in("ann", "right", None));
     let results = futures_util::future::join_all(all).await;
@@ -120,7 +120,7 @@ async fn many_first_requests_at_a_time_are_one_check() {
 }
 
 #[actix_rt::test]
-async fn more_logins_than_may_wait_are_refused() {
+async fn logins_beyond_the_queue_limit_are_refused() {
     // A cheap hash: this test is about the queue.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: form, level, overflow.
+//! Tests of [`super`]: format, level, overflow.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard};
@@ -69,7 +69,7 @@ fn without_a_terminal_records_are_json_lines_with_fixed_first_keys() {
 }
 
 #[test]
-fn texts_of_a_record_are_truncated_and_other_values_kept() {
+fn long_strings_of_a_record_are_truncated_and_other_values_kept() {
     let sink = Sink::default();
     let format = config(LogLevel::Info, LogFormat::Json);
     let logging = Logging::to_writer(&format, false, sink.clone());
@@ -126,7 +126,7 @@ fn the_format_can_be_forced() {
 }
 
 #[test]
-fn the_level_changes_for_loggers_that_exist_already() {
+fn a_changed_level_applies_to_existing_loggers() {
     let sink = Sink::default();
     let logging = Logging::to_writer(
         &config(LogLevel::Warning, LogFormat::Json),
@@ -147,7 +147,7 @@ fn the_level_changes_for_loggers_that_exist_already() {
 /// Reports the first write, and blocks it until released.
 struct Gate {
     entered: SyncSender<()>,
-    go_on: Receiver<()>,
+    released: Receiver<()>,
     open: bool,
     sink: Sink,
 }
@@ -156,7 +156,7 @@ impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.open {
             self.entered.send(()).map_err(io::Error::other)?;
-            self.go_on.recv().map_err(io::Error::other)?;
+            self.released.recv().map_err(io::Error::other)?;
             self.open = true;
         }
         self.sink.write(bytes)
@@ -171,10 +171,10 @@ impl Write for Gate {
 fn records_that_do_not_fit_the_queue_are_counted_and_the_count_is_logged() {
     let sink = Sink::default();
     let (entered, has_entered) = sync_channel(1);
-    let (let_go, go_on) = sync_channel(1);
+    let (release, released) = sync_channel(1);
     let gate = Gate {
         entered,
-        go_on,
+        released,
         open: false,
         sink: sink.clone(),
     };
@@ -187,7 +187,7 @@ fn records_that_do_not_fit_the_queue_are_counted_and_the_count_is_logged() {
         slog::info!(logging.logger, "burst");
     }
     assert_eq!(logging.losses().count(), 7);
-    let_go.send(()).expect("the gate waits");
+    release.send(()).expect("the gate waits");
     drop(logging);
     let lines = sink.lines();
     assert_eq!(lines.len(), 1 + QUEUE_RECORDS_MAX + 1);
@@ -199,7 +199,7 @@ fn records_that_do_not_fit_the_queue_are_counted_and_the_count_is_logged() {
 }
 
 #[test]
-fn a_sink_that_fails_stops_neither_the_caller_nor_the_end() {
+fn a_failing_sink_blocks_neither_the_caller_nor_shutdown() {
     struct Failing;
     impl Write for Failing {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -238,7 +238,7 @@ impl Write for Disk {
 }
 
 #[test]
-fn records_that_cannot_be_written_are_counted_and_the_gap_is_logged_when_there_is_room() {
+fn unwritable_records_are_counted_and_the_gap_is_logged_once_there_is_room() {
     for format in [LogFormat::Json, LogFormat::Terminal] {
         let disk = Disk::default();
         let logging = Logging::to_writer(&config(LogLevel::Info, format), false, disk.clone());
@@ -268,7 +268,7 @@ fn records_that_cannot_be_written_are_counted_and_the_gap_is_logged_when_there_i
 }
 
 #[test]
-fn a_repeating_warning_says_how_many_were_left_out() {
+fn a_repeated_warning_reports_how_many_were_suppressed() {
     use policy::time::Timestamp;
     let sink = Sink::default();
     let logging = Logging::to_writer(
@@ -315,21 +315,21 @@ fn every_key_is_listed_once() {
 }
 
 #[test]
-fn a_file_that_is_opened_again_is_left_between_two_lines() {
+fn reopening_a_file_does_not_split_a_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, renamed) = (folder.path().join("log"), folder.path().join("log.1"));
-    let (mut file, reopener) = LogFile::open(&path).expect("it can be made");
+    let (mut file, reopener) = LogFile::open(&path).expect("the file can be created");
     file.write_all(b"one\ntw").expect("there is room");
     std::fs::rename(&path, &renamed).expect("a free name");
-    reopener.reopen().expect("it can be made");
+    reopener.reopen().expect("the file can be created");
     file.write_all(b"o\n").expect("there is room");
     file.write_all(b"three\n").expect("there is room");
-    let text = |path| std::fs::read_to_string(path).expect("it is there");
+    let text = |path| std::fs::read_to_string(path).expect("the file exists");
     assert_eq!((&*text(&renamed), &*text(&path)), ("one\ntwo\n", "three\n"));
 }
 
 #[test]
-fn no_text_disturbs_the_terminal_or_ends_the_record() {
+fn control_characters_neither_reach_the_terminal_nor_end_the_record() {
     let text = "a\u{1b}[2J\u{9b}31m\u{202e}gpj.exe\u{2028}b\nlevel: critical";
     for format in [LogFormat::Json, LogFormat::Terminal] {
         let sink = Sink::default();

@@ -1,4 +1,4 @@
-//! Counts are shown in both forms, under names that do not collide.
+//! Metrics in both formats, under names that do not collide.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn at(stats: &Json, path: &str) -> Json {
 }
 
 #[test]
-fn stats_have_the_paths_and_the_leaves_of_couchdb() {
+fn stats_have_the_paths_and_leaves_of_couchdb() {
     let stats = stats_json(&counted());
     let value = |path: &str| at(&stats, &format!("/couchdb/query_server/{path}/value"));
     for (path, expected) in [
@@ -98,7 +98,7 @@ fn stats_have_the_paths_and_the_leaves_of_couchdb() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_null() {
+fn an_unknown_path_is_null() {
     let stats = stats_json(&counted());
     assert_eq!(*stats_at(&stats, ""), stats);
     for path in ["/nothing", "/couchdb/query_server/process_starts/value/x"] {
@@ -107,7 +107,7 @@ fn a_path_that_is_not_there_is_null() {
 }
 
 #[test]
-fn a_histogram_of_nothing_is_all_zero_and_not_undefined() {
+fn an_empty_histogram_is_all_zeros() {
     let stats = stats_json(&Metrics::new().snapshot(&DaemonStatus::default()));
     let value = at(&stats, "/couchdb/query_server/vdu_process_time/value");
     for (name, figure) in value.as_object().expect("an object") {
@@ -120,7 +120,7 @@ fn a_histogram_of_nothing_is_all_zero_and_not_undefined() {
 }
 
 #[test]
-fn every_line_of_the_prometheus_form_is_well_formed_and_belongs_to_the_family_above_it() {
+fn every_prometheus_line_is_well_formed_and_belongs_to_the_family_above_it() {
     let text = prometheus_text(&counted());
     let sample = r#"^([a-z_]+)(\{[a-z]+="(?:[^"\\]|\\[\\"n])*"(?:,[a-z]+="(?:[^"\\]|\\[\\"n])*")*\})? (\S+)$"#;
     let sample = Regex::new(sample).expect("a pattern");
@@ -132,7 +132,7 @@ fn every_line_of_the_prometheus_form_is_well_formed_and_belongs_to_the_family_ab
             let (help_name, help) = rest.split_once(' ').expect("a name and a meaning");
             assert!(!help.is_empty());
             name = help_name.to_owned();
-            assert!(seen.insert(name.clone()), "{name} stands twice");
+            assert!(seen.insert(name.clone()), "{name} appears twice");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (type_name, type_kind) = rest.split_once(' ').expect("a name and a type");
             assert_eq!(type_name, name);
@@ -152,7 +152,7 @@ fn every_line_of_the_prometheus_form_is_well_formed_and_belongs_to_the_family_ab
 }
 
 #[test]
-fn the_prometheus_form_has_base_units_and_the_names_of_couchdb() {
+fn prometheus_metrics_have_base_units_and_couchdbs_names() {
     let text = prometheus_text(&counted());
     for line in [
         "couchdb_query_server_process_starts_total 1",
@@ -199,7 +199,7 @@ fn names_follow_the_conventions() {
 }
 
 #[test]
-fn the_numbers_of_this_process_are_what_the_system_tells() {
+fn process_metrics_are_plausible() {
     let metrics = Metrics::new();
     let read = |name: &str| {
         let number = metrics.snapshot(&DaemonStatus::default()).number(name, &[]);
@@ -222,7 +222,7 @@ fn the_numbers_of_this_process_are_what_the_system_tells() {
 }
 
 #[test]
-fn counting_from_several_threads_loses_nothing() {
+fn concurrent_counts_are_not_lost() {
     let metrics = Metrics::new();
     let language = metrics.language("python");
     std::thread::scope(|scope| {

@@ -20,12 +20,12 @@ struct Tried {
     pasts: Vec<(DocId, String)>,
 }
 
-/// The texts and time of each save; how many will fail next; how many are in flight.
+/// The finished requests, the number of requests to fail next, and the number in flight.
 #[derive(Clone, Default)]
 struct Saves {
     requests: Rc<RefCell<Vec<Tried>>>,
     failures: Rc<Cell<usize>>,
-    under_way: Rc<Cell<usize>>,
+    in_flight: Rc<Cell<usize>>,
 }
 
 impl Saves {
@@ -35,18 +35,18 @@ impl Saves {
         let save = move |epoch, pasts| {
             let saves = saves.clone();
             async move {
-                saves.under_way.update(|count| count + 1);
-                assert_eq!(saves.under_way.get(), 1, "one request at a time");
+                saves.in_flight.update(|count| count + 1);
+                assert_eq!(saves.in_flight.get(), 1, "one request at a time");
                 // Longer than the time between requests.
                 tokio::time::sleep(SAVE_EVERY * 3).await;
-                saves.under_way.update(|count| count - 1);
+                saves.in_flight.update(|count| count - 1);
                 let at = Instant::now();
                 let tried = Tried { at, epoch, pasts };
                 saves.requests.borrow_mut().push(tried);
                 match saves.failures.get().checked_sub(1) {
                     Some(left) => {
                         saves.failures.set(left);
-                        Err(StoreError::Failed("as it was told".into()))
+                        Err(StoreError::Failed("scripted failure".into()))
                     }
                     None => Ok(()),
                 }
@@ -70,7 +70,7 @@ impl Saves {
     }
 }
 
-/// Notes a past that differs in its `not_before`.
+/// Notes a past with this `not_before`.
 fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
     let mut scheduler = Scheduler::new(Settings::default());
     let new = NewJob {
@@ -91,7 +91,7 @@ fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
         epoch: Epoch(epoch),
         replication: replication(),
     };
-    let job = scheduler.job(doc).expect("it was added");
+    let job = scheduler.job(doc).expect("the job was added");
     writer.note(&of.into(), &job, &VecDeque::new());
 }
 
@@ -103,7 +103,7 @@ fn replication() -> Arc<Replication> {
         UserCtx::default(),
         None,
     );
-    Arc::new(parsed.expect("it is right"))
+    Arc::new(parsed.expect("the replication is valid"))
 }
 
 fn not_before(text: &str) -> u64 {
@@ -118,14 +118,14 @@ async fn saved(writer: &PastWriter, doc: &str) {
 }
 
 #[actix_rt::test]
-async fn the_latest_past_of_each_job_is_saved_in_one_request_at_a_time_and_at_most_one_a_second() {
+async fn latest_pasts_are_saved_one_request_at_a_time_and_at_most_once_a_second() {
     let saves = Saves::default();
     let writer = saves.writer();
     note(&writer, "a", 1, 1);
-    while saves.under_way.get() == 0 {
+    while saves.in_flight.get() == 0 {
         tokio::task::yield_now().await;
     }
-    // While that is in flight.
+    // While the first request is in flight.
     (2..=9).for_each(|at| note(&writer, "a", 1, at));
     note(&writer, "b", 1, 5);
     assert!(writer.has(&"a".into()));
@@ -148,7 +148,7 @@ async fn the_latest_past_of_each_job_is_saved_in_one_request_at_a_time_and_at_mo
 }
 
 #[actix_rt::test]
-async fn a_request_has_five_hundred_pasts_of_one_owner_at_most() {
+async fn a_request_holds_at_most_500_pasts_of_one_owner() {
     let saves = Saves::default();
     let writer = saves.writer();
     (0..1200).for_each(|n| note(&writer, &format!("d{n}"), 1 + n / 1100, 0));
@@ -164,7 +164,7 @@ async fn a_request_has_five_hundred_pasts_of_one_owner_at_most() {
 }
 
 #[actix_rt::test]
-async fn unsaved_pasts_are_retried_unless_a_later_one_exists() {
+async fn failed_saves_are_retried_with_the_latest_past_of_each_job() {
     let saves = Saves::default();
     let writer = saves.writer();
     saves.failures.set(2);
@@ -191,7 +191,7 @@ async fn waiting_pasts_are_bounded() {
 }
 
 #[actix_rt::test]
-async fn a_closed_store_makes_nobody_wait() {
+async fn waiters_return_when_the_store_is_closed() {
     tokio::time::pause();
     let save = |_, _| std::future::ready(Err(StoreError::Closed));
     let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));

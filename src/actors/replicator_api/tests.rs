@@ -1,4 +1,4 @@
-//! Lists and orders of many jobs, in a real scheduler that starts none.
+//! Lists and orders of many jobs, with a real scheduler that starts none.
 
 use actix::Actor;
 use serde_json::json;
@@ -36,7 +36,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
             max_jobs: 0,
             ..Settings::default()
         },
-        jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+        jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
         live: Default::default(),
         states: Arc::clone(&states),
         http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
@@ -133,7 +133,7 @@ async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
 }
 
 #[actix_rt::test]
-async fn an_order_says_how_many_documents_it_could_not_wait_for() {
+async fn an_order_reports_how_many_documents_are_still_loading() {
     let api = start(3).await;
     tokio::time::pause();
     let states = api.database().states();
@@ -174,7 +174,7 @@ async fn an_order_says_how_many_documents_it_could_not_wait_for() {
 }
 
 #[actix_rt::test]
-async fn an_order_for_a_forgotten_job_fails_and_stops_no_other() {
+async fn an_order_fails_for_jobs_without_a_document_and_applies_to_the_others() {
     let api = start(3).await;
     let order = BulkOrder {
         order: BulkOrderName::Delete,
@@ -202,13 +202,13 @@ async fn an_order_for_a_forgotten_job_fails_and_stops_no_other() {
     let deleted = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
     assert_eq!((deleted.total, deleted.done, deleted.failed), (3, 1, 2));
     assert_eq!(deleted.missing, ["none"]);
-    let told: Vec<_> = deleted
+    let reported: Vec<_> = deleted
         .results
         .iter()
         .map(|result| (result.document.as_deref().unwrap(), &*result.error))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("d00000", "not_found"),
             ("d00002", "not_found"),

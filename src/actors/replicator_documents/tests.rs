@@ -14,11 +14,11 @@ use store::suite::counted::counted;
 use store::{Edit, Store, StorePlace};
 use test_support::eventually;
 
-/// Documents of the test: some full requests for them, and a partial one.
+/// Enough documents for some full requests and a partial one.
 const DOCUMENTS: usize = 600;
 
 #[actix_rt::test]
-async fn a_start_reads_the_kept_state_of_many_jobs_at_once() {
+async fn a_start_reads_the_kept_state_of_jobs_in_batches() {
     let log = Logger::root(Discard, o!());
     let states: Arc<DocStates> = Arc::default();
     let watcher = Arc::clone(&states);
@@ -48,7 +48,7 @@ async fn a_start_reads_the_kept_state_of_many_jobs_at_once() {
     };
     let scheduler = ReplicationScheduler::new(SchedulerOptions {
         settings,
-        jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+        jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
         live: Default::default(),
         states: Arc::clone(&states),
         http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),

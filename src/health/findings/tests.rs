@@ -46,7 +46,7 @@ fn pool(name: &str) -> PoolStatus {
 }
 
 #[test]
-fn a_pool_whose_processes_do_not_start_is_critical_unless_others_of_it_work() {
+fn a_pool_that_cannot_start_processes_is_critical_unless_some_still_run() {
     let failure = Some("exited with status 1".to_owned());
     let dead = PoolStatus {
         failure: failure.clone(),
@@ -79,7 +79,7 @@ fn a_pool_whose_processes_do_not_start_is_critical_unless_others_of_it_work() {
 }
 
 #[test]
-fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
+fn a_daemon_is_unusable_if_no_pool_can_start_a_process() {
     let dead = |name| PoolStatus {
         failure: Some("exited with status 1".to_owned()),
         ..pool(name)
@@ -97,9 +97,12 @@ fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
         command: NATIVE.to_owned(),
         ..pool("query")
     };
-    assert!(found(vec![dead("a"), mango.clone()]), "it starts none");
+    assert!(
+        found(vec![dead("a"), mango.clone()]),
+        "Mango starts no process"
+    );
     assert!(!found(vec![mango]));
-    // A pool that was never needed has not started.
+    // An unused pool has not failed.
     assert!(!found(vec![dead("a"), pool("b")]));
     let mut works = dead("b");
     works.free = 1;
@@ -108,7 +111,7 @@ fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
 }
 
 #[test]
-fn who_waits_long_for_a_pool_and_cells_without_layers_are_told() {
+fn long_waits_for_a_pool_and_incomplete_cells_are_reported() {
     let sandbox = |missing: &[&str], error: Option<&str>| {
         let missing = missing
             .iter()
@@ -158,7 +161,7 @@ fn who_waits_long_for_a_pool_and_cells_without_layers_are_told() {
 }
 
 #[test]
-fn a_service_that_accepts_nobody_is_told_and_one_that_stops_is_not() {
+fn a_service_that_accepts_no_client_is_reported_unless_it_is_stopping() {
     let closed = [
         "at_limit",
         "throttled",
@@ -176,12 +179,12 @@ fn a_service_that_accepts_nobody_is_told_and_one_that_stops_is_not() {
         ..DaemonStatus::default()
     };
     let found = of_status(&status);
-    let told: Vec<_> = found
+    let reported: Vec<_> = found
         .iter()
         .map(|finding| (finding.subject.as_str(), &*finding.severity))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("at_limit", WARNING),
             ("throttled", CRITICAL),
@@ -192,7 +195,7 @@ fn a_service_that_accepts_nobody_is_told_and_one_that_stops_is_not() {
 }
 
 #[test]
-fn replications_are_told_by_reason_and_are_critical_where_a_tenth_of_all_fails() {
+fn failing_replications_are_reported_by_reason_and_critical_from_a_tenth_of_all() {
     let group = |reason: Option<&str>, states: &[(&str, usize)]| JobGroup {
         reason: reason.map(str::to_owned),
         count: states.iter().map(|(_, count)| count).sum(),
@@ -225,7 +228,7 @@ fn replications_are_told_by_reason_and_are_critical_where_a_tenth_of_all_fails()
 }
 
 #[test]
-fn a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again() {
+fn a_daemon_with_an_expired_lease_is_gone_unless_it_left_or_restarted() {
     let row = |address: &str, left: u64, leaving: bool| json!({"address": address, "lease_left_s": left, "leaving": leaving, "documents": 5});
     let fleet = json!({"daemons": [row("a", 20, false), row("b", 0, false), row("c", 0, true),
         row("d", 0, false), row("d", 9, false)]});
@@ -237,7 +240,7 @@ fn a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again() {
 }
 
 #[test]
-fn a_fleet_of_which_every_daemon_leaves_or_is_drained_is_critical() {
+fn a_fleet_whose_daemons_are_all_leaving_or_drained_is_critical() {
     let row = |left: u64, leaving: bool| json!({"address": "a", "lease_left_s": left, "leaving": leaving});
     let fleet = json!({"daemons": [row(20, true), row(9, true), row(0, false)]});
     assert_eq!(
@@ -249,7 +252,7 @@ fn a_fleet_of_which_every_daemon_leaves_or_is_drained_is_critical() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
+fn a_store_that_does_not_answer_is_critical_and_a_slow_or_loading_one_a_warning() {
     let at_once = Duration::ZERO;
     let found = of_store(Some("no answer"), SLOW_ANSWER, true);
     assert_eq!(
@@ -267,7 +270,7 @@ fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
 }
 
 #[test]
-fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
+fn increases_are_reported_for_a_minute() {
     let status = |totals: &Totals| DaemonStatus {
         pools: vec![PoolStatus {
             totals: totals.clone(),
@@ -290,7 +293,11 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
         let now = Timestamp::ZERO + Duration::from_secs(second);
         of_increases(&mut increases, now, &status(totals), counted.clone())
     };
-    assert_eq!(look(0, &totals, &counted), [], "what was before is over");
+    assert_eq!(
+        look(0, &totals, &counted),
+        [],
+        "earlier counts are not reported"
+    );
     totals.died += DEATHS_MAX - 1;
     (totals.taken, totals.started, totals.replaced) = (100, 100, 100);
     totals.timed_out += UNSERVED_MAX - 1;
@@ -336,7 +343,7 @@ fn look_at_losses(
 }
 
 #[test]
-fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_anew() {
+fn losses_are_reported_until_acknowledged_and_later_losses_are_reported_again() {
     let board = HealthBoard::default();
     let losses = Arc::<Losses>::default();
     let logs = [("audit", Arc::clone(&losses))];
@@ -347,7 +354,11 @@ fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_an
     assert_eq!(kinds(&found), [refused("it's", 36), refused("other", 1)]);
     let acknowledged = board.acknowledge(Kind::DocumentsRefused, Some("it's"));
     assert_eq!(kinds(&acknowledged), [refused("it's", 36)]);
-    assert_eq!(board.told().problems.len(), 1, "it is gone at once");
+    assert_eq!(
+        board.told().problems.len(),
+        1,
+        "the problem is gone at once"
+    );
     assert_eq!(
         kinds(&look(&[("it's", 36), ("other", 1)])),
         [refused("other", 1)]
@@ -366,7 +377,7 @@ fn losses_are_told_until_they_are_acknowledged_and_what_is_lost_later_is_told_an
 }
 
 #[test]
-fn losses_of_earlier_runs_are_told_with_later_ones_until_they_are_acknowledged() {
+fn losses_of_earlier_runs_are_reported_with_later_ones_until_acknowledged() {
     let board = HealthBoard::default();
     let audit = Arc::<Losses>::default();
     let logs = [("audit", Arc::clone(&audit))];
@@ -390,7 +401,7 @@ fn losses_of_earlier_runs_are_told_with_later_ones_until_they_are_acknowledged()
 }
 
 #[test]
-fn files_that_differ_from_what_is_in_force_are_told_but_not_what_was_set_over_http() {
+fn files_that_differ_from_the_running_settings_are_reported_except_http_overrides() {
     let change = |key: &str, effect| Change {
         section: "log".into(),
         key: key.into(),
@@ -415,7 +426,7 @@ fn files_that_differ_from_what_is_in_force_are_told_but_not_what_was_set_over_ht
 }
 
 #[test]
-fn jobs_that_stand_still_are_one_trouble_with_an_example() {
+fn stalled_jobs_are_one_problem_with_an_example() {
     assert_eq!(of_stalled(&Stalled::default()), None);
     let stalled = Stalled {
         count: 3,
@@ -432,7 +443,7 @@ fn jobs_that_stand_still_are_one_trouble_with_an_example() {
 }
 
 #[test]
-fn a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it() {
+fn a_slow_server_is_reported_with_its_answer_time_and_replication_count() {
     let slow = SlowServer {
         server: "http://db.example:5984".into(),
         average: Duration::from_millis(7250),
@@ -442,7 +453,7 @@ fn a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it() {
         slow: vec![(slow, 12)],
     };
     let [found] = &of_runs(&troubles)[..] else {
-        panic!("one is slow");
+        panic!("expected one slow server");
     };
     assert_eq!(found.kind, "server_slow");
     assert_eq!(
@@ -454,7 +465,7 @@ fn a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it() {
 }
 
 #[test]
-fn an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute() {
+fn an_actor_that_fails_repeatedly_is_a_problem_for_a_minute() {
     let mut increases = Increases::default();
     let mut found = |second, restarts| {
         let counted = Counted {
@@ -477,7 +488,7 @@ fn an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute() {
 }
 
 #[test]
-fn daemons_of_other_versions_or_with_other_settings_of_the_same_version_are_told_by_name() {
+fn daemons_with_another_version_or_other_settings_are_reported_by_name() {
     let report = |daemon: &str, version: &str, settings: &[(&str, &str)]| Report {
         health: Health {
             daemon: daemon.to_owned(),

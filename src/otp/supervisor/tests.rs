@@ -29,8 +29,8 @@ impl Handler<Stop> for Ward {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
-        let how = if msg.now { "at once" } else { "in order" };
-        let line = format!("{} is told to end {how}", self.id);
+        let how = if msg.now { "at once" } else { "cleanly" };
+        let line = format!("{} is stopped {how}", self.id);
         self.diary.borrow_mut().push(line);
         if !self.stubborn {
             self.pid_guard.ending(ExitReason::Shutdown);
@@ -154,7 +154,7 @@ impl Family {
 }
 
 #[actix_rt::test]
-async fn a_child_that_panicked_or_failed_is_started_again_and_counted() {
+async fn a_child_that_panics_or_exits_is_restarted_and_counted() {
     let family = family(vec![plan("b"), plan("a")], 10);
     let restarts = family.restarts.clone();
     family.diary(2).await;
@@ -167,13 +167,13 @@ async fn a_child_that_panicked_or_failed_is_started_again_and_counted() {
         assert_eq!(family.diary(lines).await.last().unwrap(), "a starts");
     }
     let (diary, reason) = family.stop(false).await;
-    assert_eq!(diary[5], "a is told to end in order");
+    assert_eq!(diary[5], "a is stopped cleanly");
     assert_eq!(restarts.all(), [("a", 3), ("b", 0)].into());
     assert_eq!(reason, ExitReason::Shutdown);
 }
 
 #[actix_rt::test]
-async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
+async fn children_are_stopped_one_by_one_in_reverse_order_of_start() {
     let plans = ["a", "b", "c"].map(plan);
     let family = family(plans.into(), 10);
     family.diary(3).await;
@@ -184,15 +184,15 @@ async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
             "a starts",
             "b starts",
             "c starts",
-            "c is told to end at once",
-            "b is told to end at once",
-            "a is told to end at once",
+            "c is stopped at once",
+            "b is stopped at once",
+            "a is stopped at once",
         ]
     );
 }
 
 #[actix_rt::test]
-async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
+async fn a_child_that_fails_too_often_ends_the_supervisor_and_the_other_children() {
     let plans = ["steady", "failing"].map(plan);
     let mut family = family(plans.into(), 2);
     for lines in 2..=4 {
@@ -202,11 +202,11 @@ async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
     let down = family.downs.next().await;
     let expected = ExitReason::Failed("failing failed too often: panicked".into());
     assert_eq!(down.reason, expected);
-    assert_eq!(family.diary(5).await[4], "steady is told to end at once");
+    assert_eq!(family.diary(5).await[4], "steady is stopped at once");
 }
 
 #[actix_rt::test]
-async fn restarts_that_are_longer_ago_than_the_period_do_not_count() {
+async fn restarts_older_than_the_period_do_not_count() {
     tokio::time::pause();
     let family = family(vec![plan("a")], 1);
     for lines in 1..=4 {
@@ -220,7 +220,7 @@ async fn restarts_that_are_longer_ago_than_the_period_do_not_count() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_does_not_end_in_time_is_left_behind() {
+async fn a_child_that_does_not_stop_in_time_is_left_behind() {
     tokio::time::pause();
     let stubborn = Plan {
         stubborn: true,
@@ -235,16 +235,12 @@ async fn a_child_that_does_not_end_in_time_is_left_behind() {
         took >= Duration::from_secs(1) && took < PATIENCE,
         "{took:?}"
     );
-    assert_eq!(
-        diary[2..],
-        ["b is told to end in order", "a is told to end in order"]
-    );
+    assert_eq!(diary[2..], ["b is stopped cleanly", "a is stopped cleanly"]);
     assert_eq!(reason, ExitReason::Shutdown);
 }
 
 #[actix_rt::test]
-async fn children_beside_each_other_are_asked_and_waited_for_together_and_the_one_before_after_them()
- {
+async fn children_beside_each_other_stop_concurrently_before_earlier_children() {
     tokio::time::pause();
     let stubborn = |id, is_beside| Plan {
         id,
@@ -259,13 +255,13 @@ async fn children_beside_each_other_are_asked_and_waited_for_together_and_the_on
     let took = began.elapsed();
     let one = Duration::from_secs(1);
     assert!(took >= one && took < 2 * one, "{took:?}");
-    let asked = ["c", "b", "a"].map(|id| format!("{id} is told to end in order"));
+    let asked = ["c", "b", "a"].map(|id| format!("{id} is stopped cleanly"));
     assert_eq!(diary[3..], asked);
     assert_eq!(reason, ExitReason::Shutdown);
 }
 
 #[actix_rt::test]
-async fn a_name_leads_to_the_successor() {
+async fn a_registered_name_resolves_to_the_successor() {
     let family = family(vec![plan("a"), plan("b")], 1);
     family.diary(2).await;
     let [first, second] = &family.wards.borrow().clone()[..] else {

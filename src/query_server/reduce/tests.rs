@@ -190,7 +190,7 @@ fn a_sum_that_does_not_shrink_is_an_error() {
 }
 
 #[test]
-fn a_sum_is_as_long_as_it_may_be_when_neither_bound_is_exceeded() {
+fn a_sum_is_refused_only_beyond_both_threshold_and_ratio() {
     let reduce = |threshold: u64, ratio: f64| {
         let limit = SumLimit {
             mode: ReduceLimit::True,
@@ -238,7 +238,7 @@ fn stats_of_numbers_and_arrays() {
             &["[1,2]", "[3,4]"],
             r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},{"sum":6,"count":2,"min":2,"max":4,"sumsqr":20}]"#,
         ),
-        // Of equal numbers the later one is named.
+        // Of equal numbers the later one is kept.
         (
             &["1", "1.0"],
             r#"{"sum":2.0,"count":2,"min":1.0,"max":1.0,"sumsqr":2.0}"#,
@@ -278,7 +278,7 @@ fn stats_of_numbers_and_arrays() {
 }
 
 #[test]
-fn stats_of_stats_are_the_stats_of_all() {
+fn merged_stats_equal_the_stats_of_all_values() {
     let parts = [stats(&["1", "2"]).unwrap(), stats(&["5"]).unwrap()];
     let merged = rereduce("_stats", &[&parts[0], &parts[1]]);
     assert_eq!(merged, stats(&["1", "2", "5"]));
@@ -361,7 +361,7 @@ fn distinct(keys: impl Iterator<Item = String>) -> String {
 }
 
 #[test]
-fn distinct_keys_are_counted_as_couchdb_counts_them() {
+fn counts_of_distinct_keys_equal_couchdbs_estimates() {
     for (keys, estimate) in [
         (0, "0"),
         (1, "1"),
@@ -386,7 +386,7 @@ fn distinct_keys_are_counted_as_couchdb_counts_them() {
 }
 
 #[test]
-fn a_key_is_one_however_it_is_written_but_not_an_integer_and_a_float() {
+fn spellings_of_a_key_count_once_but_an_integer_and_a_float_are_distinct() {
     let distinct = |keys: &[&str]| distinct(keys.iter().map(|key| (*key).to_owned()));
     assert_eq!(distinct(&["1", "1.0"]), "2");
     assert_eq!(distinct(&["1.0", "1e0", "10e-1"]), "1");
@@ -419,7 +419,7 @@ fn an_invalid_count_of_distinct_keys_is_refused() {
 }
 
 #[test]
-fn ranks_keep_different_values_in_the_order_of_views() {
+fn ranks_keep_distinct_values_in_view_order() {
     for (name, values, expected) in [
         ("_top_2", &["5", "5", "3"][..], "[5,3]"),
         ("_bottom_2", &["5", "5", "3"], "[3,5]"),
@@ -467,7 +467,7 @@ fn first_and_last_are_the_values_of_the_first_and_last_row() {
             "{name}"
         );
     }
-    // Pieces in any order.
+    // Partial results in any order.
     let merged = rereduce("_last", &["[]", r#"[[2,"d"],"x"]"#, r#"[[1,"e"],"y"]"#]);
     assert_eq!(merged.unwrap(), r#"[[2,"d"],"x"]"#);
     for wrong in ["1", "[1]", "[[1,2]]", "[[1],3]", "{}"] {
@@ -555,7 +555,7 @@ impl slog::Drain for Records {
 }
 
 #[test]
-fn a_sum_that_is_too_long_is_logged_now_and_then() {
+fn a_sum_that_is_too_long_is_logged_at_a_limited_rate() {
     let records = Records::default();
     let log = OverflowLog::new(slog::Logger::root(records.clone(), slog::o!()));
     let values = members(40);
@@ -573,6 +573,6 @@ fn a_sum_that_is_too_long_is_logged_now_and_then() {
     assert_eq!(reduce(ReduceLimit::False), 0);
     assert_eq!(reduce(ReduceLimit::Log), 1);
     assert_eq!(reduce(ReduceLimit::True), 1);
-    let told = records.0.lock().unwrap().clone();
-    assert_eq!(told, ["ERROR: a built-in sum is too long"]);
+    let logged = records.0.lock().unwrap().clone();
+    assert_eq!(logged, ["ERROR: a built-in sum is too long"]);
 }

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: who may write and read what.
+//! Tests of [`super`]: the permissions of writers and readers.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError
 }
 
 #[test]
-fn invalid_replications_are_forbidden_and_other_documents_are_free() {
+fn invalid_replications_are_refused_and_other_documents_are_accepted() {
     let ann = person("ann", true);
     for body in [
         json!({}),
@@ -75,7 +75,7 @@ fn a_document_belongs_to_its_first_writer() {
 }
 
 #[test]
-fn ids_and_special_members_are_held_to_couchdbs_rules() {
+fn ids_and_special_members_follow_couchdbs_rules() {
     for id in ["", "_x", "_design/", "_local/", &"x".repeat(5000)] {
         assert_eq!(kind_of(id).unwrap_err().name(), "illegal_docid", "{id}");
     }
@@ -100,7 +100,7 @@ fn ids_and_special_members_are_held_to_couchdbs_rules() {
 }
 
 #[test]
-fn other_readers_see_no_credentials_and_cannot_write_back_what_they_see() {
+fn other_readers_see_neither_the_credentials_nor_the_current_revision() {
     let body = json!({"source": "http://u:secret@h/a", "target": "http://h/b", "owner": "bob"});
     let document = Document {
         id: "r".to_owned(),
@@ -124,7 +124,7 @@ fn other_readers_see_no_credentials_and_cannot_write_back_what_they_see() {
 }
 
 #[test]
-fn other_readers_see_endpoints_as_they_were_written_but_for_the_credentials() {
+fn other_readers_see_endpoints_unchanged_except_for_credentials() {
     let endpoint =
         r#"{"url":"http://u:p@h/b","n":123456789012345678901,"auth":{},"headers":{"a":"b"}}"#;
     let document = Document {

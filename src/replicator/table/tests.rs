@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what lists show, and random events against a simple model.
+//! Tests of [`super`]: the content of lists, and random events against a simple model.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -87,7 +87,7 @@ fn ids(states: &DocStates, of: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_document_is_in_the_state_of_its_job_of_its_row_or_of_its_body() {
+fn a_document_has_the_state_of_its_job_its_row_or_its_body() {
     let states = DocStates::default();
     let class = |id, body: &str| states.class(id, body);
     let completed = class("c", r#"{"_replication_state":"completed"}"#);
@@ -121,7 +121,7 @@ fn a_document_is_in_the_state_of_its_job_of_its_row_or_of_its_body() {
     assert_eq!(
         ids(&states, &["crashing"]),
         ["a"],
-        "another job's end means nothing"
+        "another job's end is ignored"
     );
     states.lock().set_job("a", &job, None);
     states.lock().set_row("b", Some(RowState::Error));
@@ -131,7 +131,7 @@ fn a_document_is_in_the_state_of_its_job_of_its_row_or_of_its_body() {
     assert_eq!(ids(&states, &["failed"]), ["b", "f"]);
     assert_eq!(ids(&states, &["pending"]), [""; 0], "a is deleted");
     states.written(vec![("a".to_owned(), Some(free))]);
-    assert_eq!(ids(&states, &["pending"]), ["a"], "its row is still there");
+    assert_eq!(ids(&states, &["pending"]), ["a"], "its row survives");
     states.lock().forget_jobs();
     assert_eq!(ids(&states, &["initializing"]), ["a"]);
 }
@@ -173,7 +173,7 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
     assert_eq!(
         states.lock().loading(),
         Loading::Done,
-        "there may be no store"
+        "no store is awaited"
     );
     states.lock().await_store();
     assert_eq!(states.lock().loading(), Loading::Documents(0));
@@ -190,7 +190,7 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
     assert_eq!(
         states.lock().loading(),
         Loading::Documents(3),
-        "it has no job yet"
+        "a has no job yet"
     );
     states.lock().set_row("a", Some(RowState::Scheduled));
     states.lock().set_row("b", Some(RowState::Error));
@@ -199,18 +199,18 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
     let mut loaded = Box::pin(states.loaded());
     assert_eq!((&mut loaded).now_or_never(), None);
     states.written(vec![("d".to_owned(), None)]);
-    assert_eq!(loaded.now_or_never(), Some(()), "it was deleted");
+    assert_eq!(loaded.now_or_never(), Some(()), "d was deleted");
     assert_eq!(states.lock().loading(), Loading::Done);
     states.lock().forget_jobs();
     assert_eq!(
         states.lock().loading(),
         Loading::Documents(3),
-        "they are read again"
+        "documents are read again"
     );
 }
 
 #[test]
-fn a_page_is_what_all_docs_shows() {
+fn a_page_matches_all_docs() {
     let states = DocStates::default();
     let documents = ["a", "b", "c", "d", "e"].map(|id| (id.to_owned(), 0));
     states.opened(documents.into());
@@ -406,7 +406,7 @@ impl Pair {
         self.settle(at);
     }
 
-    /// A document is given up exactly if nothing of it is left.
+    /// Checks that a claim is released exactly if no row and no work of the document is left.
     fn settle(&mut self, at: usize) {
         let plain = &mut self.plain[at];
         let is_under_way = |claim| plain.under_way.iter().any(|work| work.claim == claim);
@@ -450,7 +450,7 @@ impl Pair {
         let nothing = |one: &Known| one.is_gone();
         assert!(
             !self.table.known.values().any(nothing),
-            "what is gone is forgotten"
+            "gone documents are forgotten"
         );
         let awaited = self
             .table
@@ -468,7 +468,7 @@ fn name(at: usize) -> String {
 
 #[test]
 fn the_table_agrees_with_a_plain_model_of_each_document() {
-    let mut random = TestRandom::for_test("whatever_happens_the_table_says");
+    let mut random = TestRandom::for_test("the_table_agrees_with_a_plain_model_of_each_document");
     for _ in 0..200 {
         let mut pair = Pair {
             table: DocTable::default(),

@@ -1,4 +1,4 @@
-//! Sockets that a service manager has made and passes: `LISTEN_FDS`.
+//! Sockets passed by a service manager: `LISTEN_FDS`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -41,7 +41,7 @@ fn a_client_that_connects_while_no_service_runs_is_served_by_the_next_one() {
             "{\"id\":1,\"ok\":false}\n"
         );
         place = service.stop_and_keep();
-        assert!(path.exists(), "the file is not the service's own");
+        assert!(path.exists(), "the service does not own the file");
     }
 }
 
@@ -67,7 +67,7 @@ fn http_is_served_on_a_passed_socket_and_not_at_the_configured_address() {
 }
 
 #[test]
-fn a_service_lends_on_a_passed_socket_also_after_a_reload() {
+fn a_service_lends_on_a_passed_socket_before_and_after_a_reload() {
     let place = directory();
     let path = place.path().join("own.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -101,7 +101,7 @@ fn line_of(connection: &mut BufReader<fs::File>) -> String {
 }
 
 #[test]
-fn a_client_that_waits_for_a_service_when_the_program_ends_is_served_by_the_next_one() {
+fn a_client_waiting_at_shutdown_is_served_by_the_next_service() {
     let place = directory();
     let path = place.path().join("own.sock");
     let unix = UnixListener::bind(&path).unwrap();
@@ -157,7 +157,7 @@ fn a_client_that_waits_for_a_service_when_the_program_ends_is_served_by_the_next
 }
 
 #[test]
-fn an_unusable_socket_ends_the_service_with_a_remedy() {
+fn an_unusable_socket_is_a_configuration_error() {
     let place = directory();
     let config = configure(place.path(), "");
     let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());

@@ -1,4 +1,4 @@
-//! The frame of the command line, the real program: help, exit codes, a reader that goes away.
+//! The command line of the real program: help, exit codes, a closed output.
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
@@ -16,7 +16,7 @@ fn program(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn help_and_version_go_to_standard_output_and_end_with_0() {
+fn help_and_version_go_to_standard_output_with_exit_code_0() {
     for arguments in [
         &["--help"][..],
         &["--version"],
@@ -33,7 +33,7 @@ fn help_and_version_go_to_standard_output_and_end_with_0() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
+fn a_wrong_command_line_exits_with_64_and_an_error_on_standard_error() {
     for arguments in [
         &[][..],
         &["frobnicate"],
@@ -52,7 +52,7 @@ fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
 }
 
 #[test]
-fn a_replication_names_the_wrong_side_without_its_url() {
+fn replicate_names_the_invalid_endpoint_without_its_url() {
     let good = "http://localhost:1/db";
     for (sides, says) in [
         (["x:secret@y", good], "SOURCE: endpoint has an invalid url"),
@@ -76,7 +76,7 @@ fn completions_name_the_subcommands_in_every_shell() {
 }
 
 #[test]
-fn a_closed_output_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let mut child = program(&["check-config"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

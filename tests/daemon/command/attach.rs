@@ -1,4 +1,4 @@
-//! `settee attach` against a running service: the bytes of a `couchjs`, and a clean pool
+//! `settee attach` against a running service: the same bytes as `couchjs`, and a clean pool
 //! afterwards.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ fn expand(value: &mut Value) {
     }
 }
 
-/// All prompts of all transcripts that are prompts: id -> what a client writes.
+/// The id and prompts of each transcript that has only valid prompts.
 fn conversations() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut files = BTreeSet::new();
@@ -55,10 +55,10 @@ fn conversations() -> Vec<(String, String)> {
     }) {
         let mut case: Value = serde_json::from_str(&line).unwrap();
         let steps = case["steps"].as_array_mut().unwrap();
-        // What is no command is for the service to refuse, and a child's own death is no answer.
+        // The service refuses invalid prompts, and the exit of a process is not an answer.
         let is_other = |step: &Value| {
-            let no_command = step.get("in").is_some_and(|prompt| !prompt.is_array());
-            no_command || step.get("in_raw").is_some() || step.get("closed").is_some()
+            let is_invalid = step.get("in").is_some_and(|prompt| !prompt.is_array());
+            is_invalid || step.get("in_raw").is_some() || step.get("closed").is_some()
         };
         if steps.iter().any(is_other) {
             continue;
@@ -74,12 +74,12 @@ fn conversations() -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_conversation_has_the_same_bytes_as_with_couchjs_itself() {
+fn attach_prints_the_same_bytes_as_couchjs() {
     let service = Service::start("");
     let conversations = conversations();
     assert!(conversations.len() > 300, "{}", conversations.len());
     let mut failures = Vec::new();
-    let mut random = TestRandom::for_test("a_conversation_has_the_same_bytes");
+    let mut random = TestRandom::for_test("attach_prints_the_same_bytes_as_couchjs");
     for (id, text) in conversations {
         if random.below(effort(5, 1)) > 0 {
             continue;
@@ -87,8 +87,8 @@ fn a_conversation_has_the_same_bytes_as_with_couchjs_itself() {
         let couchjs = run(&mut program(&["couchjs"]), text.as_bytes());
         let through = run(&mut service.client(&["attach"]), text.as_bytes());
         let direct = couchjs.stdout;
-        // One's own that ends over its last command is a process that ended by itself; one that
-        // reports a fatal error is ended by its reader.
+        // 255 if `couchjs` died over its last command, or reported a fatal error, over which a
+        // reader stops it.
         let is_fatal = direct
             .split(|byte| *byte == b'\n')
             .any(|line| line.starts_with(b"[\"fatal\""));
@@ -124,7 +124,7 @@ fn a_conversation_has_the_same_bytes_as_with_couchjs_itself() {
 }
 
 #[test]
-fn answers_come_as_they_are_ready_and_not_at_the_end() {
+fn each_answer_is_printed_as_soon_as_it_is_ready() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     for (prompt, answer) in [
@@ -168,7 +168,7 @@ fn megabytes_pass_in_both_directions_at_once() {
 }
 
 #[test]
-fn no_input_is_no_output() {
+fn an_empty_input_gives_no_output() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach", "/usr/share/couchdb/main.js"]),
@@ -185,7 +185,7 @@ fn no_input_is_no_output() {
 }
 
 #[test]
-fn a_process_that_ends_by_itself_delivers_its_last_words_and_ends_with_255() {
+fn the_last_output_of_a_process_that_exits_is_printed_with_exit_code_255() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     input.write_all(b"[\"reset\"]\n[\"bogus\"]\n").unwrap();
@@ -194,14 +194,14 @@ fn a_process_that_ends_by_itself_delivers_its_last_words_and_ends_with_255() {
         text,
         "true\n[\"error\",\"unknown_command\",\"unknown command 'bogus'\"]\n"
     );
-    // The input is still open: it is the process that has ended.
+    // The input is still open: only the process has ended.
     assert_eq!(exit_code(&mut child), Some(255));
     drop(input);
     service.wait_for_first_pool("gone", |pool| pool["used"] == 0 && pool["free"] == 0);
 }
 
 #[test]
-fn an_empty_line_is_the_end_of_a_couchjs() {
+fn an_empty_line_ends_couchjs() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     input.write_all(RESET.as_bytes()).unwrap();
@@ -214,7 +214,7 @@ fn an_empty_line_is_the_end_of_a_couchjs() {
 }
 
 #[test]
-fn a_process_that_dies_of_the_last_command_ends_it_with_255_too() {
+fn a_process_that_dies_over_the_last_command_is_exit_code_255() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach"]),
@@ -230,7 +230,7 @@ fn a_process_that_dies_of_the_last_command_ends_it_with_255_too() {
 }
 
 #[test]
-fn a_process_killed_by_a_refused_system_call_names_it() {
+fn the_refused_system_call_that_killed_a_process_is_reported() {
     let service = Service::start("");
     let output = run(
         &mut service.client(&["attach", "--language", "python"]),
@@ -244,9 +244,9 @@ fn a_process_killed_by_a_refused_system_call_names_it() {
 }
 
 #[test]
-fn the_end_is_reported_only_on_request() {
+fn the_state_of_the_process_is_reported_only_on_request() {
     let service = Service::start("");
-    for (member, told) in [
+    for (member, reported) in [
         (", \"end\": true", true),
         (", \"end\": false", false),
         ("", false),
@@ -260,8 +260,8 @@ fn the_end_is_reported_only_on_request() {
         stream.read_to_string(&mut text).unwrap();
         let (reply, rest) = text.split_once('\n').unwrap();
         let reply: Value = serde_json::from_str(reply).unwrap();
-        assert_eq!(reply["ok"].get("end"), told.then_some(&json!(true)));
-        let expected = if told {
+        assert_eq!(reply["ok"].get("end"), reported.then_some(&json!(true)));
+        let expected = if reported {
             "true\n\0{\"alive\":true}\n"
         } else {
             "true\n"
@@ -272,7 +272,7 @@ fn the_end_is_reported_only_on_request() {
 }
 
 #[test]
-fn killed_while_a_prompt_runs_the_process_is_replaced() {
+fn the_process_of_a_client_killed_during_a_prompt_is_replaced() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     input
@@ -283,18 +283,18 @@ fn killed_while_a_prompt_runs_the_process_is_replaced() {
     let looping = service.status()["pools"][0]["procs"][0]["os_pid"].clone();
     child.kill().unwrap();
     child.wait().unwrap();
-    service.wait_for_first_pool("taken away", |pool| {
+    service.wait_for_first_pool("process stopped", |pool| {
         pool["used"] == 0 && pool["stopping"] == 0
     });
     let again = run(&mut service.client(&["attach"]), RESET.as_bytes());
     assert_eq!(again.stdout, b"true\n");
-    service.wait_for_first_pool("another one", |pool| {
+    service.wait_for_first_pool("another process", |pool| {
         pool["free"] == 1 && pool["procs"][0]["os_pid"] != looping
     });
 }
 
 #[test]
-fn killed_in_the_middle_of_a_list_the_process_is_replaced() {
+fn the_process_of_a_client_killed_during_a_list_is_replaced() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
     let ddoc = r#"["ddoc","new","_design/d",{"lists":{"l":"function(h,r){start({});var row;while(row=getRow())send('x');return 'end'}"}}]"#;
@@ -361,7 +361,7 @@ fn a_dead_service_is_exit_code_255() {
 }
 
 #[test]
-fn a_closed_output_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let service = Service::start("");
     let (mut child, mut input, output) = attached(&service);
     drop(output);
@@ -371,7 +371,7 @@ fn a_closed_output_is_no_error() {
 }
 
 #[test]
-fn without_a_service_it_ends_with_69_and_says_where_it_looked() {
+fn without_a_service_attach_exits_with_69_and_names_the_socket() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("none.sock");
     let output = run(

@@ -1,5 +1,4 @@
-//! Several `settee attach` with fewer processes than there are of them: each gets a process for its
-//! lines, and right answers.
+//! More `settee attach` than processes: each client gets a process for its lines, and right answers.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::daemon::{Order, Service, signal, wait_until};
 use crate::support::program::exit_code;
 
-/// The configuration: a limit, the idle time of `attach`, and how long a client waits, in milliseconds.
+/// A configuration with a process limit, the idle time of `attach` and a client's timeout, in milliseconds.
 pub(super) fn configuration(limit: u32, idle: u32, patience: u32) -> String {
     format!(
         "[query_server_config]\nos_process_limit = {limit}\nattach_idle = {idle}\n\
@@ -20,7 +19,7 @@ pub(super) fn configuration(limit: u32, idle: u32, patience: u32) -> String {
     )
 }
 
-/// What CouchDB is to `attach`: it sends a line and waits for the answer.
+/// A fake CouchDB behind `attach`: sends a line and waits for the answer.
 pub(super) struct Couch {
     pub(super) child: Child,
     input: Option<ChildStdin>,
@@ -63,7 +62,7 @@ impl Couch {
         self.answer()
     }
 
-    /// Asks something that must be answered so.
+    /// Sends a line, and asserts its answer.
     pub(super) fn expect(&mut self, line: Value, answer: Value) {
         assert_eq!(self.ask(line.clone()), answer, "{line}");
     }
@@ -81,7 +80,7 @@ impl Couch {
 
 impl Drop for Couch {
     fn drop(&mut self) {
-        // Only when a test failed: by then an ended one has been waited for.
+        // Effective only in a failed test: otherwise `end` has reaped the child.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -103,13 +102,13 @@ pub(super) fn map_doc(id: &str) -> Value {
 }
 
 fn wait_until_all_are_free(service: &Service) {
-    service.wait_for_first_pool("processes all back", |pool| {
+    service.wait_for_first_pool("all processes returned", |pool| {
         pool["used"] == 0 && pool["stopping"] == 0
     });
 }
 
 #[test]
-fn eight_of_them_share_three_processes_and_each_gets_right_answers() {
+fn eight_clients_share_three_processes_and_each_gets_right_answers() {
     const ROUNDS: usize = 12;
     let service = Service::start(&configuration(3, 1000, 20_000));
     let together = Barrier::new(8);
@@ -191,13 +190,13 @@ fn design_documents_of_many_databases_start_no_more_processes_than_the_limit() {
 }
 
 #[test]
-fn an_idle_client_returns_its_process_and_its_next_line_is_answered_as_if_it_had_not() {
+fn an_idle_client_returns_its_process_without_losing_its_functions() {
     let service = Service::start(&configuration(1, 50, 20_000));
     let mut couch = Couch::start(&service);
     couch.teach(json!(["reset"]));
     couch.teach(map_fun("first"));
     wait_until_all_are_free(&service);
-    // Another client has the only process meanwhile, and leaves something in it.
+    // Meanwhile another client borrows the only process, and teaches it a function.
     let mut other = Couch::start(&service);
     other.teach(json!(["reset"]));
     other.teach(map_fun("other"));
@@ -216,7 +215,7 @@ fn an_idle_client_returns_its_process_and_its_next_line_is_answered_as_if_it_had
 
 #[test]
 fn an_idle_client_yields_its_process_to_a_waiter_at_once() {
-    // Nothing goes back for an hour by itself.
+    // Without a waiter, no process is returned for an hour.
     let service = Service::start(&configuration(1, 3_600_000, 20_000));
     let (mut one, mut two) = (Couch::start(&service), Couch::start(&service));
     one.teach(json!(["reset"]));
@@ -316,7 +315,7 @@ fn a_process_is_kept_after_an_unknown_command_until_the_next_reset() {
 }
 
 #[test]
-fn a_process_that_is_killed_between_two_lines_is_replaced_by_one_that_knows_the_same() {
+fn a_process_killed_between_two_lines_is_replaced_by_one_with_the_same_functions() {
     for idle in [0, 3_600_000] {
         let service = Service::start(&configuration(2, idle, 20_000));
         let mut couch = Couch::start(&service);
@@ -330,7 +329,7 @@ fn a_process_that_is_killed_between_two_lines_is_replaced_by_one_that_knows_the_
                 pid.is_u64()
             });
             signal(u32::try_from(pid.as_u64().unwrap()).unwrap(), "KILL");
-            service.wait_for_first_pool("its end", |pool| {
+            service.wait_for_first_pool("its exit", |pool| {
                 let procs = pool["procs"].as_array().unwrap();
                 procs.iter().all(|proc| proc["os_pid"] != pid)
             });
@@ -343,7 +342,7 @@ fn a_process_that_is_killed_between_two_lines_is_replaced_by_one_that_knows_the_
 }
 
 #[test]
-fn a_pool_that_is_removed_and_added_again_serves_on() {
+fn a_pool_that_is_removed_and_added_again_serves_its_clients() {
     let service = Service::start(
         "[query_server_config]\nattach_idle = 3600000\n[pools.own]\nlanguage = \"javascript\"\n",
     );
@@ -365,7 +364,7 @@ fn a_pool_that_is_removed_and_added_again_serves_on() {
 }
 
 #[test]
-fn when_killed_it_releases_its_process_and_its_place_in_the_queue() {
+fn a_killed_client_releases_its_process_or_its_place_in_the_queue() {
     let service = Service::start(&configuration(1, 3_600_000, 20_000));
     let mut holds = Couch::start_command(&mut service.client(&["attach", "--language", "python"]));
     holds.teach(json!(["reset"]));
@@ -392,7 +391,7 @@ fn when_killed_it_releases_its_process_and_its_place_in_the_queue() {
 }
 
 #[test]
-fn an_input_that_ends_while_all_processes_are_in_use_is_answered_all_the_same() {
+fn input_that_ends_while_all_processes_are_in_use_is_still_answered() {
     let service = Service::start(&configuration(1, 50, 20_000));
     let mut client = service.connect();
     let proc = client.get_proc("javascript");
@@ -416,8 +415,8 @@ fn an_input_that_ends_while_all_processes_are_in_use_is_answered_all_the_same() 
 }
 
 #[test]
-fn lines_that_are_sent_together_do_not_keep_others_waiting() {
-    /// So many lines have no answer at any time; each takes the process about a millisecond.
+fn a_client_that_pipelines_lines_does_not_starve_others() {
+    /// The number of unanswered lines at any time; each takes about a millisecond.
     const AHEAD: usize = 50;
     let service = Service::start(&configuration(1, 1000, 10_000));
     let mut busy = Couch::start(&service);
@@ -445,9 +444,9 @@ fn lines_that_are_sent_together_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_permanently_stopped_service_ends_it_with_255_after_the_current_work() {
+fn a_permanently_stopped_service_is_exit_code_255_after_the_current_line() {
     let service = Service::start(&configuration(2, 3_600_000, 20_000));
-    // No service comes in its place, and nobody waits for one.
+    // No service replaces this one, and no client waits for one.
     let impatient = ["attach", "--timeout", "0"];
     let mut idle = Couch::start_command(service.client(&impatient).stderr(Stdio::null()));
     idle.teach(json!(["reset"]));
@@ -455,7 +454,7 @@ fn a_permanently_stopped_service_ends_it_with_255_after_the_current_work() {
     let mut busy = Couch::start_command(attach.stderr(Stdio::null()));
     let flag = service.path("flag");
     busy.send(&json!(["wait", flag]));
-    wait_until("the line to be in hand", || {
+    wait_until("the line to be in progress", || {
         service.path("flag.here").exists()
     });
     service.signal("TERM");
@@ -467,7 +466,7 @@ fn a_permanently_stopped_service_ends_it_with_255_after_the_current_work() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_reported_after_the_answers_before_it() {
+fn a_line_that_is_too_long_is_reported_after_the_preceding_answers() {
     let service = Service::start("[server]\nline_max = 4096\n");
     let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
     couch.send(&json!(["reset"]));
@@ -495,14 +494,13 @@ fn out_of_memory_has_the_name_that_couchdb_expects() {
         map_doc("x"),
         json!(["error", "InternalError", "out of memory"]),
     );
-    // 255 where the input ends before the process has, which is no matter of the name: between two lines
-    // another process takes its place.
+    // 255 if the input ends before the process has exited; otherwise another process has replaced it.
     assert!(matches!(couch.end(), Some(0 | 255)));
     service.stop();
 }
 
 #[test]
-fn files_are_copied_and_pipes_keep_their_flags() {
+fn files_work_as_input_and_output_and_pipes_keep_their_flags() {
     let service = Service::start("");
     let lines = format!("[\"reset\"]\n{}\n{}\n", map_fun("file"), map_doc("x"));
     let (from, to) = (service.path("lines"), service.path("answers"));
@@ -544,7 +542,7 @@ fn files_are_copied_and_pipes_keep_their_flags() {
 }
 
 #[test]
-fn a_client_that_hands_over_no_pipes_gets_an_error() {
+fn a_client_that_passes_no_pipes_gets_an_error() {
     let service = Service::start("");
     let mut client = service.connect();
     let call =

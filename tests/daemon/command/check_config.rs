@@ -1,5 +1,4 @@
-//! `settee check-config`, the real program: what it prints of a configuration that is fine; in [`mistakes`]
-//! what it refuses.
+//! `settee check-config`, the real program: its output for valid configurations; [`mistakes`] has the refused ones.
 
 mod against_running;
 mod mistakes;
@@ -10,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::program::SETTEE;
 
-/// A directory of configuration files and a program with an environment of its own.
+/// A directory of configuration files, and the environment of the program.
 struct Fixture {
     directory: tempfile::TempDir,
     files: Vec<PathBuf>,
@@ -53,7 +52,7 @@ impl Fixture {
             .arg("check-config")
             .current_dir(self.directory.path());
         for path in &self.files {
-            // As named, so that messages can be compared.
+            // A relative path, so that messages can be compared.
             command
                 .arg("-c")
                 .arg(path.file_name().expect("it has a name"));
@@ -113,8 +112,8 @@ fn program() -> Command {
     command
 }
 
-/// Asserts that `text`, as the named file, is refused with one message that starts with the place
-/// and contains all of `parts`.
+/// Asserts that the configuration is refused with one message that starts with `place` and
+/// contains all of `parts`.
 #[track_caller]
 fn refuses(fixture: &Fixture, place: &str, parts: &[&str]) {
     let lines = fixture.refused();
@@ -135,7 +134,7 @@ fn refuses(fixture: &Fixture, place: &str, parts: &[&str]) {
 }
 
 #[test]
-fn the_defaults_are_valid_and_every_value_says_so() {
+fn the_defaults_are_valid_and_marked_as_defaults() {
     let printed = Fixture::new().accepted();
     let values: Vec<_> = printed
         .lines()
@@ -148,7 +147,7 @@ fn the_defaults_are_valid_and_every_value_says_so() {
     );
     let parts = || values.iter().filter_map(|line| line.split_once("  # "));
     let column = parts().map(|(value, _)| value.len()).min().unwrap();
-    // A value that is very long does not move the others.
+    // A very long value does not move the others.
     assert!(
         parts().all(|(value, _)| value.len() == column || value.trim_end().len() > column),
         "not aligned:\n{printed}"
@@ -158,7 +157,7 @@ fn the_defaults_are_valid_and_every_value_says_so() {
 }
 
 #[test]
-fn values_come_with_file_and_line_or_the_name_of_the_variable() {
+fn values_are_printed_with_their_file_and_line_or_variable() {
     let fixture = Fixture::toml("[log]\n\n# quiet\nlevel = \"error\"\n")
         .file(
             "local.ini",
@@ -202,7 +201,7 @@ fn durations_and_sizes_may_have_units() {
 }
 
 #[test]
-fn its_output_can_be_read_back() {
+fn the_output_can_be_read_back() {
     let text = "[query_servers]\n\"my.lang\" = 'run \"me\" \\now'\n[query_server_config]\n\
                 reduce_limit = \"log\"\nreduce_limit_ratio = 3\nos_process_idle_limit=\"1500ms\"\n";
     let values = |printed: &str| {
@@ -218,7 +217,7 @@ fn its_output_can_be_read_back() {
 }
 
 #[test]
-fn addresses_for_others_are_fine_once_there_is_an_admin_whose_password_is_not_shown() {
+fn public_addresses_are_accepted_with_an_admin_whose_password_is_hidden() {
     let text = "[server]\ntcp = '0.0.0.0:5994'\nhttp = '[::]:5995'\n\
                 [chttpd_auth]\nsecret = 'rosebud'\n[admins]\nann = 'open sesame'\n\
                 bob = '-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096'\n";
@@ -236,7 +235,7 @@ fn addresses_for_others_are_fine_once_there_is_an_admin_whose_password_is_not_sh
 }
 
 #[test]
-fn a_hard_limit_of_zero_is_fine_and_lowers_the_default_soft_limit() {
+fn a_hard_limit_of_zero_is_valid_and_lowers_the_default_soft_limit() {
     let fixture = Fixture::toml("[query_server_config]\nos_process_limit = 0\n");
     assert!(
         fixture
@@ -246,7 +245,7 @@ fn a_hard_limit_of_zero_is_fine_and_lowers_the_default_soft_limit() {
 }
 
 #[test]
-fn other_parts_of_couchdb_are_ignored_and_listed() {
+fn settings_of_other_parts_of_couchdb_are_ignored_and_listed() {
     let text = "[couchdb]\nuuid = 1234\nos_process_timeout = 6000\n[chttpd]\nport = 5984\n\
                 [vendor]\nname = x\n[query_server_config]\ncommit_freq = 5\n[ioq.bypass]\n\
                 os_process = true\n[log]\nwriter = stderr\nlevel = notice\n\
@@ -276,14 +275,14 @@ fn other_parts_of_couchdb_are_ignored_and_listed() {
 }
 
 #[test]
-fn variables_of_couchdb_without_a_name_are_listed_and_ignored() {
+fn couchdb_variables_without_a_language_are_ignored_and_listed() {
     let fixture = Fixture::new().variable("COUCHDB_QUERY_SERVER_", "x");
     let printed = fixture.accepted();
     assert!(printed.contains("COUCHDB_QUERY_SERVER_: the name of the language is empty"));
 }
 
 #[test]
-fn mango_is_always_there() {
+fn mango_is_always_on() {
     let printed = Fixture::toml("[native_query_servers]\nquery = true\n").accepted();
     assert!(
         printed.contains("is always on; the key has no effect"),
@@ -306,7 +305,7 @@ fn mango_is_always_there() {
 }
 
 #[test]
-fn a_command_may_be_anything_a_shell_takes_and_passwords_are_hidden() {
+fn any_shell_command_is_accepted_and_its_passwords_are_hidden() {
     let text = "[query_servers]\npython = A=1 sh -c 'a;b' --x=y\nr = run https://me:sesame@h/p\n";
     let printed = Fixture::ini(text).accepted();
     assert!(printed.contains("A=1 sh -c 'a;b' --x=y"), "{printed}");
@@ -315,7 +314,7 @@ fn a_command_may_be_anything_a_shell_takes_and_passwords_are_hidden() {
 }
 
 #[test]
-fn javascript_is_built_in_unless_a_command_says_otherwise() {
+fn javascript_is_built_in_unless_a_command_is_configured() {
     for text in ["javascript = ''", "JavaScript = 'builtin'", ""] {
         let fixture = Fixture::toml(&format!("[query_servers]\n{text}\n"));
         assert!(
@@ -333,28 +332,28 @@ fn javascript_is_built_in_unless_a_command_says_otherwise() {
 }
 
 #[test]
-fn an_ini_without_the_key_gets_a_note_that_certificates_are_verified_here() {
-    let told = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
+fn an_ini_without_the_key_gets_a_note_that_certificates_are_verified_by_default() {
+    let note = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
     let silent = Fixture::ini("[replicator]\nmax_jobs = 3\n").run().stdout;
-    assert!(silent.contains(told), "{silent}");
+    assert!(silent.contains(note), "{silent}");
     assert!(
         silent.contains("verify_ssl_certificates = true"),
         "{silent}"
     );
     let named = Fixture::ini("[replicator]\nverify_ssl_certificates = false\n");
     let named = named.run().stdout;
-    assert!(!named.contains(told), "{named}");
+    assert!(!named.contains(note), "{named}");
     assert!(named.contains("verify_ssl_certificates = false"), "{named}");
     assert!(
         !Fixture::toml("[replicator]\nmax_jobs = 3\n")
             .run()
             .stdout
-            .contains(told)
+            .contains(note)
     );
 }
 
 #[test]
-fn rules_of_where_replications_connect_to_are_read_as_lists_and_as_text() {
+fn endpoint_rules_are_read_from_lists_and_from_strings() {
     let text = "[replicator]\nendpoints_allowed = [\"*.example.org\", \"10.0.0.0/8\", \"[::1]:5984\"]\n\
                 endpoints_denied = \"10.6.0.0/16, bad.example.org\"\nredirects_to = [\"https://b.example\"]\n";
     let printed = Fixture::toml(text).run().stdout;

@@ -46,7 +46,7 @@ fn the_built_in_server_passes_and_each_case_has_its_line() {
 }
 
 #[test]
-fn json_is_one_object_with_everything_in_it() {
+fn json_is_one_object_with_the_whole_report() {
     let output = conform(&["-k", "ddoc.shows", "--json", "--", SETTEE, "couchjs"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout).lines().count(), 1);
@@ -74,8 +74,8 @@ fn json_is_one_object_with_everything_in_it() {
 }
 
 #[test]
-fn a_failure_says_what_was_expected_and_what_came() {
-    // Answers everything, and everything but a reset wrongly.
+fn a_failure_shows_the_expected_and_the_actual_answer() {
+    // Answers `true` to every prompt.
     let server = "while read -r line; do echo true; done";
     let arguments = [
         "--json",
@@ -122,7 +122,7 @@ fn a_command_that_is_not_a_query_server_is_reported_in_one_line() {
             "it was killed by SIGKILL before its first answer, its last words: a word",
         ),
         (&["sleep", "600"], "it said nothing within 0.5 s"),
-        // As PHP says it.
+        // PHP's error.
         (
             &["sh", "-c", "echo Could not open input file; read -r line"],
             "it said Could not open input file",
@@ -140,13 +140,16 @@ fn a_command_that_is_not_a_query_server_is_reported_in_one_line() {
         let output = conform(&arguments);
         assert_eq!(output.status.code(), Some(1), "{command:?}");
         assert!(output.stdout.is_empty(), "{command:?}");
-        let told = text(&output.stderr);
+        let complaint = text(&output.stderr);
         assert!(
-            why.split('|').any(|why| told.contains(why)),
-            "{command:?}: {told}"
+            why.split('|').any(|why| complaint.contains(why)),
+            "{command:?}: {complaint}"
         );
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert!(told.contains("in a cell (--sandbox standard)"), "{told}");
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+        assert!(
+            complaint.contains("in a cell (--sandbox standard)"),
+            "{complaint}"
+        );
         let arguments = [&["--timeout", "0.5", "--json", "--"][..], command].concat();
         let report = report(&conform(&arguments));
         assert!(report["problem"].is_string());
@@ -155,7 +158,7 @@ fn a_command_that_is_not_a_query_server_is_reported_in_one_line() {
 }
 
 #[test]
-fn a_file_of_the_current_folder_that_an_argument_names_can_be_read_with_what_is_beside_it() {
+fn a_script_in_the_current_folder_can_be_read_with_the_files_beside_it() {
     let folder = open_folder();
     let folder = folder.path().join("own");
     fs::create_dir(&folder).unwrap();
@@ -175,15 +178,15 @@ fn a_file_of_the_current_folder_that_an_argument_names_can_be_read_with_what_is_
     let printed = text(&output.stdout);
     assert!(printed.contains("\nok    reset"), "{output:?}");
     fs::write(folder.join("mute"), "exit 3\n").unwrap();
-    let told = run("mute");
-    let told = text(&told.stderr);
+    let output = run("mute");
+    let complaint = text(&output.stderr);
     let folder = folder.canonicalize().unwrap();
     let reads = format!("where it can read {}, the folder", folder.display());
-    assert!(told.contains(&reads), "{told}");
+    assert!(complaint.contains(&reads), "{complaint}");
 }
 
 #[test]
-fn a_junit_file_is_written_beside_the_lines_and_one_that_cannot_be_is_an_error() {
+fn a_junit_file_is_written_beside_the_lines_and_a_failed_write_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("conform.xml");
     let run = |file: &Path, command: &[&str]| {
@@ -226,13 +229,13 @@ while :; do sleep 600; done
 "#;
 
 #[test]
-fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
+fn a_server_that_hangs_costs_a_few_timeouts_and_leaves_no_child() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
     let pids = pids.to_str().unwrap();
     let command = ["sh", "-c", HANGING, "sh", pids];
     let arguments = [
-        // It writes a file.
+        // The server writes a file.
         "--sandbox",
         "off",
         "--timeout",
@@ -248,14 +251,14 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
     assert_eq!(output.status.code(), Some(1));
     let report = report(&output);
     assert_eq!(report["passed"], 0);
-    assert!(report["not_run"].as_u64().unwrap() > 0, "it gave up");
+    assert!(report["not_run"].as_u64().unwrap() > 0, "the run gave up");
     let silent = &report["cases"][0];
     assert_eq!(silent["got"], "nothing within 0.2 s");
     let pids = fs::read_to_string(pids).unwrap();
     assert!(pids.lines().count() >= 2);
     for pid in pids.lines() {
         let command = Path::new("/proc").join(pid).join("cmdline");
-        // Who killed the group need not be the one who reaps an orphan, and it need not be dead yet.
+        // An orphan may be reaped late, by another process.
         wait_until("the end of the processes", || {
             let left = fs::read_to_string(&command).unwrap_or_default();
             !left.contains("sleep") && !left.contains("read -r")
@@ -264,14 +267,14 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
 }
 
 #[test]
-fn a_name_that_no_case_has_is_reported_as_a_failure() {
+fn a_filter_that_matches_no_case_is_a_failure() {
     let output = conform(&["-k", "nonsense", "--", SETTEE, "couchjs"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no case for 'javascript' has 'nonsense'"));
 }
 
 #[test]
-fn a_language_of_the_program_is_tested_through_a_pool() {
+fn a_built_in_language_is_tested_through_a_pool() {
     let output = conform(&["--language", "JavaScript", "-k", "ddoc.lists"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let printed = text(&output.stdout);
@@ -280,7 +283,7 @@ fn a_language_of_the_program_is_tested_through_a_pool() {
         printed.contains("\nok    ddoc.lists     basic/ddoc.lists/rows\n"),
         "{printed}"
     );
-    // It has no text that says `unknown_command`.
+    // Mango has no `unknown_command` error.
     let output = conform(&["--language", "query", "-k", "unknown-command-says-so"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
@@ -299,7 +302,7 @@ fn a_wrong_command_line_ends_with_64() {
 }
 
 #[test]
-fn a_closed_output_ends_it_quietly() {
+fn a_closed_output_ends_conform_quietly() {
     let mut child = Command::new(SETTEE)
         .args(["conform", "-k", "map", "--", SETTEE, "couchjs"])
         .stdout(Stdio::piped())
@@ -324,7 +327,7 @@ done
 "#;
 
 #[test]
-fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failures() {
+fn missing_optional_abilities_of_a_language_without_cases_are_not_failures() {
     for language in [&["--language", "none"][..], &[]] {
         let arguments = [language, &["-k", "ddoc", "--", "sh", "-c", OTHER_LANGUAGE]].concat();
         let output = conform(&arguments);
@@ -382,7 +385,7 @@ fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failu
 }
 
 #[test]
-fn further_cases_are_played_in_a_language_of_their_own() {
+fn additional_cases_run_only_in_their_own_language() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("own.jsonl");
     let source = r#"{"$source": {"shell": "up"}}"#;
@@ -426,7 +429,7 @@ fn further_cases_are_played_in_a_language_of_their_own() {
         "{printed}"
     );
     assert_eq!(run("own/", "shell").status.code(), Some(1));
-    // Not written in that one.
+    // The cases have no function in this language.
     let output = run("own/", "none");
     assert!(
         text(&output.stderr).contains("no case for 'none'"),

@@ -25,7 +25,7 @@ fn play(program: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = command(program, arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // A program that does not read is judged by its output.
+    // The program need not read its whole input.
     let writer = thread::spawn(move || stdin.write_all(input.as_bytes()).is_ok());
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -90,14 +90,14 @@ fn scripts_and_unknown_options_are_ignored() {
 }
 
 #[test]
-fn a_limit_that_makes_no_sense_is_refused_with_a_reason() {
+fn an_invalid_memory_limit_is_refused_with_a_reason() {
     let output = settee(&["-S", "none"], "[\"reset\"]\n");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""));
     assert!(text(&output.stderr).contains("-S needs a memory limit of at least"));
 }
 
 #[test]
-fn the_memory_limit_is_the_one_asked_for() {
+fn the_requested_memory_limit_applies() {
     let map =
         r#"["add_fun","function(doc) { emit(new Array(doc.n).join('xxxxxxxx').length, 1); }"]"#;
     let input = format!("{map}\n[\"map_doc\",{{\"n\":1000001}}]\n");
@@ -137,7 +137,7 @@ fn a_link_named_couchjs_is_the_query_server() {
 }
 
 #[test]
-fn a_peer_may_write_much_before_it_reads() {
+fn a_peer_may_send_ten_thousand_prompts_before_it_reads() {
     let mut child = command(Path::new(SETTEE), &["couchjs"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut written = "[\"add_fun\",\"function(doc) { emit(doc._id, doc.n); }\"]\n".to_owned();
@@ -160,7 +160,7 @@ fn a_peer_may_write_much_before_it_reads() {
 }
 
 #[test]
-fn every_reset_is_answered_whatever_was_prepared_before() {
+fn every_reset_is_answered_and_clears_all_state() {
     let mut child = command(Path::new(SETTEE), &["couchjs"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -187,7 +187,7 @@ fn a_child_of_settee_dies_with_the_thread_that_started_it() {
     let start = || {
         let mut command = command(Path::new(SETTEE), &["couchjs", "--die-with-parent"]);
         let mut child = command.spawn().unwrap();
-        // Only after its first answer has the child surely asked for the signal.
+        // The child has requested the signal by its first answer.
         let mut input = child.stdin.take().unwrap();
         input
             .write_all(b"[\"reset\"]\n[\"add_fun\",\"while (true) {}\"]\n")

@@ -1,4 +1,4 @@
-//! The log in files: `[log] file` and `[log] access_log`, and what HUP means for them.
+//! The log in files: `[log] file` and `[log] access_log`, and their reopening on HUP.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ fn call(service: &Service, calls: usize) {
 }
 
 #[test]
-fn a_file_that_was_renamed_keeps_all_records_until_hup_and_a_new_one_has_those_after() {
+fn a_renamed_log_gets_all_records_until_hup_and_a_new_file_the_later_ones() {
     let (service, folder) = start();
     let log = folder.join("settee.log");
     let names = ["settee.log", "access.log"];
@@ -87,18 +87,20 @@ fn a_file_that_was_renamed_keeps_all_records_until_hup_and_a_new_one_has_those_a
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_again_stays_in_use_and_the_log_says_so() {
+fn a_log_that_cannot_be_reopened_stays_in_use_and_reports_the_failure() {
     let (service, folder) = start();
     let moved = folder.with_file_name("moved");
     fs::rename(&folder, &moved).unwrap();
     service.signal("HUP");
     let log = moved.join("settee.log");
     wait_until("the reload", || has(&log, UNCHANGED));
-    let told = lines(&log);
-    let told = told
+    let records = lines(&log);
+    let failures = records
         .iter()
         .filter(|line| line["msg"] == "a file of the log was not opened again");
-    let files: Vec<_> = told.map(|line| line["file"].as_str().unwrap()).collect();
+    let files: Vec<_> = failures
+        .map(|line| line["file"].as_str().unwrap())
+        .collect();
     assert_eq!(
         files,
         [folder.join("settee.log"), folder.join("access.log")]
@@ -120,7 +122,7 @@ fn a_file_that_cannot_be_opened_again_stays_in_use_and_the_log_says_so() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_at_the_start_is_a_mistake_of_the_configuration() {
+fn a_log_that_cannot_be_opened_at_start_is_a_configuration_error() {
     for key in ["file", "access_log"] {
         let directory = directory();
         let file = directory.path().join("missing/settee.log");

@@ -1,4 +1,4 @@
-//! Examples of the README and of the pages on the socket and on CouchDB work as they stand.
+//! The examples of the README and of the pages on the socket and on CouchDB work unchanged.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::support::pages::blocks;
 use crate::support::program::{SETTEE, project};
 
 #[test]
-fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
+fn the_lines_of_the_page_on_the_socket_work_when_pipelined() {
     let block = blocks("docs/socket.md", "json");
     let lines = block
         .iter()
@@ -27,7 +27,7 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 }
 
 #[test]
-fn the_first_example_of_the_readme_prints_what_it_shows() {
+fn the_first_example_of_the_readme_gives_the_shown_results() {
     let function = blocks("README.md", "js").remove(0);
     let readme = fs::read_to_string(project().join("README.md")).unwrap();
     let rows = readme.lines().filter(|line| line.starts_with("| `{"));
@@ -36,7 +36,7 @@ fn the_first_example_of_the_readme_prints_what_it_shows() {
     let mut compared = 0;
     for row in rows {
         let cells: Vec<&str> = row.split('`').collect();
-        let (input, told) = (cells[1], cells[3]);
+        let (input, shown) = (cells[1], cells[3]);
         let input: Value = serde_json::from_str(input).unwrap();
         let reply = client.call(&json!({"id": 1, "call": "show", "db": "alma", "name": "f", "doc": input, "report": true,
             "ddoc": {"_id": "_design/code", "shows": {"f": function}}}));
@@ -49,7 +49,7 @@ fn the_first_example_of_the_readme_prints_what_it_shows() {
                 error["message"].as_str().unwrap()
             ),
         };
-        assert_eq!(gives, told, "{reply}");
+        assert_eq!(gives, shown, "{reply}");
         compared += 1;
     }
     assert_eq!(compared, 2);
@@ -73,7 +73,7 @@ fn the_configurations_of_the_page_on_couchdb_are_accepted() {
 }
 
 #[test]
-fn a_script_that_replaces_couchdbs_own_program_is_a_query_server() {
+fn the_script_that_replaces_couchdbs_own_program_is_a_query_server() {
     let page = blocks("docs/couchdb.md", "sh").concat();
     let script = page.lines().find_map(|line| line.strip_prefix("printf '"));
     let (script, _) = script.unwrap().split_once("' >").unwrap();
@@ -82,7 +82,7 @@ fn a_script_that_replaces_couchdbs_own_program_is_a_query_server() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("couchjs_mainjs");
     fs::write(&program, script).unwrap();
-    // As CouchDB starts it, with and without a limit of its own.
+    // As CouchDB starts it, without and with a memory limit.
     for arguments in ["", " -M 67108864"] {
         let line = format!(
             "echo '[\"reset\",{{}}]' | sh {}{arguments}",

@@ -1,4 +1,4 @@
-//! What the program knows stays with it: its environment, its memory, its core.
+//! Secrets stay in the program: its environment, its memory, its core.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use crate::support::http_client::{Web, closed_command};
 use crate::support::program::{SETTEE, copy_program, program, read_lines};
 use crate::support::work::Work;
 
-/// In the value of each variable that nobody is to see.
+/// The value of each secret variable.
 const SECRET: &str = "top-secret";
 
 /// An ordinary user.
@@ -47,7 +47,7 @@ fn with_secrets(mut command: Command) -> Command {
     command
 }
 
-/// What the system shows as the environment of a process.
+/// Returns the environment of a process as the system shows it.
 fn shown_environment(pid: u32) -> io::Result<String> {
     let bytes = fs::read(format!("/proc/{pid}/environ"))?;
     Ok(String::from_utf8_lossy(&bytes).replace('\0', "\n"))
@@ -72,7 +72,7 @@ fn assert_shows_no_secret(pid: u32) {
     }
 }
 
-/// Returns whether the process and its children are kept from gaining privileges and leaving cores.
+/// Returns whether the process and its children can neither gain privileges nor leave cores.
 fn is_hardened(pid: u32) -> bool {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let limits = read("limits");
@@ -112,7 +112,7 @@ fn the_environment_shows_no_secret_and_children_inherit_none() {
 }
 
 #[test]
-fn a_reload_finds_what_the_environment_has_set() {
+fn a_reload_keeps_the_settings_of_the_environment() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let command = with_secrets(closed_command(&config));
@@ -138,11 +138,11 @@ fn a_reload_finds_what_the_environment_has_set() {
     web.service.stop();
 }
 
-/// Calls as another user, where this one may become one.
+/// Calls as another user, if this process may change its user.
 fn as_user<T: Send>(user: u32, call: impl FnOnce() -> T + Send) -> T {
     let calling = || {
         if is_root() {
-            // A thread may be somebody else than its process.
+            // A thread may have another user than its process.
             let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
             set_thread_groups(&[]).unwrap();
             set_thread_res_gid(gid, gid, gid).unwrap();
@@ -153,7 +153,7 @@ fn as_user<T: Send>(user: u32, call: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(calling).join().unwrap())
 }
 
-/// What somebody of the same user does to get at a process.
+/// An attempt to read or take over a process of the same user.
 type Attempt = fn(u32) -> io::Result<()>;
 
 const ATTEMPTS: [(&str, Attempt); 4] = [
@@ -171,7 +171,7 @@ const ATTEMPTS: [(&str, Attempt); 4] = [
     ("list its files", |pid| {
         fs::read_dir(format!("/proc/{pid}/fd")).map(drop)
     }),
-    // The system asks here what it asks of ptrace(2).
+    // The kernel checks the same permission as for ptrace(2).
     ("take its standard input", |pid| {
         let process = pidfd_open(pid_of(pid), PidfdFlags::empty())?;
         Ok(pidfd_getfd(process.as_fd(), 0, PidfdGetfdFlags::empty()).map(drop)?)
@@ -182,7 +182,7 @@ fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.try_into().unwrap()).unwrap()
 }
 
-/// Makes a command run as the user, where this one may.
+/// Makes a command run as the user, if this process may change its user.
 fn run_as(user: u32, command: &mut Command) {
     if is_root() {
         command.uid(user).gid(user);
@@ -201,7 +201,7 @@ fn command_of(user: u32) -> (TempDir, Command) {
         directory.path(),
         "[pools.python]\nlanguage = \"python\"\nmax_memory = \"1GiB\"\n",
     );
-    // The user may not get at the place where the program was built.
+    // The user may have no access to the build directory.
     let settee = directory.path().join("settee");
     fs::hard_link(SETTEE, &settee).unwrap_or_else(|_| copy_program(SETTEE, &settee));
     if is_root() {
@@ -221,7 +221,7 @@ fn command_of(user: u32) -> (TempDir, Command) {
     (directory, command)
 }
 
-/// A process of the user that anybody of that user may look into; it ends with its input.
+/// A process that its user may read and trace; it ends with its input.
 fn other_process_of(user: u32) -> Child {
     let mut command = Command::new("cat");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -230,15 +230,15 @@ fn other_process_of(user: u32) -> Child {
 }
 
 #[test]
-fn another_process_of_its_user_cannot_look_into_it_or_trace_it() {
+fn another_process_of_its_user_can_neither_read_nor_trace_a_service() {
     let service = service_of(NOBODY);
     let mut other = other_process_of(NOBODY);
     for (what, attempt) in ATTEMPTS {
         let (open, closed) = (other.id(), service.pid());
         let allowed = as_user(NOBODY, || attempt(open));
         if let Err(error) = allowed {
-            // Some systems let nobody trace anybody: then there is nothing to prove.
-            eprintln!("skipped: nobody may {what} here: {error}");
+            // Some systems forbid tracing altogether: then there is nothing to prove.
+            eprintln!("skipped: this system does not allow to {what}: {error}");
             continue;
         }
         let refused = as_user(NOBODY, || attempt(closed));
@@ -250,7 +250,7 @@ fn another_process_of_its_user_cannot_look_into_it_or_trace_it() {
 }
 
 #[test]
-fn a_service_of_any_user_reads_its_own_numbers() {
+fn a_service_of_any_user_reads_its_own_process_metrics() {
     for user in [NOBODY, rustix::process::geteuid().as_raw()] {
         let (directory, mut command) = command_of(user);
         command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
@@ -275,7 +275,7 @@ fn a_service_of_any_user_reads_its_own_numbers() {
 }
 
 #[test]
-fn a_service_of_an_ordinary_user_watches_its_children_and_tells_its_status() {
+fn a_service_of_an_ordinary_user_monitors_its_children_and_reports_its_status() {
     let service = service_of(NOBODY);
     let socket = service.socket();
     let settee = service.path("settee");
@@ -312,7 +312,7 @@ fn a_service_that_crashes_leaves_no_core() {
         .status()
         .unwrap();
     if !crash.core_dumped() {
-        eprintln!("skipped: nothing leaves a core here");
+        eprintln!("skipped: this system leaves no cores");
         return;
     }
     let config = configure(directory.path(), "");
@@ -343,7 +343,7 @@ fn commands_that_hold_secrets_or_start_children_are_hardened() {
         vec!["conform", "--timeout", "3600", "--", "sh", &never],
     ] {
         let mut command = with_secrets(program(&arguments));
-        // It means nothing to these, and is not theirs to complain of.
+        // These commands do not use this key.
         command.env_remove("settee__chttpd_auth__secret");
         let mut child = command
             .stdin(Stdio::piped())

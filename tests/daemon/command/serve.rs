@@ -1,4 +1,4 @@
-//! `settee serve` as a daemon: its start, its signals, its socket, its end.
+//! `settee serve` as a daemon: startup, signals, the socket, shutdown.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -14,18 +14,14 @@ use crate::support::program::SETTEE;
 use crate::support::refused_calls::without_watches_from;
 
 #[test]
-fn the_socket_is_its_owners_alone_and_gone_at_the_end() {
+fn the_socket_is_private_to_its_owner_and_removed_at_shutdown() {
     let service = Service::start("");
     let socket = service.socket();
     let file = fs::symlink_metadata(&socket).unwrap();
     assert!(file.file_type().is_socket());
     assert_eq!(file.mode() & 0o777, 0o600);
     let directory = fs::metadata(socket.parent().unwrap()).unwrap();
-    assert_eq!(
-        directory.mode() & 0o777,
-        0o700,
-        "it was made by the service"
-    );
+    assert_eq!(directory.mode() & 0o777, 0o700, "the service created it");
     service.stop();
 }
 
@@ -47,7 +43,7 @@ fn a_second_service_on_the_same_socket_is_refused_and_the_first_continues() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_service_that_cannot_say_where_it_listens_ends_with_74_and_in_order() {
+fn a_service_that_cannot_print_its_addresses_shuts_down_cleanly_with_74() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -63,7 +59,7 @@ fn a_service_that_cannot_say_where_it_listens_ends_with_74_and_in_order() {
 }
 
 #[test]
-fn a_program_without_watches_of_epoll_says_whose_limit_that_is_and_ends_with_75() {
+fn a_program_without_epoll_watches_names_the_limit_and_exits_with_75() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut status = std::process::Command::new(SETTEE);
@@ -81,7 +77,7 @@ fn a_program_without_watches_of_epoll_says_whose_limit_that_is_and_ends_with_75(
 }
 
 #[test]
-fn services_that_start_together_agree_on_one() {
+fn exactly_one_of_several_services_started_together_runs() {
     let directory = directory();
     let config = configure(directory.path(), "");
     fs::create_dir(directory.path().join("run")).unwrap();
@@ -94,7 +90,7 @@ fn services_that_start_together_agree_on_one() {
         command.spawn().unwrap()
     };
     let mut all: Vec<_> = (0..6).map(|_| start()).collect();
-    wait_until("five that gave up", || {
+    wait_until("five refused services", || {
         let ended = all.iter_mut().filter_map(|child| child.try_wait().unwrap());
         let codes: Vec<_> = ended.map(|status| status.code()).collect();
         assert!(codes.iter().all(|code| *code == Some(75)), "{codes:?}");
@@ -115,7 +111,7 @@ fn services_that_start_together_agree_on_one() {
 }
 
 #[test]
-fn a_socket_that_an_earlier_run_left_is_replaced() {
+fn a_stale_socket_is_replaced() {
     let directory = directory();
     let socket = socket_of(directory.path());
     fs::create_dir(socket.parent().unwrap()).unwrap();
@@ -167,7 +163,7 @@ fn a_directory_that_others_can_enter_is_refused() {
 }
 
 #[test]
-fn a_store_whose_directory_others_can_enter_is_refused_before_anything_is_kept_there() {
+fn a_store_whose_directory_others_can_enter_is_refused_before_any_write() {
     let directory = directory();
     let data = directory.path().join("data");
     let config = configure(directory.path(), "");
@@ -196,7 +192,7 @@ fn a_store_whose_directory_others_can_enter_is_refused_before_anything_is_kept_t
 }
 
 #[test]
-fn an_administrators_password_that_cannot_be_kept_is_a_configuration_error() {
+fn an_administrators_password_that_cannot_be_saved_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[server]\ntcp = \"127.0.0.1:0\"");
     // Its folder is a file.
@@ -211,7 +207,7 @@ fn an_administrators_password_that_cannot_be_kept_is_a_configuration_error() {
 }
 
 #[test]
-fn a_socket_that_was_taken_over_meanwhile_is_not_removed() {
+fn a_file_that_has_replaced_the_socket_is_not_removed() {
     let service = Service::start("");
     let socket = service.socket();
     fs::remove_file(&socket).unwrap();
@@ -225,7 +221,7 @@ fn a_socket_that_was_taken_over_meanwhile_is_not_removed() {
 }
 
 #[test]
-fn running_calls_may_finish_and_waiters_are_refused() {
+fn running_calls_finish_and_waiters_are_refused_at_shutdown() {
     let service = Service::start("[query_server_config]\nos_process_limit = 1");
     let gate = service.path("gate");
     let mut busy = service.connect();
@@ -245,7 +241,7 @@ fn running_calls_may_finish_and_waiters_are_refused() {
     waiter.assert_closed();
     assert!(
         UnixStream::connect(service.socket()).is_err(),
-        "nobody is let in"
+        "no client is accepted"
     );
     fs::write(gate, "").unwrap();
     assert_eq!(busy.reply(), json!({"id": 1, "ok": "waited"}));
@@ -255,29 +251,32 @@ fn running_calls_may_finish_and_waiters_are_refused() {
 }
 
 #[test]
-fn a_holder_is_notified_of_each_process_when_the_service_ends() {
+fn a_holder_is_notified_of_each_process_at_shutdown() {
     let service = Service::start("");
     let mut holder = service.connect();
     let mut held = vec![holder.get_proc("python"), holder.get_proc("python")];
-    let given_back = holder.get_proc("python");
-    holder.ok(&json!({"id": 9, "call": "ret_proc", "proc": given_back}));
+    let returned = holder.get_proc("python");
+    holder.ok(&json!({"id": 9, "call": "ret_proc", "proc": returned}));
     service.signal("TERM");
-    let mut told = vec![holder.reply(), holder.reply()];
-    for notice in &told {
+    let mut notices = vec![holder.reply(), holder.reply()];
+    for notice in &notices {
         assert_eq!(notice["name"], "shutting_down", "{notice}");
         let reason = notice["reason"].as_str().unwrap();
         assert!(reason.contains("shutting down"), "{reason}");
     }
-    told.sort_by_key(|notice| notice["down"].to_string());
+    notices.sort_by_key(|notice| notice["down"].to_string());
     held.sort_by_key(ToString::to_string);
-    let downs: Vec<_> = told.iter().map(|notice| notice["down"].clone()).collect();
+    let downs: Vec<_> = notices
+        .iter()
+        .map(|notice| notice["down"].clone())
+        .collect();
     assert_eq!(json!(downs), json!(held));
     holder.assert_closed();
     service.ends_well();
 }
 
 #[test]
-fn calls_that_take_longer_than_the_grace_are_cut_off() {
+fn calls_that_exceed_the_grace_period_are_cut_off() {
     let service = Service::start(
         "[server]\nshutdown_grace = \"300ms\"\n[couchdb]\nos_process_timeout = 60000",
     );
@@ -294,7 +293,7 @@ fn calls_that_take_longer_than_the_grace_are_cut_off() {
 }
 
 #[test]
-fn a_second_signal_stops_it_now() {
+fn a_second_signal_stops_the_service_at_once() {
     let service =
         Service::start("[server]\nshutdown_grace = 3600\n[couchdb]\nos_process_timeout = 3600000");
     let mut busy = service.connect();
@@ -309,7 +308,7 @@ fn a_second_signal_stops_it_now() {
 }
 
 #[test]
-fn children_that_ignore_signals_are_killed_too() {
+fn children_that_ignore_signals_are_killed() {
     let stubborn = "trap '' TERM INT HUP; read line; echo true; while :; do sleep 600; done";
     let service = Service::start(&format!(
         "[query_servers]\nstubborn = \"sh -c {}\"\n[server]\nstop_grace = \"100ms\"",
@@ -401,7 +400,7 @@ fn a_reload_with_mistakes_changes_nothing_and_names_them() {
     assert_eq!(
         client.pool("python")["hard_limit"],
         100,
-        "not a part of it was applied"
+        "no part of it was applied"
     );
     service.stop();
 }
@@ -457,12 +456,12 @@ fn clients_beyond_the_limit_wait_to_be_accepted() {
     three.send(&call_at_once(3));
     service.wait_for_log("maximum number of clients reached");
     drop(one);
-    assert_eq!(three.reply()["id"], 3, "it was only late");
+    assert_eq!(three.reply()["id"], 3, "the client was only delayed");
     let mut four = service.connect();
     four.send(&call_at_once(4));
     configure(service.directory.path(), "[server]\nmax_connections = 3");
     three.operator.reload_config();
-    assert_eq!(four.reply()["id"], 4, "a raised limit counts at once");
+    assert_eq!(four.reply()["id"], 4, "a raised limit applies at once");
     service.stop();
 }
 

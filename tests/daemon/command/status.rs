@@ -49,7 +49,7 @@ fn the_table_shows_pools_and_processes() {
     assert!(!text.contains('\x1b'), "no terminal, no escapes");
 }
 
-/// Returns what a program prints on a terminal of 80 columns.
+/// Returns a program's output on a terminal of 80 columns.
 fn on_terminal(mut command: Command) -> String {
     let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
     grantpt(&screen).unwrap();
@@ -68,7 +68,7 @@ fn on_terminal(mut command: Command) -> String {
         .env("TERM", "xterm")
         .spawn()
         .unwrap();
-    // The terminal ends, with an error, when the last program that has it open does.
+    // Reading fails once the last program that has the terminal open has ended.
     drop(command);
     let mut shown = Vec::new();
     assert!(screen.read_to_end(&mut shown).is_err());
@@ -77,7 +77,7 @@ fn on_terminal(mut command: Command) -> String {
 }
 
 #[test]
-fn a_table_fits_the_terminal_unless_it_is_asked_for_wide_and_has_no_colour_where_none_is_wanted() {
+fn a_table_fits_the_terminal_unless_wide_and_obeys_no_color() {
     let service = Service::start("[server]\nsocket_mode = \"0600\"\n");
     let mut client = service.connect();
     client.get_proc("javascript");
@@ -114,7 +114,7 @@ fn a_table_fits_the_terminal_unless_it_is_asked_for_wide_and_has_no_colour_where
 }
 
 #[test]
-fn json_is_one_value_on_one_line_with_the_members_of_the_page() {
+fn json_is_one_value_on_one_line_with_the_documented_members() {
     let service = Service::start("");
     let output = run(&mut service.client(&["status", "--json"]), b"");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -138,7 +138,7 @@ fn json_is_one_value_on_one_line_with_the_members_of_the_page() {
 }
 
 #[test]
-fn watching_goes_on_until_nobody_reads() {
+fn watching_continues_until_the_output_is_closed() {
     let service = Service::start("");
     let mut child = service
         .client(&["status", "--watch", "--json"])
@@ -155,7 +155,7 @@ fn watching_goes_on_until_nobody_reads() {
 }
 
 #[test]
-fn the_end_of_the_service_is_reported_while_watching() {
+fn watching_exits_with_69_when_the_service_dies() {
     let mut service = Service::start("");
     let mut child = service
         .client(&["status", "--watch"])
@@ -169,7 +169,7 @@ fn the_end_of_the_service_is_reported_while_watching() {
 }
 
 #[test]
-fn without_a_service_it_ends_with_69() {
+fn without_a_service_status_exits_with_69() {
     let output = run(
         &mut program(&["status", "--socket", "/nonexistent/s.sock"]),
         b"",
@@ -185,24 +185,27 @@ fn a_check_lists_the_problems_and_its_exit_code_is_the_severity() {
     let service = Service::start(&format!(
         "[query_server_config]\nsandbox = \"off\"\n{broken}"
     ));
-    let mut told = String::new();
+    let mut printed = String::new();
     wait_until("a problem", || {
         let output = run(&mut service.client(&["status", "--check"]), b"");
-        told = String::from_utf8(output.stdout).unwrap();
-        let code = if told.is_empty() { 0 } else { 2 };
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        !told.is_empty()
+        printed = String::from_utf8(output.stdout).unwrap();
+        let code = if printed.is_empty() { 0 } else { 2 };
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        !printed.is_empty()
     });
-    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
     assert!(
-        told.starts_with("CRITICAL: pool failing: broken: its processes cannot be started: "),
-        "{told}"
+        printed.starts_with("CRITICAL: pool failing: broken: its processes cannot be started: "),
+        "{printed}"
     );
-    assert!(told.contains("settee pool unthrottle broken"), "{told}");
+    assert!(
+        printed.contains("settee pool unthrottle broken"),
+        "{printed}"
+    );
     let web = service.connect().operator.get("/_health");
     assert_eq!(web["status"], "critical", "{web}");
     assert_eq!(web["problems"][0]["subject"], "broken", "{web}");
-    // A daemon without a fleet is all.
+    // Without a fleet, this daemon is the whole fleet.
     let output = run(&mut service.client(&["status", "--check", "--fleet"]), b"");
     let of_all = String::from_utf8(output.stdout).unwrap();
     let named = format!(
@@ -222,15 +225,15 @@ fn a_check_lists_the_problems_and_its_exit_code_is_the_severity() {
 }
 
 #[test]
-fn a_check_warns_of_a_pool_whose_processes_end_by_themselves_again_and_again() {
+fn a_check_warns_of_a_pool_whose_processes_repeatedly_exit() {
     let service = Service::start("");
     let mut client = service.connect();
     let checked = || {
         let output = run(&mut service.client(&["status", "--check"]), b"");
-        let told = String::from_utf8(output.stdout).unwrap();
-        (output.status.code(), told)
+        let printed = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), printed)
     };
-    // It has seen the pool before.
+    // The daemon has sampled the pool before.
     client.get_proc("python");
     wait_until("nothing is wrong", || checked() == (Some(0), String::new()));
     for _ in 0..5 {
@@ -240,15 +243,15 @@ fn a_check_warns_of_a_pool_whose_processes_end_by_themselves_again_and_again() {
     }
     let warning = "warning: pool dying: python: 5 of its processes ended by themselves within 60 s";
     wait_until("a warning", || {
-        let (code, told) = checked();
-        assert_eq!(code, Some(i32::from(!told.is_empty())), "{told}");
-        told.to_lowercase().starts_with(warning)
+        let (code, printed) = checked();
+        assert_eq!(code, Some(i32::from(!printed.is_empty())), "{printed}");
+        printed.to_lowercase().starts_with(warning)
     });
     service.stop();
 }
 
 #[test]
-fn another_program_behind_the_socket_is_not_taken_for_the_service() {
+fn another_program_behind_the_socket_is_not_mistaken_for_the_service() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let managing = directory.path().join("s.http.sock");
@@ -256,7 +259,7 @@ fn another_program_behind_the_socket_is_not_taken_for_the_service() {
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
-        // It waits for more, as such servers do; what it gets it does not understand.
+        // Like a mail server, it waits for more.
         drop(stream.read_to_end(&mut Vec::new()));
     });
     let output = run(program(&["status", "--socket"]).arg(&socket), b"");

@@ -1,4 +1,4 @@
-//! Logins over HTTP: who is let in, how, and what is never shown.
+//! Logins over HTTP: passwords, sessions, open services, and hidden secrets.
 
 use crate::http::roles::CAROL;
 use crate::support::daemon::{Service, configure, directory};
@@ -39,7 +39,7 @@ fn cookie(response: &Response) -> String {
     cookie.to_owned()
 }
 
-/// What anybody may ask for.
+/// Paths that require no login.
 const OPEN: &[&str] = &[
     "/",
     "/_up",
@@ -48,7 +48,7 @@ const OPEN: &[&str] = &[
     "/_dashboard/page.js",
 ];
 
-/// What takes a login, and is not a mistake in itself.
+/// Requests that require a login.
 const CLOSED: &[(&str, &str, &str)] = &[
     ("GET", "/_active_tasks", ""),
     ("GET", "/_fleet", ""),
@@ -79,7 +79,7 @@ const CLOSED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn everything_but_the_welcome_and_the_login_requires_a_login() {
+fn every_path_requires_a_login_except_the_open_ones() {
     let web = Web::start(ADMINS);
     for path in OPEN {
         assert_eq!(web.get(path).status, 200, "{path}");
@@ -89,7 +89,7 @@ fn everything_but_the_welcome_and_the_login_requires_a_login() {
         let refused = ask(&web, method, path, &[], body);
         let reason = refused.reason(401, "unauthorized");
         assert_eq!(reason, "Authentication required.", "{path}");
-        // The page has a form of its own.
+        // No challenge: the dashboard has a login form.
         let asks = !path.starts_with("/_dashboard/");
         assert_eq!(refused.header("www-authenticate").is_some(), asks, "{path}");
         let status = ask(&web, method, path, &[("Authorization", &ann)], body).status;
@@ -99,13 +99,13 @@ fn everything_but_the_welcome_and_the_login_requires_a_login() {
 }
 
 #[test]
-fn passwords_are_checked_in_all_their_forms() {
+fn plain_and_hashed_passwords_are_checked() {
     let web = Web::start(ADMINS);
     let system = |credentials: &str| {
         let headers = [("Authorization", credentials)];
         ask(&web, "GET", "/_node/_local/_config/log", &headers, "")
     };
-    // The second time they are remembered.
+    // The second login is answered from the cache.
     for _ in 0..2 {
         system(&basic("ann", "open sesame")).ok();
         system(&basic("bob", "password")).ok();
@@ -125,7 +125,7 @@ fn passwords_are_checked_in_all_their_forms() {
     for wrong in ["Basic", "Basic !!!", "Bearer x", "Basic YW5u"] {
         system(wrong).error(400, "bad_request");
     }
-    // Also where nobody has to log in.
+    // Wrong credentials are refused even on open paths.
     let headers = [("Authorization", basic("ann", "x"))];
     let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
     ask(&web, "GET", "/", &headers, "").error(401, "unauthorized");
@@ -133,7 +133,7 @@ fn passwords_are_checked_in_all_their_forms() {
 }
 
 #[test]
-fn a_session_lets_its_admin_in_until_it_ends() {
+fn a_session_authenticates_its_admin_and_a_forged_cookie_does_not() {
     let web = Web::start(ADMINS);
     log_in(&web, "ann", "wrong").error(401, "unauthorized");
     let begun = log_in(&web, "ann", "open sesame");
@@ -147,8 +147,8 @@ fn a_session_lets_its_admin_in_until_it_ends() {
     assert_eq!(who["info"]["authenticated"], "cookie");
     let config = with(&session, "GET", "/_node/_local/_config/log");
     config.ok();
-    assert_eq!(config.header("set-cookie"), None, "it is fresh");
-    // What is no session is as good as none.
+    assert_eq!(config.header("set-cookie"), None, "the session is fresh");
+    // A forged cookie is treated as none.
     for forged in ["AuthSession=x", &format!("{session}x"), "AuthSession="] {
         let nobody = with(forged, "GET", "/_session").ok();
         assert_eq!(nobody["userCtx"], json!({"name": null, "roles": []}));
@@ -176,7 +176,7 @@ fn a_session_lets_its_admin_in_until_it_ends() {
 }
 
 #[test]
-fn a_session_that_was_logged_out_is_refused_afterwards() {
+fn a_session_is_refused_after_logout() {
     let web = Web::start(ADMINS);
     let with =
         |cookie: &str, method: &str, path: &str| ask(&web, method, path, &[("Cookie", cookie)], "");
@@ -197,7 +197,7 @@ fn a_new_session_replaces_the_one_of_the_request() {
     let set = begun.header("set-cookie").unwrap();
     let old = set.split(';').next().unwrap().to_owned();
     let old = [("Cookie", old.as_str())];
-    crate::support::daemon::wait_until("a session that is worn", || {
+    crate::support::daemon::wait_until("a session due for renewal", || {
         let answer = ask(&web, "GET", "/_session", &old, "");
         answer.header("set-cookie").is_some()
     });
@@ -234,7 +234,7 @@ fn an_old_session_is_reissued() {
     let set = begun.header("set-cookie").unwrap();
     assert!(set.contains("Max-Age=10"), "{set}");
     let session = set.split(';').next().unwrap().to_owned();
-    // A tenth of its time is a second.
+    // A tenth of the timeout is a second.
     crate::support::daemon::wait_until("a new cookie", || {
         let answer = ask(&web, "GET", "/_session", &[("Cookie", &session)], "");
         assert_eq!(answer.ok()["userCtx"]["name"], "bob");
@@ -246,18 +246,18 @@ fn an_old_session_is_reissued() {
 }
 
 #[test]
-fn a_service_without_users_creates_an_administrator_and_says_where_the_password_is() {
+fn a_service_without_users_creates_an_administrator_and_names_its_password_file() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut service = Service::start_command(directory, closed_command(&config));
     let address = service.next_address("http://");
     let file = service.path("run/admin-password");
-    let told = service.next_line();
+    let notice = service.next_line();
     let expected = format!(
         "settee: the password of the administrator admin is in {}\n",
         file.display()
     );
-    assert_eq!(told, expected);
+    assert_eq!(notice, expected);
     let web = Web { service, address };
     web.get("/_pools").error(401, "unauthorized");
     let password = std::fs::read_to_string(&file).unwrap();
@@ -272,7 +272,7 @@ fn a_service_without_users_creates_an_administrator_and_says_where_the_password_
         "",
     );
     assert_eq!(shown.ok(), "***");
-    // A reload changes nothing about it, until an admin is named.
+    // A reload keeps the administrator until the configuration names one.
     web.service.signal("HUP");
     web.service.wait_for_log("configuration is unchanged");
     let file = web.service.path("settee.toml");
@@ -313,14 +313,14 @@ fn sessions_survive_a_restart() {
 }
 
 #[test]
-fn with_open_every_local_user_is_an_administrator_and_the_log_says_so() {
+fn with_open_every_local_user_is_an_administrator_and_this_is_logged() {
     let web = Web::start("[server]\nopen = true\n");
     let who = web.get("/_session").ok();
     assert_eq!(who["userCtx"], json!({"name": null, "roles": ["_admin"]}));
     web.get("/_node/_local/_config").ok();
     log_in(&web, "ann", "x").error(401, "unauthorized");
-    let told = "nobody has to log in over HTTP";
-    assert_eq!(web.service.log().matches(told).count(), 1);
+    let notice = "nobody has to log in over HTTP";
+    assert_eq!(web.service.log().matches(notice).count(), 1);
     for header in [
         "Forwarded",
         "X-Forwarded-For",
@@ -336,7 +336,7 @@ fn with_open_every_local_user_is_an_administrator_and_the_log_says_so() {
 }
 
 #[test]
-fn it_is_not_open_beyond_this_machine_or_beside_users() {
+fn open_is_refused_with_a_public_address_or_with_users() {
     for (extra, http, part) in [
         ("", "0.0.0.0:0", "can be reached from other machines"),
         (ADMINS, "127.0.0.1:0", "has a password to log in with"),
@@ -355,7 +355,7 @@ fn it_is_not_open_beyond_this_machine_or_beside_users() {
 }
 
 #[test]
-fn a_link_of_the_command_line_lets_a_browser_in_once() {
+fn a_link_of_the_command_line_logs_a_browser_in_once() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut service = Service::start_command(directory, closed_command(&config));
@@ -388,7 +388,7 @@ fn a_link_of_the_command_line_lets_a_browser_in_once() {
 }
 
 #[test]
-fn no_form_of_a_password_is_ever_shown() {
+fn passwords_and_their_hashes_are_never_shown() {
     let secrets =
         format!("{ADMINS}[chttpd_auth]\nsecret = \"rosebud\"\n[log]\nlevel = \"debug\"\n");
     let web = Web::start(&secrets);

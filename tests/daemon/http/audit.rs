@@ -1,4 +1,4 @@
-//! Who did what: each order and change is one record, wherever it came from.
+//! The audit log: each order and change is one record, whatever its origin.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn records(web: &Web) -> Vec<Value> {
     page["records"].as_array().unwrap().clone()
 }
 
-/// Asserts that there is one record more than there were, and returns it.
+/// Asserts that exactly one record was added, and returns it.
 #[track_caller]
 fn next(web: &Web, known: &mut usize, wanted: &Value) -> Value {
     let records = records(web);
@@ -103,7 +103,7 @@ fn an_order_for_a_pool_is_one_record_with_user_origin_action_count_and_old_value
         "before": null, "asked": null, "error": "forbidden"});
     next(&web, &mut known, &refused);
 
-    // Who may not read the configuration does not see what it was.
+    // A viewer may not read the audit log.
     by(&web, "vera", "GET", "/_audit", "").error(403, "forbidden");
     let page = by(&web, "olga", "GET", "/_audit?limit=1", "").ok();
     assert_eq!(page["total_rows"], known);
@@ -112,7 +112,7 @@ fn an_order_for_a_pool_is_one_record_with_user_origin_action_count_and_old_value
 }
 
 #[test]
-fn a_change_of_the_configuration_is_one_record_with_the_values_before() {
+fn a_change_of_the_configuration_is_one_record_with_the_old_values() {
     let web = Web::start(&format!("{USERS}{POOL}"));
     let mut known = 0;
     let path = "/_node/_local/_config/log/level";
@@ -145,7 +145,7 @@ fn a_change_of_the_configuration_is_one_record_with_the_values_before() {
     by(&web, "root", "POST", "/_node/_local/_config/_reload", "");
     let refused = json!({"who": "root", "what": "reload_config", "error": "bad_request"});
     next(&web, &mut known, &refused);
-    // A password that changes is none of its record.
+    // A changed password is recorded without its value.
     let other = text
         .replace("max = 3", "max = 7")
         .replacen("open sesame", "another secret", 1);
@@ -165,13 +165,13 @@ fn a_change_of_the_configuration_is_one_record_with_the_values_before() {
     web.service.stop();
 }
 
-/// A replication that finds nobody, with a password.
+/// A replication between unreachable servers, with a password.
 fn replication() -> Value {
     json!({"source": "http://u:hidden@127.0.0.1:9/a", "target": "http://u:hidden@127.0.0.1:9/b", "continuous": true})
 }
 
 #[test]
-fn an_order_for_jobs_is_one_record_with_the_states_before() {
+fn an_order_for_jobs_is_one_record_with_the_old_states() {
     let web = Web::start(USERS);
     let doc = replication().to_string();
     by(&web, "root", "PUT", "/_replicator/one", &doc);
@@ -226,7 +226,7 @@ fn a_change_of_documents_is_one_record_without_their_contents() {
     by(&web, "root", "DELETE", &path, "").ok();
     let deleted = json!({"what": "delete_doc", "on": "one", "count": 1, "before": {"rev": rev}});
     next(&web, &mut known, &deleted);
-    // Another one: that of the document may be there for a moment longer.
+    // Another target: the job of the deleted document may run a moment longer.
     let mut other = doc.clone();
     other["target"] = json!("http://127.0.0.1:9/c");
     let begun = by(&web, "root", "POST", "/_replicate", &other.to_string()).json();
@@ -239,7 +239,7 @@ fn a_change_of_documents_is_one_record_without_their_contents() {
 }
 
 #[test]
-fn records_go_to_a_log_of_their_own_that_hup_opens_again() {
+fn records_go_to_a_separate_log_that_hup_reopens() {
     let directory = directory();
     let folder = directory.path().join("logs");
     fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! What one client can take of the service: time, memory, connections, descriptors.
+//! Limits on one client: time, memory, connections, descriptors.
 
 use std::fs::read_to_string;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ fn call() -> String {
     .to_string()
 }
 
-/// Begins a request whose body is still to come; returns once the service waits for it.
+/// Begins a request without its body; returns once the service waits for the body.
 fn announce(connection: &mut Connection, path: &str, length: usize) {
     connection.write(&format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\
@@ -33,7 +33,7 @@ fn announce(connection: &mut Connection, path: &str, length: usize) {
     assert_eq!(connection.head().status, 100);
 }
 
-/// Sends a piece again and again until the service closes the connection; returns what it said.
+/// Sends a piece repeatedly until the service closes the connection; returns its answer.
 fn trickle(stream: &mut TcpStream, piece: &str) -> String {
     stream
         .set_read_timeout(Some(Duration::from_millis(50)))
@@ -48,7 +48,7 @@ fn trickle(stream: &mut TcpStream, piece: &str) -> String {
                 false
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // If it fails, what the service said before is still to be read.
+                // If it fails, an earlier answer is still to be read.
                 drop(stream.write_all(piece.as_bytes()));
                 false
             }
@@ -59,7 +59,7 @@ fn trickle(stream: &mut TcpStream, piece: &str) -> String {
 }
 
 #[test]
-fn a_login_takes_no_more_of_its_body_than_a_login_needs() {
+fn a_login_with_a_larger_body_than_a_login_needs_is_refused() {
     let web = Web::start("[admins]\nann = \"open sesame\"\n");
     let long = format!(
         "{{\"name\": \"ann\", \"password\": \"{}\"}}",
@@ -70,7 +70,7 @@ fn a_login_takes_no_more_of_its_body_than_a_login_needs() {
         .reason(413, "too_large");
     assert!(
         !reason.contains("body_max"),
-        "no key raises this one: {reason}"
+        "no key raises this limit: {reason}"
     );
     let mut connection = web.connect();
     connection.begin_chunked("/_session", JSON);
@@ -91,7 +91,7 @@ fn every_request_head_of_a_connection_has_a_deadline() {
 }
 
 #[test]
-fn a_second_head_that_trickles_ends_its_connection() {
+fn a_second_head_that_trickles_times_out() {
     let web = Web::start("");
     let mut connection = web.connect();
     assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
@@ -102,7 +102,7 @@ fn a_second_head_that_trickles_ends_its_connection() {
 }
 
 #[test]
-fn a_body_is_requested_once_its_sender_may_send_it() {
+fn a_body_is_requested_only_from_an_authenticated_sender() {
     let web = Web::start("[admins]\nann = \"open sesame\"\n");
     let announced = |credentials: &str| {
         let mut connection = web.connect();
@@ -126,7 +126,7 @@ fn a_body_is_requested_once_its_sender_may_send_it() {
 }
 
 #[test]
-fn a_body_that_trickles_is_given_up() {
+fn a_body_that_trickles_times_out() {
     let web = Web::start("[server]\nrequest_timeout = 1\n");
     let mut connection = web.connect();
     announce(&mut connection, "/_query/map", 1000);
@@ -136,7 +136,7 @@ fn a_body_that_trickles_is_given_up() {
 }
 
 #[test]
-fn a_line_of_a_stream_that_trickles_is_given_up() {
+fn a_line_of_a_stream_that_trickles_times_out() {
     let web = Web::start("[server]\nrequest_timeout = 1\n");
     let mut connection = web.connect();
     connection.begin_chunked("/_query/map", "application/x-ndjson");
@@ -146,7 +146,7 @@ fn a_line_of_a_stream_that_trickles_is_given_up() {
 }
 
 #[test]
-fn large_bodies_beyond_what_is_set_are_refused_and_small_requests_are_not() {
+fn large_bodies_beyond_in_flight_max_are_refused_and_small_requests_are_not() {
     const LARGE: usize = 60_000_000;
     let web = Web::start("[server]\nin_flight_max = 104857600\n");
     let mut first = web.connect();
@@ -176,17 +176,17 @@ fn large_bodies_beyond_what_is_set_are_refused_and_small_requests_are_not() {
         stream
             .set_read_timeout(Some(Duration::from_millis(50)))
             .unwrap();
-        // One that is refused says so at once.
+        // A refusal is answered at once.
         stream.peek(&mut piece).is_err()
     });
     web.service.stop();
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answer_is_given_up() {
+fn a_client_that_does_not_read_its_answer_is_disconnected() {
     let web = Web::start("[server]\nrequest_timeout = 5\n");
     let mut connection = web.connect();
-    // The service's end of it, as the system shows it to everybody: its port, the peer, the state.
+    // The service's end of it in /proc/net/tcp: its port, the peer, the state.
     let client = connection.stream.local_addr().unwrap().port();
     let established = format!(":{:04X} 0100007F:{client:04X} 01 ", web.address.port());
     let is_open = || {
@@ -206,22 +206,22 @@ fn a_client_that_does_not_read_its_answer_is_given_up() {
     assert_eq!(head.status, 200, "{head:?}");
     wait_until("an end of the connection", || !is_open());
     let mut rest = Vec::new();
-    // It may be reset.
+    // The connection may be reset.
     let _ = connection.stream.read_to_end(&mut rest);
     assert!(rest.len() < 16 << 20, "{}", rest.len());
     web.service.stop();
 }
 
-/// Sends the crowd home, also when the test has failed.
-struct SendHome<'a>(&'a AtomicBool);
+/// Ends the crowd, even if the test has failed.
+struct EndCrowd<'a>(&'a AtomicBool);
 
-impl Drop for SendHome<'_> {
+impl Drop for EndCrowd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Keeps connections open that want nothing, and opens them again when they are closed.
+/// Keeps trickling and idle connections open, and reopens closed ones.
 fn crowd(
     address: SocketAddr,
     trickling: usize,
@@ -253,7 +253,7 @@ fn crowd(
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_do_not_lock_out_other_clients() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
         Resource::Nofile,
@@ -275,7 +275,7 @@ fn idle_connections_keep_nobody_out() {
         .env("SETTEE__STORE__PATH", "memory");
     let mut service = Service::start_command(directory, command);
     let address = service.next_address("http://");
-    // A connection of the crowd's own address may be closed for a new one before its request is read.
+    // A connection from the crowd's address may be closed for a new one before its request is read.
     let ask = || -> io::Result<String> {
         let (mut stream, body) = (TcpStream::connect(address)?, call());
         stream.set_read_timeout(Some(DEADLINE))?;
@@ -291,7 +291,7 @@ fn idle_connections_keep_nobody_out() {
     };
     let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let _send_home = SendHome(&over);
+        let _end_crowd = EndCrowd(&over);
         scope.spawn(|| crowd(address, 1000, 600, &arrived, &over));
         wait_until("a crowd", || arrived.load(Ordering::Relaxed) > 1);
         let idle_clients: Vec<_> = (0..300).map(|_| service.connect()).collect();
@@ -306,10 +306,15 @@ fn idle_connections_keep_nobody_out() {
     service.stop();
 }
 
-/// Has a service without watches of `epoll` for further connections asked for something that connects to nobody.
-/// Returns what it answers before and then.
-fn asked_without_watches(config: &str, method: &str, path: &str, body: &str) -> [String; 2] {
-    // More than a start takes.
+/// Sends a request that connects to an unreachable server, before and after the service runs out of `epoll` watches.
+/// Returns both answers.
+fn answers_before_and_without_watches(
+    config: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> [String; 2] {
+    // More than startup takes.
     const DESCRIPTORS: u64 = 200;
     let directory = directory();
     let command = command(&configure(directory.path(), config));
@@ -334,14 +339,14 @@ fn asked_without_watches(config: &str, method: &str, path: &str, body: &str) -> 
 }
 
 #[test]
-fn replications_and_a_store_that_lack_watches_of_epoll_say_so_and_blame_no_disk() {
+fn a_lack_of_epoll_watches_is_not_reported_as_a_full_disk() {
     let [source, target] = ["a", "b"].map(|db| format!("http://127.0.0.1:1/{db}"));
     let replication = json!({"source": source, "target": target}).to_string();
     let replicator = "[replicator]\nretries_per_request = 0\n";
     let store = "[store]\nurl = \"postgres://ann@127.0.0.1:1/settee\"\n";
     for [before, then] in [
-        asked_without_watches(replicator, "POST", "/_replicate", &replication),
-        asked_without_watches(store, "GET", "/_replicator/a", ""),
+        answers_before_and_without_watches(replicator, "POST", "/_replicate", &replication),
+        answers_before_and_without_watches(store, "GET", "/_replicator/a", ""),
     ] {
         assert!(before.contains("Connection refused"), "{before}");
         assert!(then.contains("sysctl fs.epoll.max_user_watches"), "{then}");
@@ -351,7 +356,7 @@ fn replications_and_a_store_that_lack_watches_of_epoll_say_so_and_blame_no_disk(
 
 #[test]
 fn a_lack_of_epoll_watches_is_logged_and_clients_of_the_socket_wait_for_it_to_end() {
-    // More than a start takes.
+    // More than startup takes.
     const DESCRIPTORS: u64 = 200;
     let directory = directory();
     let command = command(&configure(directory.path(), ""));
@@ -381,7 +386,7 @@ fn a_lack_of_epoll_watches_is_logged_and_clients_of_the_socket_wait_for_it_to_en
 }
 
 #[test]
-fn a_body_counts_with_its_size_after_parsing() {
+fn a_body_counts_with_its_parsed_size() {
     let web = Web::start("[server]\nin_flight_max = 10485760\n");
     let lists = format!("[{}[]]", "[],".repeat(2_000_000));
     let refused = web.send("POST", "/_replicator/_bulk_docs", &lists);
@@ -394,13 +399,13 @@ fn a_body_counts_with_its_size_after_parsing() {
 }
 
 #[test]
-fn a_client_of_the_socket_that_does_not_read_gives_its_process_back() {
+fn a_client_of_the_socket_that_does_not_read_loses_its_process() {
     let service = Service::start("[server]\nrequest_timeout = 3\n");
     let mut client = service.connect();
     let proc = client.get_proc("python");
     let echo = json!({"id": 1, "call": "prompt", "proc": proc,
                       "data": ["echo", "x".repeat(100_000)]});
-    // More than the socket and the bound on what is unread take together.
+    // More than the socket and the limit of unread answers hold together.
     for _ in 0..10 {
         client.send(&echo);
     }
@@ -411,7 +416,7 @@ fn a_client_of_the_socket_that_does_not_read_gives_its_process_back() {
 }
 
 #[test]
-fn a_line_of_the_socket_that_finds_no_room_is_refused() {
+fn a_line_of_the_socket_beyond_in_flight_max_is_refused() {
     let service = Service::start("[server]\nin_flight_max = 1048576\n");
     let mut client = service.connect();
     client.send_raw(&vec![b' '; 2 << 20]);

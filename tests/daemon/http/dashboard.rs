@@ -10,7 +10,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_client::Web;
 
 #[test]
-fn the_page_may_use_nothing_but_its_own_files() {
+fn the_page_may_load_only_its_own_files() {
     let web = Web::start("");
     for (path, content_type) in [
         ("/_dashboard", "text/html; charset=utf-8"),
@@ -38,10 +38,10 @@ fn the_page_may_use_nothing_but_its_own_files() {
     web.service.stop();
 }
 
-/// The most that all files of the page have, in bytes.
+/// The maximum size of all files of the page, in bytes.
 const PLAIN_MAX: usize = 76_800;
 
-/// The most that is sent of them to a browser, compressed, in bytes.
+/// The maximum size of all files when compressed, in bytes.
 const SENT_MAX: usize = 29_200;
 
 #[test]
@@ -66,16 +66,15 @@ fn every_file_that_the_page_references_exists_and_is_small() {
         at += 1;
     }
     assert_eq!(asked.len(), 14, "{asked:?}");
-    // A visitor waits for what is sent. The bound of the plain text was raised from 66,000 bytes for the list of problems
-    // and the tables of orders and databases: it keeps the page readable, and small where nothing is compressed. Both were
-    // raised once more, as the list has the problems of all daemons of a fleet, and as losses can be acknowledged.
+    // The bound on the plain size keeps the page readable, and small without compression; a visitor waits for the
+    // compressed size.
     assert!(bytes < PLAIN_MAX, "{bytes} bytes");
     let sent: usize = asked.iter().map(|path| compressed(&web, path).len()).sum();
     assert!(sent < SENT_MAX, "{sent} bytes");
     web.service.stop();
 }
 
-/// Asks for a path as a browser does, and returns the compressed body.
+/// Requests a path as a browser does, and returns the compressed body.
 fn compressed(web: &Web, path: &str) -> Vec<u8> {
     let mut connection = web.connect();
     let gzip = [("Accept-Encoding", "gzip, deflate, br, zstd")];
@@ -96,7 +95,7 @@ fn unpacked(gzip: &[u8]) -> String {
 }
 
 #[test]
-fn a_client_that_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
+fn a_file_is_the_same_with_gzip_and_is_not_sent_again_if_unchanged() {
     let web = Web::start("");
     for path in ["/_dashboard", "/_dashboard/page.js", "/_dashboard/page.css"] {
         let plain = web.get(path);
@@ -124,10 +123,10 @@ fn a_client_that_accepts_gzip_gets_the_same_text_compressed_and_a_file_once() {
 }
 
 #[test]
-fn pages_that_ask_at_the_same_time_get_the_same_state_and_a_later_one_another() {
+fn concurrent_pages_get_the_same_state_and_a_later_one_gets_a_new_one() {
     let web = Web::start("");
     let state = || web.get("/_dashboard/state").body;
-    // Each of its processes says how old it is.
+    // The age of the process tells states apart.
     let mut holder = web.service.connect();
     let proc = holder.get_proc("python");
     let age = |state: &str| {
@@ -141,7 +140,7 @@ fn pages_that_ask_at_the_same_time_get_the_same_state_and_a_later_one_another() 
         first = age(&state());
         first.is_some()
     });
-    // Asked once in a state's time, as many times as fit: far more than the states that are made.
+    // Far more answers than states.
     let mut ages = BTreeSet::new();
     let mut asked = 0;
     wait_until("another state", || {
@@ -155,7 +154,7 @@ fn pages_that_ask_at_the_same_time_get_the_same_state_and_a_later_one_another() 
 }
 
 #[test]
-fn the_history_has_the_calls_of_the_daemon_and_of_a_pool_also_those_that_it_refuses() {
+fn the_history_counts_the_calls_of_the_daemon_and_of_each_pool_even_refused_ones() {
     let web = Web::start("[query_servers]\nbad = \"false\"\n[pools.flaky]\nlanguage = \"bad\"\n");
     let history = |query: &str| web.get(&format!("/_dashboard/history{query}")).ok();
     let sum = |history: &Value, name: &str| -> u64 {

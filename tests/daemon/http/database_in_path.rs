@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::http_client::Web;
 
 #[test]
-fn a_database_in_the_path_is_the_one_in_the_body() {
+fn a_database_in_the_path_must_match_the_body() {
     let web = Web::start("");
     let of = |db: &str| {
         json!({"db": db, "lang": "javascript", "funs": ["function(doc) { emit(1); }"],
@@ -33,7 +33,7 @@ fn a_database_in_the_path_is_the_one_in_the_body() {
 }
 
 #[test]
-fn a_stream_names_the_database_of_its_path_in_its_first_line() {
+fn a_database_in_the_path_must_match_the_first_line_of_a_stream() {
     let web = Web::start("");
     for (path, status) in [("/_query/map?db=shop", 200), ("/_query/map?db=other", 400)] {
         let mut connection = web.connect();

@@ -67,7 +67,7 @@ fn answer(client: &mut Encrypted) -> (String, String) {
 }
 
 #[test]
-fn requests_are_answered_and_a_session_that_was_begun_there_is_sent_by_no_other_connection() {
+fn requests_are_answered_and_session_cookies_are_secure() {
     let (web, https) = start();
     let login = r#"{"name":"ann","password":"open sesame"}"#;
     for version in [&TLS12, &TLS13] {
@@ -94,7 +94,7 @@ fn a_client_without_tls_is_refused() {
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
-    // It may be reset, as it has not been read to its end.
+    // The connection may be reset, as the request was not read to its end.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     assert!(!answer.contains("HTTP"), "{answer}");
@@ -102,7 +102,7 @@ fn a_client_without_tls_is_refused() {
 }
 
 #[test]
-fn a_certificate_is_replaced_with_hup_for_new_connections() {
+fn hup_replaces_the_certificate_for_new_connections() {
     let (web, https) = start();
     let mut first = connect(&web, https, &TLS13).unwrap();
     ask(&mut first, "GET", "/_up", "");
@@ -120,7 +120,7 @@ fn a_certificate_is_replaced_with_hup_for_new_connections() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_replaces_none() {
+fn an_unusable_certificate_does_not_replace_the_current_one() {
     let (web, https) = start();
     let key = web.service.path("key.pem");
     let good = fs::read(&key).unwrap();
@@ -151,7 +151,7 @@ fn disabled_tls_versions_are_refused_from_the_next_reload_on() {
 }
 
 #[test]
-fn a_service_does_not_start_without_its_certificate_and_says_why() {
+fn a_missing_certificate_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), &ssl(&directory, ""));
     let (status, complaint) = refused(&config);
@@ -161,7 +161,7 @@ fn a_service_does_not_start_without_its_certificate_and_says_why() {
 }
 
 #[test]
-fn the_name_in_a_certificate_is_the_user_unless_another_login_comes_with_the_request() {
+fn the_name_in_a_client_certificate_is_the_user_unless_the_request_has_a_login() {
     let directory = directory();
     let authority = ClientAuthority::new(&directory.path().join("clients.pem"));
     let stranger = ClientAuthority::new(&directory.path().join("other.pem"));
@@ -186,7 +186,7 @@ fn the_name_in_a_certificate_is_the_user_unless_another_login_comes_with_the_req
     let mut unknown = connect_as(place, https, authority.sign("eve")).unwrap();
     assert_eq!(session(&mut unknown), nobody, "there is no such user");
     let mut without = connect(&web, https, &TLS13).unwrap();
-    assert_eq!(session(&mut without), nobody, "it need not have one");
+    assert_eq!(session(&mut without), nobody, "a certificate is optional");
     let mut bob = connect_as(place, https, authority.sign("bob")).unwrap();
     let (head, _) = ask(&mut bob, "GET", "/_node/_local/_config", "");
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
@@ -195,7 +195,7 @@ fn the_name_in_a_certificate_is_the_user_unless_another_login_comes_with_the_req
     bob.get_mut().write_all(head.as_bytes()).unwrap();
     let (_, body) = answer(&mut bob);
     assert!(body.contains("\"ann\""), "{body}");
-    // A client learns of it with its first answer at the latest.
+    // A client learns of the refusal with its first answer at the latest.
     let signed_by_another = connect_as(place, https, stranger.sign("ann"));
     let is_refused = signed_by_another.map_or(true, |mut client| {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -1,10 +1,10 @@
-//! What functions write into the service's log.
+//! Lines that functions write to the service's log.
 
 use serde_json::json;
 
 use crate::support::http_client::Web;
 
-/// Calls `log()` so often with a line of so many characters.
+/// Calls `log()` `times` times with a line of `length` characters.
 fn logs(web: &Web, times: usize, length: usize) {
     let fun = format!(
         "function(doc) {{ var line = new Array({length} + 1).join('x'); \
@@ -15,7 +15,7 @@ fn logs(web: &Web, times: usize, length: usize) {
 }
 
 #[test]
-fn a_function_that_floods_the_log_is_cut_off_and_what_was_left_out_is_counted() {
+fn a_function_that_floods_the_log_is_cut_off_and_the_omitted_lines_are_counted() {
     let web = Web::start("");
     logs(&web, 20_000, 100);
     web.service
@@ -27,7 +27,7 @@ fn a_function_that_floods_the_log_is_cut_off_and_what_was_left_out_is_counted() 
 }
 
 #[test]
-fn a_line_that_a_function_logs_is_cut() {
+fn a_long_line_that_a_function_logs_is_truncated() {
     let web = Web::start("");
     logs(&web, 1, 1 << 20);
     web.service.wait_for_log("query server log");
@@ -36,7 +36,7 @@ fn a_line_that_a_function_logs_is_cut() {
 }
 
 #[test]
-fn a_pool_whose_processes_may_log_nothing_logs_nothing() {
+fn a_pool_with_a_limit_of_zero_lines_logs_none() {
     let web = Web::start("[log]\nchild_lines_max = 0\n");
     logs(&web, 3, 10);
     web.service

@@ -1,4 +1,4 @@
-//! Web pages: under which names and from which pages requests are taken.
+//! Requests of browsers: accepted host names and origins.
 
 use crate::support::http_client::{Response, Web};
 
@@ -9,7 +9,7 @@ fn ask(web: &Web, method: &str, path: &str, headers: &[(&str, &str)], body: &str
 }
 
 #[test]
-fn a_host_name_of_another_machine_is_refused_for_admins_too() {
+fn a_host_name_of_another_machine_is_refused_with_and_without_admins() {
     for extra in ["", "[admins]\nann = \"open sesame\"\n"] {
         let web = Web::start(extra);
         for host in [
@@ -65,7 +65,7 @@ fn configured_host_names_are_accepted() {
 }
 
 #[test]
-fn a_request_has_one_host_and_its_target_agrees_with_it() {
+fn a_request_must_have_one_host_that_matches_its_target() {
     let web = Web::start("");
     for head in [
         "GET / HTTP/1.1\r\n",
@@ -79,7 +79,7 @@ fn a_request_has_one_host_and_its_target_agrees_with_it() {
         let status = connection.response().status;
         assert!([400, 403].contains(&status), "{head}: {status}");
     }
-    // No browser speaks HTTP/1.0, and probes that do name no host.
+    // Browsers do not use HTTP/1.0; probes do, and send no host.
     let mut connection = web.connect();
     connection.write("GET /_up HTTP/1.0\r\n\r\n");
     assert_eq!(connection.response().status, 200);
@@ -87,7 +87,7 @@ fn a_request_has_one_host_and_its_target_agrees_with_it() {
 }
 
 #[test]
-fn a_cross_origin_page_changes_nothing() {
+fn a_cross_origin_page_can_change_nothing() {
     let web = Web::start("");
     let put = |headers: &[(&str, &str)]| ask(&web, "PUT", CONFIG, headers, "\"debug\"");
     let here = format!("http://{}", web.address);
@@ -115,7 +115,7 @@ fn a_cross_origin_page_changes_nothing() {
         let reason = put(headers).reason(403, "forbidden");
         assert!(reason.contains("web page"), "{headers:?}: {reason}");
     }
-    // Logging in and out changes something, too.
+    // Login and logout are changes, too.
     let cross = [
         ("Sec-Fetch-Site", "cross-site"),
         ("Content-Type", "application/json"),
@@ -134,7 +134,7 @@ fn a_cross_origin_page_changes_nothing() {
     ] {
         assert_eq!(put(headers).status, 200, "{headers:?}");
     }
-    // A link on another page may lead here.
+    // A link from another page is accepted.
     assert_eq!(ask(&web, "GET", "/_dashboard", &cross[..1], "").status, 200);
     web.service.stop();
 }

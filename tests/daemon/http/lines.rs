@@ -20,7 +20,7 @@ fn begin_at(web: &Web, path: &str, first: &str) -> Connection {
 }
 
 #[test]
-fn rows_come_while_documents_are_still_sent() {
+fn rows_are_sent_while_documents_still_arrive() {
     let web = Web::start("");
     let mut stream = begin(&web, TWICE);
     stream.send_chunk("{\"_id\": \"a\", \"n\": 1}\n");
@@ -42,7 +42,7 @@ fn rows_come_while_documents_are_still_sent() {
     assert_eq!(stream.chunk().unwrap(), "[[[null,1],[null,2]],[]]\n");
     assert_eq!(stream.chunk(), None);
     assert_eq!(web.get("/_active_tasks").ok(), json!([]));
-    // The answer began before the request had ended, so that nothing may follow.
+    // The answer began before the request had ended, so no other request may follow.
     assert_eq!(head.header("connection"), Some("close"));
     assert_eq!(stream.closed(), "");
     web.wait_until_idle();
@@ -50,7 +50,7 @@ fn rows_come_while_documents_are_still_sent() {
 }
 
 #[test]
-fn a_stream_that_names_a_pool_and_no_language_has_that_of_the_pool() {
+fn a_stream_without_a_language_uses_that_of_its_pool() {
     let web = Web::start("[pools.mango]\nlanguage = \"query\"\n");
     let first = "{\"funs\": [{\"fields\": {\"n\": \"asc\"}}], \"pool\": \"mango\"}\n";
     let mut stream = begin(&web, first);
@@ -179,7 +179,7 @@ fn a_client_that_disconnects_in_the_middle_returns_its_processes() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_read_from() {
+fn reading_from_a_client_that_does_not_read_its_rows_pauses() {
     let web = Web::start("");
     let big = "x".repeat(1000);
     let first = format!("{{\"funs\": [\"function(d) {{ emit('{big}{big}', d); }}\"]}}\n");
@@ -191,17 +191,17 @@ fn a_client_that_does_not_read_is_not_read_from() {
     let document = format!("{{\"_id\": \"{big}\"}}\n").repeat(100);
     let piece = format!("{:x}\r\n{document}\r\n", document.len());
     let mut sent = 0;
-    // Ends when nothing is taken any more; a service that took everything would never stop.
+    // Ends when the service stops reading; one that read everything would never stop.
     while std::io::Write::write_all(&mut stream.stream, piece.as_bytes()).is_ok() {
         sent += piece.len();
-        assert!(sent < 200 << 20, "everything is taken");
+        assert!(sent < 200 << 20, "everything is read");
     }
     stream.disconnect();
     web.wait_until_idle();
     web.service.stop();
 }
 
-/// The arguments of a list that tells each row's key, and ends at a row without one.
+/// The arguments of a list that prints each row's key, and ends at a row without one.
 fn list() -> String {
     let function = "function(head, req) { start({code: 201, headers: {'X-A': 'b'}}); \
                     send('n=' + head.total_rows); var row; \
@@ -236,7 +236,7 @@ fn a_list_renders_rows_while_more_of_them_are_sent() {
 }
 
 #[test]
-fn a_list_that_has_enough_ends_the_answer() {
+fn a_list_that_returns_early_ends_the_answer() {
     let web = Web::start("");
     let mut stream = begin_at(&web, "/_query/list", &list());
     stream.send_chunk("{\"id\": \"a\"}\n");

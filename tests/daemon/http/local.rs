@@ -1,4 +1,4 @@
-//! HTTP on the Unix socket: who asks is who the system says, and some is answered there alone.
+//! HTTP on the Unix socket: the system names the peer, and some operations are answered only there.
 
 use settee::operations::{Route, Who};
 use strum::VariantArray;
@@ -52,7 +52,7 @@ fn local_operations_are_answered_on_the_unix_socket_only() {
 }
 
 #[test]
-fn a_name_and_a_password_count_on_the_unix_socket_too() {
+fn a_name_and_a_password_are_checked_on_the_unix_socket_too() {
     let service = Service::start("[users.vera]\npassword = \"secret\"\nroles = [\"viewer\"]\n");
     let socket = service.socket().with_extension("http.sock");
     let as_vera = |path, password| {
@@ -62,7 +62,7 @@ fn a_name_and_a_password_count_on_the_unix_socket_too() {
     as_vera("/_status", "secret").ok();
     as_vera("/_audit", "secret").error(403, "forbidden");
     as_vera("/_status", "wrong").error(401, "unauthorized");
-    // An order is told with who gave it, as the system says.
+    // The audit record names the peer's user and process.
     let operator = service.connect().operator;
     operator.ok(&Order::new("PUT", "/_drain", serde_json::json!({})));
     let record = &operator.get("/_audit")["records"][0];

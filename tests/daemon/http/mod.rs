@@ -1,4 +1,4 @@
-//! The service over HTTP: what is asked, who may ask, and what passes line by line.
+//! The service over HTTP: requests, permissions, and streams of lines.
 
 mod admins;
 mod audit;

@@ -1,4 +1,4 @@
-//! Names of any length, in every call of the socket and every path of HTTP: none of them stays.
+//! Names of any length, in every call of the socket and every path of HTTP: none is kept.
 
 use std::fs::read_to_string;
 use std::io::{Read, Write};
@@ -12,20 +12,20 @@ use strum::VariantArray;
 use crate::support::daemon::{Client, configure, directory};
 use crate::support::http_client::{Web, command};
 
-/// How long the names are, in bytes.
+/// The length of the names, in bytes.
 const LONG: usize = 1 << 20;
 
-/// How much longer the log may get, and how much the daemon may grow, in bytes.
+/// The maximum growth of the log and of the daemon's memory, in bytes.
 const LOG_BYTES_MAX: usize = 2 << 20;
 const GROWTH_BYTES_MAX: u64 = 48 << 20;
 
-/// The longest answer of a page that lists what there was, in bytes.
+/// The maximum length of a listing, in bytes.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
-/// Most bytes of a path that the server reads.
+/// The maximum length of a path that the server reads, in bytes.
 const PATH_BYTES: usize = 100_000;
 
-/// Where requests have names: members of the request, and of a member.
+/// The places of names: members of the request, and of a member.
 const PLACES: &[(&str, &str)] = &[
     ("", "id"),
     ("", "call"),
@@ -56,10 +56,10 @@ const PLACES: &[(&str, &str)] = &[
     ("path", ""),
 ];
 
-/// Those that are tried everywhere. Others only where something of another kind is refused by their name: they are read.
+/// The number of places that are always tried; the others only where a wrong type is refused by the place's name.
 const EVERYWHERE: usize = 3;
 
-/// Arguments with which every function call can be made.
+/// The arguments of all function calls.
 fn arguments() -> Value {
     let map = "function(doc) { log('said'); emit(doc._id, 1); }";
     let show = "function(doc, req) { log('said'); return 'x'; }";
@@ -72,8 +72,8 @@ fn arguments() -> Value {
     })
 }
 
-/// Returns those of the arguments that a request takes; `ask` returns what is answered.
-fn taken(ask: impl Fn(&Value) -> String) -> Value {
+/// Returns the arguments that a request accepts; `ask` returns its answer.
+fn accepted(ask: impl Fn(&Value) -> String) -> Value {
     let mut arguments = arguments();
     loop {
         let said = ask(&arguments);
@@ -86,7 +86,7 @@ fn taken(ask: impl Fn(&Value) -> String) -> Value {
     }
 }
 
-/// Returns arguments with something in a place.
+/// Returns the arguments with a value in a place.
 fn with((outer, inner): (&str, &str), value: Value, mut arguments: Value) -> Value {
     match (outer, inner) {
         ("", inner) => arguments[inner] = value,
@@ -96,9 +96,9 @@ fn with((outer, inner): (&str, &str), value: Value, mut arguments: Value) -> Val
     arguments
 }
 
-/// Makes a request with a long name in each place where it is read; `ask` returns what is answered.
+/// Makes a request with a long name in each place where one is read; `ask` returns its answer.
 fn with_names(bytes: usize, ask: impl Fn(&Value) -> String) {
-    let (long, arguments) = ("n".repeat(bytes), taken(&ask));
+    let (long, arguments) = ("n".repeat(bytes), accepted(&ask));
     for (number, (outer, inner)) in PLACES.iter().enumerate() {
         let place = (*outer, *inner);
         let named = if inner.is_empty() { outer } else { inner };
@@ -112,7 +112,7 @@ fn with_names(bytes: usize, ask: impl Fn(&Value) -> String) {
     }
 }
 
-/// Sends a request on a connection of its own; returns what came, however the connection ended.
+/// Sends a request on a new connection; returns its answer, even if the connection was reset.
 fn ask(web: &Web, method: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(web.address).unwrap();
     stream
@@ -133,12 +133,12 @@ fn ask(web: &Web, method: &str, path: &str, body: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Returns a path whose variables are such names.
+/// Returns the path of a route with `name` for its variables.
 pub(super) fn path_with(route: Route, name: &str) -> String {
     let mut parts = route.path().split(['{', '}']);
     let mut path = parts.next().unwrap().to_owned();
     while let (Some(variable), Some(rest)) = (parts.next(), parts.next()) {
-        // One of a few words cannot be another.
+        // A variable with fixed words takes the first of them.
         let words = variable.split_once(':').map(|(_, words)| words);
         let word = words.filter(|words| words.starts_with('_'));
         path += word.map_or(name, |words| words.split('|').next().unwrap());
@@ -186,13 +186,13 @@ fn ask_everything(web: &Web, bytes: usize) {
 }
 
 #[test]
-fn names_of_a_megabyte_in_any_call_or_path_stay_neither_in_memory_nor_in_the_log() {
+fn names_of_a_megabyte_are_kept_neither_in_memory_nor_in_the_log() {
     let directory = directory();
     let mut serve = command(&configure(directory.path(), ""));
-    // The C library gives large pieces back, as in the package's unit.
+    // The C library returns large blocks to the system, as in the package's unit.
     serve.env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072");
     let web = Web::start_command(directory, serve);
-    // What there is once of everything is there before.
+    // One-time allocations happen before the measurement.
     call_everything(&web, 10);
     let (memory_before, log_before) = (memory(&web), web.service.log().len());
     call_everything(&web, LONG);
@@ -217,7 +217,7 @@ fn names_of_a_megabyte_in_any_call_or_path_stay_neither_in_memory_nor_in_the_log
 }
 
 #[test]
-fn the_refusal_of_a_name_that_is_too_long_says_the_limit() {
+fn the_refusal_of_a_name_that_is_too_long_has_the_limit() {
     let web = Web::start("");
     let mut client = web.service.connect();
     for (bytes, is_taken) in [(NAME_BYTES_MAX, true), (NAME_BYTES_MAX + 1, false)] {
@@ -247,7 +247,7 @@ fn the_refusal_of_a_name_that_is_too_long_says_the_limit() {
             );
         }
     }
-    // Of a long name the beginning is shown.
+    // Only the beginning of a long name is shown.
     let functions = web.get("/_functions").ok();
     let db = functions["functions"][0]["db"].as_str().unwrap().to_owned();
     assert!(

@@ -1,4 +1,4 @@
-//! Roles over HTTP: each may what it is for, and nothing else.
+//! Roles over HTTP: each has its rights and no others.
 
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ fn each_role_has_exactly_its_rights() {
     assert_eq!(who["userCtx"]["roles"], json!(["caller", "viewer"]));
     let who = by(&web, "root", "GET", "/_session", "").ok();
     assert_eq!(who["userCtx"]["roles"], json!(["_admin"]));
-    // Names are as they are written.
+    // Names are case-sensitive.
     by(&web, "carol", "GET", "/_session", "").error(401, "unauthorized");
     web.service.stop();
 }
@@ -135,7 +135,7 @@ fn map(from: &Value) -> String {
 }
 
 #[test]
-fn callers_reach_commands_of_the_configuration_only_where_the_pool_lets_them() {
+fn callers_use_configured_commands_only_in_pools_that_allow_them() {
     let web = Web::start(&format!(
         "{}[pools.shared]\nlanguage = \"python\"\ncallers = true\ngroup = \"g\"\n\
          [pools.own]\nlanguage = \"python\"\ngroup = \"g\"\n\
@@ -168,7 +168,7 @@ fn callers_reach_commands_of_the_configuration_only_where_the_pool_lets_them() {
         &compile("javascript"),
     )
     .error(403, "forbidden");
-    // Line by line, too.
+    // The same for a stream.
     let carol = basic("Carol", "secret");
     let lines = [
         ("Content-Type", "application/x-ndjson"),
@@ -178,7 +178,7 @@ fn callers_reach_commands_of_the_configuration_only_where_the_pool_lets_them() {
     let mut stream = web.connect();
     let refused = stream.request("POST", "/_query/map", &lines, &format!("{first}\n{{}}\n"));
     assert!(refused.body.contains("forbidden"), "{refused:?}");
-    // Nothing of it was started for who may not.
+    // No process was started for a refused call.
     let pools = by(&web, "vera", "GET", "/_pools", "").ok();
     let own = pools["pools"]
         .as_array()
@@ -189,7 +189,7 @@ fn callers_reach_commands_of_the_configuration_only_where_the_pool_lets_them() {
     web.service.stop();
 }
 
-/// A replication whose source nobody answers for.
+/// A replication with an unreachable source and target.
 fn lost(more: Value) -> String {
     let mut body = json!({"source": "http://u:pw@127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true});
     for (key, value) in more.as_object().unwrap() {
@@ -203,7 +203,7 @@ fn lost(more: Value) -> String {
     clippy::too_many_lines,
     reason = "one story from its beginning to its end"
 )]
-fn a_replicator_sees_and_orders_own_replications_only() {
+fn a_replicator_sees_and_controls_only_own_replications() {
     let web = Web::start(&users());
     let made = by(&web, "rita", "PUT", "/_replicator/hers", &lost(json!({})));
     assert_eq!(made.status, 201, "{made:?}");
@@ -211,7 +211,7 @@ fn a_replicator_sees_and_orders_own_replications_only() {
     assert_eq!(document["owner"], "rita");
     assert_eq!(document["source"], "http://u:pw@127.0.0.1:1/a");
     let rev = document["_rev"].as_str().unwrap();
-    // Whatever its revision, it is not somebody else's to read, to change or to take over.
+    // Another replicator can neither read, change nor take over the document, even with its revision.
     for (method, path, body) in [
         ("GET", "/_replicator/hers".to_owned(), String::new()),
         (
@@ -273,7 +273,7 @@ fn a_replicator_sees_and_orders_own_replications_only() {
     assert_eq!(docs("rita")["docs"].as_array().unwrap().len(), 1);
     assert_eq!(docs("olga")["docs"].as_array().unwrap().len(), 1);
     assert_eq!(docs("rolf")["docs"], json!([]));
-    // Without a document the user stands with the job.
+    // A job without a document belongs to its user.
     let other = lost(json!({"target": "http://127.0.0.1:1/c"}));
     let begun = by(&web, "rita", "POST", "/_replicate", &other);
     assert_eq!(begun.status, 202, "{begun:?}");

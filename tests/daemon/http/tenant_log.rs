@@ -1,4 +1,4 @@
-//! `/_tenants/DB/log` and `settee logs`: what functions of a database log, and the errors that they end with.
+//! `/_tenants/DB/log` and `settee logs`: the log lines and errors of a database's functions.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -29,7 +29,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_log_of_a_database_has_what_its_functions_log_and_their_errors_and_nobody_elses() {
+fn the_log_of_a_database_has_only_the_lines_and_errors_of_its_functions() {
     let web = Web::start("");
     map(&web, "shop/eu", "function(doc) { log('seen ' + doc._id) }").ok();
     map(&web, "other", "function(doc) { log('not yours') }").ok();
@@ -56,27 +56,34 @@ fn the_log_of_a_database_has_what_its_functions_log_and_their_errors_and_nobody_
     assert!(!text.contains("not yours"), "{text}");
     assert_eq!(log(&web, "/_tenants/none/log"), Vec::<Value>::new());
 
-    // A client goes on where it was. An error that the query server has told is told once.
+    // A client resumes after its last line. An error that the query server has reported is logged once.
     let since = error["seq"].as_u64().unwrap();
     let later = format!("/_tenants/shop%2Feu/log?since={since}");
     assert_eq!(log(&web, &later), Vec::<Value>::new());
     web.send("POST", "/_query/ddoc", &show(true).to_string());
-    let told = log(&web, &later);
-    let errors: Vec<_> = told.iter().filter(|line| line["kind"] == "error").collect();
-    assert_eq!(errors.len(), 1, "{told:?}");
-    assert_eq!(errors[0]["line"], 1, "{told:?}");
-    assert_eq!(told[0]["seq"], since + 1);
-    // Refused before a function ran: no line of its functions.
+    let newer = log(&web, &later);
+    let errors: Vec<_> = newer
+        .iter()
+        .filter(|line| line["kind"] == "error")
+        .collect();
+    assert_eq!(errors.len(), 1, "{newer:?}");
+    assert_eq!(errors[0]["line"], 1, "{newer:?}");
+    assert_eq!(newer[0]["seq"], since + 1);
+    // A call that is refused before a function runs has no line.
     let refused = json!({"db": "shop/eu", "lang": "none", "funs": [], "docs": []});
     assert_ne!(
         web.send("POST", "/_query/map", &refused.to_string()).status,
         200
     );
-    assert_eq!(log(&web, &later).len(), told.len());
+    assert_eq!(log(&web, &later).len(), newer.len());
 
     let printed = run(&mut web.service.client(&["logs", "shop/eu"]), b"");
     let printed = String::from_utf8(printed.stdout).unwrap();
-    assert_eq!(printed.lines().count(), all.len() + told.len(), "{printed}");
+    assert_eq!(
+        printed.lines().count(),
+        all.len() + newer.len(),
+        "{printed}"
+    );
     let line = printed.lines().next().unwrap();
     assert!(line.ends_with("Z log map_docs: seen a"), "{line}");
     let since = since.to_string();
@@ -86,7 +93,7 @@ fn the_log_of_a_database_has_what_its_functions_log_and_their_errors_and_nobody_
             .client(&["logs", "shop/eu", "--json", "--since", &since]),
         b"",
     );
-    assert_eq!(lines(&String::from_utf8(printed.stdout).unwrap()), told);
+    assert_eq!(lines(&String::from_utf8(printed.stdout).unwrap()), newer);
     web.get("/_tenants/shop/log?follow=x")
         .error(400, "query_parse_error");
     web.get("/_tenants/shop/log?since=x")
@@ -95,11 +102,11 @@ fn the_log_of_a_database_has_what_its_functions_log_and_their_errors_and_nobody_
 }
 
 #[test]
-fn a_follower_gets_lines_as_they_come_until_the_service_ends() {
+fn a_follower_gets_lines_as_they_are_logged_until_shutdown() {
     let web = Web::start("");
     let mut feed = web.connect();
     feed.send("GET", "/_tenants/shop/log?follow", &[], "");
-    // The head comes before there is any line.
+    // The head is sent before the first line.
     assert_eq!(feed.head().status, 200);
     assert_eq!(feed.chunk().as_deref(), Some("\n"));
     let mut command = web.service.client(&["logs", "shop", "--follow"]);
@@ -128,13 +135,13 @@ fn a_follower_gets_lines_as_they_come_until_the_service_ends() {
 }
 
 #[test]
-fn a_slow_reader_loses_lines_and_learns_how_many() {
+fn a_slow_reader_loses_lines_and_gets_their_number() {
     let web = Web::start("");
     let mut feed = web.connect();
     feed.send("GET", "/_tenants/shop/log?follow", &[], "");
     assert_eq!(feed.head().status, 200);
     assert_eq!(feed.chunk().as_deref(), Some("\n"));
-    // More than the buffers of both sides of a connection have room for.
+    // More than the buffers of both ends of a connection hold.
     let flood = "function(doc) { var line = Array(4001).join('x'); for (var i = 0; i < 1000; i++) log(line) }";
     for _ in 0..10 {
         map(&web, "shop", flood).ok();
@@ -153,7 +160,7 @@ fn a_slow_reader_loses_lines_and_learns_how_many() {
             assert_eq!(
                 last.map_or(seq, |last| last + 1),
                 seq,
-                "none is missing in silence"
+                "no line is lost silently"
             );
             last = Some(seq);
             if line["message"] == "the last" {
@@ -161,7 +168,7 @@ fn a_slow_reader_loses_lines_and_learns_how_many() {
             }
         }
     }
-    assert!(lost > 0, "{came} came");
+    assert!(lost > 0, "{came} arrived");
     assert_eq!(came + lost, 10_001);
     feed.disconnect();
     web.service.stop();

@@ -1,4 +1,4 @@
-//! A machine without room for another thread.
+//! A service that cannot start another thread.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::support::http_client::{Response, Web, command};
 const ADMINS: &str = "[admins]\n\
     bob = \"-pbkdf2:sha256-c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a,salt,4096\"\n";
 
-/// What a service may still take: less than the stack of a thread, and enough for requests.
+/// The memory left to a service: less than the stack of a thread, and enough for requests.
 const ROOM_BYTES: u64 = 1 << 20;
 
 fn log_in(web: &Web) -> Response {
@@ -40,7 +40,7 @@ fn address_space(web: &Web) -> u64 {
 fn a_thread_that_cannot_be_started_is_an_error_of_the_request_that_needs_it() {
     let directory = directory();
     let mut command = command(&configure(directory.path(), ADMINS));
-    // The trial of a cell leaves the stack of its thread behind, which another thread takes over.
+    // The trial of a cell leaves the stack of its thread, which another thread would reuse.
     command.env("SETTEE__POOLS__JAVASCRIPT__SANDBOX", "off");
     let web = Web::start_command(directory, command);
     // Both workers have answered.

@@ -1,4 +1,4 @@
-//! What nobody reads of an order: a parameter, or a member of its body.
+//! Unknown parameters of an order, and unknown members of its body.
 
 use actix_web::http::Method;
 use settee::operations::Route;
@@ -28,7 +28,7 @@ fn every_order_refuses_unknown_parameters_except_couchdbs_own() {
         let refuses = |answer: &Response| answer.body.contains(" 'unknwn': ");
         let expected = !route.ignores_unknown();
         assert_eq!(refuses(&parameter), expected, "{route:?}: {parameter:?}");
-        // Calls of functions name what is missing first; their examples are tried with more.
+        // Calls of functions report missing members first; their examples are tested with unknown ones.
         if !path.starts_with("/_query/") {
             assert_eq!(refuses(&member), expected, "{route:?}: {member:?}");
         }
@@ -38,7 +38,7 @@ fn every_order_refuses_unknown_parameters_except_couchdbs_own() {
 }
 
 #[test]
-fn the_refusal_has_the_name_that_was_meant() {
+fn the_refusal_suggests_the_nearest_known_name() {
     let service = Service::start("");
     for (request, body, says) in [
         (
@@ -104,7 +104,7 @@ fn the_refusal_has_the_name_that_was_meant() {
         assert_eq!(answer.status, 400, "{request} {body}: {reason}");
         assert!(reason.contains(says), "{request} {body}: {reason}");
     }
-    // Nothing, and what is null, is as good as none.
+    // An empty body and a null member are accepted.
     for body in ["", "null", "{}", r#"{"wait": null}"#] {
         order(&service, "DELETE", "/_drain", body).ok();
     }

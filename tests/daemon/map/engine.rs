@@ -1,4 +1,4 @@
-//! The engine that maps documents, used as a library: functions, order, bounds, ends.
+//! The engine that maps documents, used as a library: functions, order, limits, errors.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 struct Kept {
     documents: RefCell<Vec<(String, Vec<u8>)>>,
     rows: RefCell<Vec<(usize, String, String)>>,
-    /// Nothing more is wanted after so many documents.
+    /// The number of documents after which no more are wanted.
     enough: Option<usize>,
 }
 
@@ -131,7 +131,7 @@ async fn every_function_has_its_rows_and_the_answer_is_kept_whole() {
 }
 
 #[actix_rt::test]
-async fn an_answer_for_another_number_of_functions_names_the_document() {
+async fn an_answer_for_a_wrong_number_of_functions_is_reported_with_its_document() {
     tokio::time::pause();
     let fake = mapping(|_| FakeAnswer::Now("[[]]".into()));
     let pool = TestPool::builder().language("x", fake).start();
@@ -154,7 +154,7 @@ async fn an_answer_for_another_number_of_functions_names_the_document() {
 }
 
 #[actix_rt::test]
-async fn the_library_is_given_first_and_only_when_there_is_one() {
+async fn the_library_is_sent_first_and_only_if_it_has_modules() {
     tokio::time::pause();
     for (lib, wanted) in [
         (None, vec!["[\"add_fun\",\"f\"]", "[\"add_fun\",\"g\"]"]),
@@ -194,7 +194,7 @@ async fn the_library_is_given_first_and_only_when_there_is_one() {
 }
 
 #[actix_rt::test]
-async fn documents_are_passed_on_in_order_whichever_process_is_quicker() {
+async fn documents_are_passed_on_in_input_order_whichever_process_is_faster() {
     tokio::time::pause();
     let fake = mapping(|prompt| {
         let number: u64 = prompt.split('"').nth(5).unwrap().parse().unwrap();
@@ -219,7 +219,7 @@ async fn documents_are_passed_on_in_order_whichever_process_is_quicker() {
 }
 
 #[actix_rt::test]
-async fn fewer_available_processes_do_all_the_work() {
+async fn fewer_processes_than_requested_do_all_the_work() {
     tokio::time::pause();
     let slow = || FakeAnswer::After(Duration::from_millis(900), "[[[1,1]]]".into());
     let fake = mapping(move |_| slow());
@@ -228,7 +228,7 @@ async fn fewer_available_processes_do_all_the_work() {
         .language("x", fake)
         .start();
     let kept = Kept::default();
-    // Longer than anybody waits for a process.
+    // Longer than the timeout for a process.
     run(
         &pool,
         &view(&["f"], None),
@@ -244,7 +244,7 @@ async fn fewer_available_processes_do_all_the_work() {
 }
 
 #[actix_rt::test]
-async fn an_error_keeps_what_the_process_said() {
+async fn an_error_keeps_its_cause_and_names_the_document() {
     tokio::time::pause();
     let fake = mapping(|prompt| match prompt.contains("\"13\"") {
         true => FakeAnswer::Exits,
@@ -308,7 +308,7 @@ async fn a_function_that_is_refused_is_named() {
 }
 
 #[actix_rt::test]
-async fn giving_up_in_the_middle_returns_everything() {
+async fn cancelled_work_returns_its_processes() {
     tokio::time::pause();
     let fake = mapping(|_| FakeAnswer::Never);
     let pool = TestPool::builder().language("x", fake).start();
@@ -349,7 +349,7 @@ async fn a_sink_that_stops_reading_ends_the_work() {
 }
 
 #[actix_rt::test]
-async fn documents_may_come_while_others_are_mapped() {
+async fn documents_may_arrive_while_others_are_mapped() {
     tokio::time::pause();
     let fake = mapping(|_| FakeAnswer::Now("[[]]".into()));
     let pool = TestPool::builder().language("x", fake).start();
@@ -360,7 +360,7 @@ async fn documents_may_come_while_others_are_mapped() {
             let text = json!({"_id": number.to_string()}).to_string();
             let batch = view::Documents::of([text.as_str()]).next_batch();
             sender.send(batch).await.unwrap();
-            eventually("it is mapped", async || kept.ids().len() > number).await;
+            eventually("the document is mapped", async || kept.ids().len() > number).await;
         }
         let bad = view::Documents::of(["7"]).next_batch();
         sender.send(bad).await.unwrap();

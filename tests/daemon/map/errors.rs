@@ -1,4 +1,4 @@
-//! `settee map` and what it is given wrongly: each mistake has its exit code and names its place.
+//! Mistakes in the input of `settee map`: each has its exit code and names its place.
 
 use std::process::Stdio;
 
@@ -242,7 +242,7 @@ fn a_full_device_ends_with_74() {
 }
 
 #[test]
-fn a_closed_output_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let work = Work::new();
     let values: Vec<Value> = (0..50_000).map(|number| json!(number)).collect();
     let input = work.file("in.ndjson", documents(&values));
@@ -279,7 +279,7 @@ fn a_function_that_never_ends_is_reported_with_its_document() {
     );
 }
 
-/// A query server that dies over a document with `die`, the first times only if told so.
+/// A query server that dies over a document with `die`, the first `deaths` times.
 fn mortal_child(work: &Work, deaths: u32, death: &str) -> String {
     let marks = work.path("marks");
     let script = format!(
@@ -293,7 +293,7 @@ fn mortal_child(work: &Work, deaths: u32, death: &str) -> String {
     let child = work.file("child.sh", script);
     work.file(
         "c.toml",
-        // It writes a file.
+        // The server writes a file.
         format!(
             "[query_server_config]\nsandbox = \"off\"\n[query_servers]\nshell = \"sh {child}\"\n"
         ),
@@ -301,7 +301,7 @@ fn mortal_child(work: &Work, deaths: u32, death: &str) -> String {
 }
 
 #[test]
-fn a_document_whose_process_died_gets_one_more_try() {
+fn a_document_whose_process_died_is_retried_once() {
     let work = Work::new();
     let config = mortal_child(&work, 1, "exit 3");
     let values: Vec<Value> = (0..300)
@@ -384,7 +384,7 @@ fn an_unavailable_language_ends_with_78() {
 }
 
 #[test]
-fn a_command_has_the_cell_of_its_languages_own_pool() {
+fn map_uses_the_cell_of_its_languages_own_pool() {
     let work = Work::new();
     let script = "while read -r line; do case $line in
         *map_doc*) echo \"[[[\\\"$MODE\\\",1]]]\";;

@@ -1,4 +1,4 @@
-//! `settee map` on what people have: documents without ids, bad lines, and inputs that are no lines of JSON.
+//! Irregular inputs of `settee map`: documents without ids, bad lines, and other formats.
 
 use std::process::{Command, Output, Stdio};
 
@@ -32,7 +32,7 @@ fn a_document_without_an_id_gets_the_number_of_its_line() {
 }
 
 #[test]
-fn bad_lines_are_skipped_up_to_a_number_and_the_first_are_reported() {
+fn bad_lines_are_skipped_up_to_a_maximum_and_the_first_are_reported() {
     let work = Work::new();
     let bad = "{\"v\":1}\nx\n{\"v\":2}\n7\n{\"_id\":3}\n{\"v\":\n{\"v\":3}\n";
     let selector = work.file("s.json", "{}");
@@ -73,7 +73,7 @@ fn a_byte_order_mark_is_not_part_of_the_first_document() {
     }
 }
 
-/// Does what the hint says, where its program is installed.
+/// Runs the command of the hint, if its program is installed.
 fn follow(refused: &Output, file: &str, work: &Work) -> Option<Output> {
     let said = stderr(refused);
     let (_, hint) = said.trim_end().split_once("a line: ").unwrap();
@@ -135,7 +135,7 @@ fn other_formats_are_refused_by_name_with_a_command_that_converts_them() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_its_progress() {
+fn an_interrupt_ends_map_and_reports_its_progress() {
     let work = Work::new();
     for (arguments, printed) in [(&["--unsorted"][..], 1), (&[], 0)] {
         let mut command = work.map(ONE, arguments);
@@ -143,7 +143,7 @@ fn an_interrupt_ends_it_with_its_progress() {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut input, b"{\"v\":1}\n").unwrap();
-        // It listens for interrupts from when it maps on.
+        // Interrupts are handled once mapping has begun.
         let status = format!("/proc/{}/status", child.id());
         wait_until("a handler of SIGINT", || {
             let text = std::fs::read_to_string(&status).unwrap();

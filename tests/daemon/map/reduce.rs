@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use settee::query_server::reduce::Builtin;
 use settee_testkit::TestRandom;
 
-/// A row of the model. Arrays of integers are in the order of views as Rust has them.
+/// A row of the model. Rust orders arrays of integers as views do.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ModelRow {
     key: Vec<i64>,
@@ -52,8 +52,8 @@ fn reduced(reducer: &str, rows: &[ModelRow]) -> Value {
 }
 
 #[test]
-fn every_reducer_groups_as_a_naive_model_does() {
-    let mut random = TestRandom::for_test("every_reducer_groups_as_a_naive_model_does");
+fn every_reducer_groups_like_a_naive_model() {
+    let mut random = TestRandom::for_test("every_reducer_groups_like_a_naive_model");
     let rows = model_rows(&mut random, 400);
     let input: String = rows
         .iter()
@@ -109,7 +109,7 @@ fn every_reducer_groups_as_a_naive_model_does() {
 }
 
 #[test]
-fn distinct_keys_are_estimated_as_couchdb_estimates_them() {
+fn estimates_of_distinct_keys_equal_couchdbs() {
     let integers = |count: i64| -> Vec<Value> { (1..=count).map(|key| json!(key)).collect() };
     let strings = (1..=1000).map(|key| json!(key.to_string())).collect();
     let arrays = (1..=1000).map(|key| json!([key, "x"])).collect();
@@ -132,7 +132,7 @@ fn distinct_keys_are_estimated_as_couchdb_estimates_them() {
 }
 
 #[test]
-fn groups_are_in_the_order_of_views_and_values_are_ranked_in_it() {
+fn groups_and_ranked_values_are_in_view_order() {
     let work = Work::new();
     let values = [json!("b"), json!(10), json!("B"), json!(2), json!(null)];
     let input = documents(&values);
@@ -187,7 +187,7 @@ fn keys_that_collate_as_equal_are_one_group_under_the_first_rows_key() {
             .collect()
     };
     for (keys, other) in equal.iter().zip(other) {
-        // The first two are mixed by the order of ids: each stands on both sides of the others.
+        // In the order of ids, each key is both before and after the others.
         let document =
             |(number, key): (usize, &&str)| format!("{{\"_id\":\"{number:02}\",\"v\":{key}}}\n");
         let rounds = keys.iter().chain(keys).chain([&other]);
@@ -217,9 +217,9 @@ fn first_and_last_are_by_key_and_id_not_by_the_order_of_the_input() {
 }
 
 #[test]
-fn floats_are_added_in_the_order_of_the_documents_whichever_process_is_quicker() {
+fn floats_are_added_in_input_order_whichever_process_is_faster() {
     let work = Work::new();
-    // Every other document takes long. Views have the documents the other way round.
+    // Every other document is slow. Views have the documents in reverse order.
     let map = "function(doc) {
         for (var i = 0; i < doc.n % 2 * 20000; i++) { }
         emit(doc.n % 3, 1 / doc.n);
@@ -247,7 +247,7 @@ fn floats_are_added_in_the_order_of_the_documents_whichever_process_is_quicker()
 #[cfg(target_os = "linux")]
 #[test]
 fn a_built_in_reducer_keeps_no_rows() {
-    /// What may wait between the input and the functions, in bytes, and more.
+    /// More than may wait between the input and the functions, in bytes.
     const WAITING: usize = 8 << 20;
     let work = Work::new();
     let map = "function(doc) { for (var i = 0; i < 10; i++) { emit(i, doc.v) } }";
@@ -286,7 +286,7 @@ fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
     // Each name is longer than the row around it.
     let map = "function(doc) { var o = {}; o[doc._id + 'x'.repeat(60)] = 1; emit(null, o) }";
     let input = documents(&vec![json!(1); 300]);
-    for (mode, is_refused, is_told) in [
+    for (mode, is_refused, is_reported) in [
         ("true", true, true),
         ("\"log\"", false, true),
         ("false", false, false),
@@ -307,7 +307,7 @@ fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
             assert_eq!(rows[0]["value"].as_object().unwrap().len(), 300, "{mode}");
         }
         let said = stderr(&output);
-        assert_eq!(said.contains(message), is_told, "{mode}: {said}");
+        assert_eq!(said.contains(message), is_reported, "{mode}: {said}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::work::{EMIT, ONE, Work, documents, fails, lines, stderr};
 use serde_json::{Value, json};
 
 #[test]
-fn the_example_runs_as_the_manual_says() {
+fn the_example_of_the_manual_works() {
     let arguments = [
         "map",
         "--map",
@@ -38,7 +38,7 @@ fn the_example_runs_as_the_manual_says() {
 }
 
 #[test]
-fn rows_are_csv_on_demand() {
+fn rows_can_be_printed_as_csv() {
     let work = Work::new();
     let function = "function(doc) { emit([doc.city, doc.n], doc.note) }";
     let input = "{\"_id\":\"b\",\"city\":\"Rome\",\"n\":2}\n\
@@ -79,7 +79,7 @@ fn the_progress_line_of_a_terminal_ends_before_rows_are_printed() {
     ]);
     map.stdout(terminal.try_clone().unwrap()).stderr(terminal);
     let mut child = map.spawn().unwrap();
-    // The terminal ends, with an error, when the last program that has it open does.
+    // Reading fails once the last program that has the terminal open has ended.
     drop(map);
     let mut shown = Vec::new();
     assert!(screen.read_to_end(&mut shown).is_err());
@@ -122,7 +122,7 @@ fn rows_are_in_the_order_of_couchdbs_views() {
 }
 
 #[test]
-fn a_function_that_reads_named_members_gets_the_rows_of_whole_documents() {
+fn a_function_that_reads_named_members_gives_the_rows_of_whole_documents() {
     let work = Work::new();
     let input = [
         r#"{"_id":"a","v":1,"w":[{"v":2}],"x":"y"}"#,
@@ -158,7 +158,7 @@ fn members_that_a_function_does_not_read_are_not_sent() {
 }
 
 #[test]
-fn many_documents_give_the_same_rows_in_the_same_order_whatever_the_processes_do() {
+fn many_documents_give_the_same_rows_in_the_same_order_in_every_run() {
     let work = Work::new();
     let values: Vec<Value> = (0..20_000)
         .map(|number| json!(number * 7919 % 100))
@@ -226,7 +226,7 @@ fn rows_of_a_slow_input_are_printed_before_its_end() {
 }
 
 #[test]
-fn reductions_group_as_couchdb_groups() {
+fn reductions_group_like_couchdb() {
     let work = Work::new();
     let keys = [
         json!(["a", 1]),
@@ -268,7 +268,7 @@ fn reductions_group_as_couchdb_groups() {
 }
 
 #[test]
-fn keys_are_one_group_however_a_query_server_writes_them() {
+fn spellings_of_a_key_are_one_group() {
     let work = Work::new();
     // A child of another language may write one number in two ways.
     let child = work.file(
@@ -425,11 +425,11 @@ fn a_document_over_which_the_function_throws_has_no_rows_and_is_reported() {
     let said = stderr(&output);
     let error = "map.js:1:51: Error: odd (document d0000";
     assert_eq!(said.matches(error).count(), 2, "{said}");
-    for told in [
+    for expected in [
         "8 more errors like these are not shown",
         "the function threw over 10 of 20 documents, which have no rows",
     ] {
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(expected), "{said}");
     }
 }
 
@@ -459,7 +459,7 @@ fn a_function_that_emits_nothing_or_returns_its_rows_is_reported() {
 }
 
 #[test]
-fn a_running_service_reports_errors_and_logs_as_the_commands_own_pool_does() {
+fn a_running_service_reports_the_same_errors_and_logs_as_the_commands_own_pool() {
     let service = Service::start("");
     let socket = service.socket();
     let work = Work::new();
@@ -480,12 +480,15 @@ fn a_running_service_reports_errors_and_logs_as_the_commands_own_pool_does() {
     let there = said(odd, &socket, &three);
     assert_eq!(there, said(odd, &[], &three));
     assert_eq!((there.0, there.1), (Some(0), 2));
-    for told in [
+    for expected in [
         "log: at 2",
         "map.js:1:62: Error: odd (document d00000)",
         "over 1 of 3 documents",
     ] {
-        assert!(there.2.iter().any(|line| line.contains(told)), "{there:?}");
+        assert!(
+            there.2.iter().any(|line| line.contains(expected)),
+            "{there:?}"
+        );
     }
     let all = "function(doc) { emit(doc.nothing.there) }";
     let there = said(all, &socket, &three);
@@ -502,8 +505,7 @@ fn a_running_service_reports_errors_and_logs_as_the_commands_own_pool_does() {
     service.stop();
 }
 
-/// A query server whose function prints an answer of its own for the first of four documents: the answers come
-/// together, behind the last one.
+/// A query server that prints a forged answer before those of four documents, all after the last document.
 const FORGER: &str = r#"
 import json, sys
 docs = []
@@ -543,7 +545,7 @@ fn no_document_is_remapped_after_answers_that_may_belong_to_another() {
 }
 
 #[test]
-fn a_running_services_processes_can_be_used() {
+fn the_processes_of_a_running_service_can_be_used() {
     let service = Service::start("");
     let work = Work::new();
     let socket = service.socket();

@@ -1,4 +1,4 @@
-//! Messages between daemons, in memory: only those that FleetStatus uses.
+//! An in-memory `FleetStore` with only the methods that FleetStatus uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -89,8 +89,8 @@ impl FakeFleet {
     }
 }
 
-/// For methods used only by the owner of leases.
-fn not_asked<T>() -> Answer<'static, T> {
+/// For methods that only lease owners call.
+fn unused<T>() -> Answer<'static, T> {
     Box::pin(async { Err(StoreError::Closed) })
 }
 
@@ -187,50 +187,50 @@ impl FleetStore for FakeFleet {
     }
 
     fn take_epoch(&self, _: DaemonName, _: Epoch, _: Vec<Epoch>) -> Answer<'_, Counts> {
-        not_asked()
+        unused()
     }
 
     fn renew(&self, _: Epoch, _: bool, _: Reach) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
-        not_asked()
+        unused()
     }
 
     fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, Claimed> {
-        not_asked()
+        unused()
     }
 
     fn release(&self, _: Epoch, _: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
-        not_asked()
+        unused()
     }
 
     fn depart(&self, _: Epoch) -> Answer<'_, ()> {
-        not_asked()
+        unused()
     }
 
     fn job_rows(&self, _: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
-        not_asked()
+        unused()
     }
 
     fn set_replication_ids(&self, _: Epoch, _: Vec<store::fleet::JobNote>) -> Answer<'_, IdsSet> {
-        not_asked()
+        unused()
     }
 
     fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
-        not_asked()
+        unused()
     }
 
     fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        not_asked()
+        unused()
     }
 
     fn overrides(&self) -> Answer<'_, Vec<Override>> {
-        not_asked()
+        unused()
     }
 
     fn set_overrides(&self, _: Vec<Override>) -> Answer<'_, ()> {
-        not_asked()
+        unused()
     }
 
     fn secret(&self, _: &str, _: String) -> Answer<'_, String> {
-        not_asked()
+        unused()
     }
 }

@@ -1,9 +1,9 @@
-//! Runs that have to end: removed, killed, orphaned, or with the service.
+//! How runs end: removed, killed, orphaned, or at shutdown.
 
 use super::*;
 
 #[actix_rt::test]
-async fn a_removal_is_answered_when_the_run_is_gone() {
+async fn a_removal_is_answered_once_the_run_has_ended() {
     let mut world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     world.add_and_run("a").await;
@@ -19,7 +19,7 @@ async fn a_removal_is_answered_when_the_run_is_gone() {
     assert_eq!(world.counts().await.census, Default::default());
 }
 
-/// Returns how many seconds a job that does not stop takes to end once removed or lost.
+/// Removes or loses a running job, and returns the seconds until the answer.
 async fn seconds_to_end(stopping: Stopping, is_lost: bool) -> u64 {
     let world = World::start(|_| {}).await;
     world.stop_jobs(stopping);
@@ -33,7 +33,7 @@ async fn seconds_to_end(stopping: Stopping, is_lost: bool) -> u64 {
 }
 
 #[actix_rt::test]
-async fn a_document_that_asks_for_the_replication_of_another_does_not_end_its_job() {
+async fn a_document_cannot_remove_the_job_of_another_document() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
     let (other, none) = (Some(doc("other")), None);
@@ -54,16 +54,16 @@ async fn a_job_that_does_not_stop_is_killed_after_five_seconds() {
 
 #[actix_rt::test]
 async fn a_job_that_cannot_be_killed_is_left_behind() {
-    assert_eq!(seconds_to_end(Stopping::NotEvenKilled, false).await, 6);
+    assert_eq!(seconds_to_end(Stopping::Unkillable, false).await, 6);
 }
 
 #[actix_rt::test]
 async fn a_lost_job_that_cannot_be_killed_is_left_behind_after_a_second() {
-    assert_eq!(seconds_to_end(Stopping::NotEvenKilled, true).await, 1);
+    assert_eq!(seconds_to_end(Stopping::Unkillable, true).await, 1);
 }
 
 #[actix_rt::test]
-async fn a_lost_job_is_killed_at_once_and_not_asked_to_stop() {
+async fn a_lost_job_is_killed_at_once_without_a_request_to_stop() {
     let mut world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     world.add_and_run("a").await;
@@ -78,7 +78,7 @@ async fn a_lost_job_is_killed_at_once_and_not_asked_to_stop() {
     ));
     let counts = world.counts().await;
     assert_eq!(counts.census, Default::default());
-    assert_eq!(counts.totals.crashes, 0, "that is no crash");
+    assert_eq!(counts.totals.crashes, 0, "a kill is not a crash");
     assert_eq!(world.jobs.asked.get(), 0);
 }
 
@@ -95,29 +95,29 @@ async fn a_run_that_is_stopping_is_killed_when_its_job_is_lost() {
     assert!(world.ask(lose("b")).await);
     assert!(
         within("the removal's answer", removal).await.unwrap(),
-        "who removed it is answered too"
+        "the removal is answered too"
     );
     assert!(before.elapsed() < Duration::from_secs(1));
     assert_eq!(world.counts().await.census, Default::default());
 }
 
 #[actix_rt::test]
-async fn a_lost_job_that_is_added_again_runs_when_its_killed_run_is_gone() {
+async fn a_lost_job_that_is_added_again_starts_once_its_killed_run_has_ended() {
     let world = World::start(|_| {}).await;
-    world.stop_jobs(Stopping::NotEvenKilled);
+    world.stop_jobs(Stopping::Unkillable);
     let left = world.add_and_run("a").await;
     world.scheduler.do_send(lose("a"));
     assert_eq!(world.add("a").await, Ok(Added::New));
     world.add_and_run_others().await;
     assert_eq!(world.runs_of("a"), 1);
-    assert!(world.ask(lose("a")).await, "it is lost again");
+    assert!(world.ask(lose("a")).await, "a re-added job can be lost");
     assert_eq!(world.add("a").await, Ok(Added::New));
     left.job.do_send(Do::Vanish);
-    eventually("it has its turn", || async { world.runs_of("a") == 2 }).await;
+    eventually("a second run", || async { world.runs_of("a") == 2 }).await;
 }
 
 #[actix_rt::test]
-async fn all_runs_are_told_to_stop_together_when_the_service_ends() {
+async fn all_runs_are_stopped_concurrently_at_shutdown() {
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     for name in ["a", "b", "c"] {
@@ -145,7 +145,7 @@ async fn all_runs_are_told_to_stop_together_when_the_service_ends() {
 }
 
 #[actix_rt::test]
-async fn jobs_end_with_a_scheduler_that_vanishes() {
+async fn jobs_end_when_their_scheduler_panics() {
     let world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
     let (jobs, job) = (world.jobs.clone(), run.job.clone());
@@ -162,48 +162,48 @@ impl Handler<Doom> for ReplicationScheduler {
     type Result = ();
 
     fn handle(&mut self, _: Doom, _: &mut Self::Context) {
-        panic!("as it was told");
+        panic!("scripted panic");
     }
 }
 
 #[actix_rt::test]
-async fn a_run_that_is_left_behind_keeps_the_next_one_of_its_replication_waiting() {
+async fn a_run_that_is_left_behind_delays_the_next_run_of_its_replication() {
     let world = World::start(|_| {}).await;
-    world.stop_jobs(Stopping::NotEvenKilled);
+    world.stop_jobs(Stopping::Unkillable);
     let left = world.add_and_run("a").await;
     assert!(world.ask(remove("a")).await);
     world.stop_jobs(Stopping::AtOnce);
     assert_eq!(world.add("a").await, Ok(Added::New));
     world.add_and_run_others().await;
-    assert!(left.job.connected(), "it is still there");
-    assert_eq!(world.runs_of("a"), 1, "and the only one");
+    assert!(left.job.connected(), "the first run is still alive");
+    assert_eq!(world.runs_of("a"), 1, "no second run starts");
     left.job.do_send(Do::Vanish);
-    eventually("it has its turn", || async { world.runs_of("a") == 2 }).await;
+    eventually("a second run", || async { world.runs_of("a") == 2 }).await;
     world.history("a", &["started", "added"]).await;
 }
 
 #[actix_rt::test]
-async fn a_scheduler_that_follows_one_that_failed_waits_for_its_runs_to_be_gone() {
+async fn the_successor_of_a_failed_scheduler_waits_for_its_runs_to_end() {
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     let before = Instant::now();
     let old = world.add_and_run("a").await;
     world.scheduler.do_send(Doom);
-    eventually("its end", || async { !world.pid.is_alive() }).await;
+    eventually("the scheduler ends", || async { !world.pid.is_alive() }).await;
     let next = world.successor().await;
     assert_eq!(next.add("a").await, Ok(Added::New));
     next.add_and_run_others().await;
     assert!(old.job.connected() && next.runs_of("a") == 1);
-    eventually("the next run", || async { next.runs_of("a") == 2 }).await;
-    assert!(!old.job.connected(), "the old one is gone before");
+    eventually("the next run starts", || async { next.runs_of("a") == 2 }).await;
+    assert!(!old.job.connected(), "the old run ended first");
     assert!(before.elapsed() >= Duration::from_secs(3));
     assert_eq!(next.counts().await.census.running, 2);
 }
 
 #[actix_rt::test]
-async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
+async fn a_run_that_waits_for_an_earlier_run_is_stopped_like_any_other() {
     let world = World::start(|_| {}).await;
-    world.stop_jobs(Stopping::NotEvenKilled);
+    world.stop_jobs(Stopping::Unkillable);
     let left = world.add_and_run("a").await;
     assert!(world.ask(remove("a")).await);
     world.stop_jobs(Stopping::AtOnce);
@@ -213,22 +213,22 @@ async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
     world.order("a", JobOrder::Resume).await;
     assert!(world.ask(remove("a")).await);
     left.job.do_send(Do::Vanish);
-    eventually("its end", || async { !left.job.connected() }).await;
+    eventually("the first run ends", || async { !left.job.connected() }).await;
     assert_eq!(world.runs_of("a"), 1);
     let before = Instant::now();
     world.ask(Stop { now: false }).await;
-    eventually("the end", || async { !world.pid.is_alive() }).await;
+    eventually("the scheduler ends", || async { !world.pid.is_alive() }).await;
     assert!(before.elapsed() < Duration::from_secs(1));
 }
 
 #[actix_rt::test]
-async fn a_scheduler_ends_with_its_job_supervisor_and_the_runs_with_both() {
+async fn a_scheduler_and_its_runs_end_with_the_job_supervisor() {
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::Never);
     let run = world.add_and_run("a").await;
-    world.stop_jobs(Stopping::PanicsItsKiller);
+    world.stop_jobs(Stopping::PanicsOnKill);
     world.add_and_run("b").await;
     world.scheduler.do_send(remove("b"));
-    eventually("the scheduler's end", || async { !world.pid.is_alive() }).await;
-    eventually("the run's end", || async { !run.job.connected() }).await;
+    eventually("the scheduler ends", || async { !world.pid.is_alive() }).await;
+    eventually("the run ends", || async { !run.job.connected() }).await;
 }

@@ -36,9 +36,9 @@ enum Stopping {
     After(Duration),
     Never,
     /// Not even when killed.
-    NotEvenKilled,
-    /// Only when killed; the first to try panics.
-    PanicsItsKiller,
+    Unkillable,
+    /// Only when killed; the first kill panics.
+    PanicsOnKill,
 }
 
 /// A scripted job.
@@ -62,13 +62,13 @@ enum Do {
 }
 
 impl FakeJob {
-    fn tell(&self, news: JobNews) {
+    fn report(&self, news: JobNews) {
         let run = self.order.number;
         self.order.events.do_send(JobEvent { run, news });
     }
 
     fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
-        self.tell(JobNews::Ended(end));
+        self.report(JobNews::Ended(end));
         ctx.stop();
     }
 }
@@ -87,10 +87,10 @@ impl Handler<Do> for FakeJob {
 
     fn handle(&mut self, msg: Do, ctx: &mut Self::Context) {
         match msg {
-            Do::News(news) => self.tell(news),
+            Do::News(news) => self.report(news),
             Do::End(end) => self.end(end, ctx),
             Do::Vanish => ctx.stop(),
-            Do::Panic => panic!("as it was told"),
+            Do::Panic => panic!("scripted panic"),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Handler<StopJob> for FakeJob {
             Stopping::After(time) => {
                 ctx.run_later(time, |job, ctx| job.end(JobEnd::Stopped, ctx));
             }
-            Stopping::Never | Stopping::NotEvenKilled | Stopping::PanicsItsKiller => {}
+            Stopping::Never | Stopping::Unkillable | Stopping::PanicsOnKill => {}
         }
     }
 }
@@ -117,7 +117,7 @@ struct Begun {
     job: Addr<FakeJob>,
 }
 
-/// The behaviour of fake jobs, and the started ones.
+/// The behaviour of fake jobs, and the runs started so far.
 #[derive(Clone)]
 struct Jobs {
     stopping: Rc<Cell<Stopping>>,
@@ -150,7 +150,7 @@ impl Jobs {
         match self.start.get() {
             Starting::Succeeds => {}
             Starting::Fails => return Err(Crash::JobDied("refused".into())),
-            Starting::Panics => panic!("as it was told"),
+            Starting::Panics => panic!("scripted panic"),
         }
         let stopping = self.stopping.get();
         let begun = Rc::clone(&self.begun);
@@ -161,11 +161,11 @@ impl Jobs {
             begun,
         });
         match stopping {
-            Stopping::NotEvenKilled => running.kill = Box::new(|| {}),
-            Stopping::PanicsItsKiller => {
+            Stopping::Unkillable => running.kill = Box::new(|| {}),
+            Stopping::PanicsOnKill => {
                 let (kill, is_tried) = (running.kill, Cell::new(false));
                 running.kill = Box::new(move || {
-                    assert!(is_tried.replace(true), "as it was told");
+                    assert!(is_tried.replace(true), "scripted panic");
                     kill();
                 });
             }
@@ -257,7 +257,7 @@ impl World {
         Context<ReplicationScheduler>: ToEnvelope<ReplicationScheduler, M>,
     {
         let answer = within("an answer", self.scheduler.send(message)).await;
-        answer.expect("the scheduler is there")
+        answer.expect("the scheduler is alive")
     }
 
     async fn add(&self, name: &str) -> Result<Added, AddJobError> {
@@ -276,10 +276,10 @@ impl World {
         self.begun(count + 1).await
     }
 
-    /// Adds another job and waits for its run: everything due before has happened by then.
+    /// Adds another job and waits for its run, so that everything due earlier has happened.
     async fn add_and_run_others(&self) {
         assert_eq!(self.add("other").await, Ok(Added::New));
-        eventually("the other one runs", || async {
+        eventually("the other job runs", || async {
             self.runs_of("other") == 1
         })
         .await;
@@ -295,19 +295,19 @@ impl World {
     /// Waits until this many runs were started, and returns the latest.
     async fn begun(&self, count: usize) -> Begun {
         let jobs = &self.jobs;
-        eventually("a run is begun", || async {
+        eventually("a run starts", || async {
             jobs.begun.borrow().len() >= count
         })
         .await;
         let begun = jobs.begun.borrow();
-        assert_eq!(begun.len(), count, "no more than that are begun");
+        assert_eq!(begun.len(), count, "no further run starts");
         begun.last().cloned().expect("there is one")
     }
 
     async fn job(&self, name: &str) -> JobInfo {
         self.ask(GetJob { id: id(name) })
             .await
-            .expect("it is known")
+            .expect("the job exists")
     }
 
     async fn types(&self, name: &str) -> Vec<&'static str> {
@@ -329,7 +329,7 @@ impl World {
         self.jobs.stopping.set(stopping);
     }
 
-    /// Returns the next event of a job that subscribers got.
+    /// Returns the next event sent to subscribers.
     async fn next_event(&mut self) -> (String, Happening) {
         let event = self.events.next().await;
         (event.id.base, event.what)
@@ -357,7 +357,7 @@ fn replication(name: &str, doc: Option<DocRef>) -> Replication {
         UserCtx::default(),
         doc,
     )
-    .expect("it is right")
+    .expect("the replication is valid")
 }
 
 fn doc(name: &str) -> DocRef {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[actix_rt::test]
-async fn jobs_that_stop_keep_their_slots_until_they_are_gone() {
+async fn stopping_jobs_hold_their_slots_until_they_end() {
     let world = World::start(|settings| settings.max_jobs = 1).await;
     world.stop_jobs(Stopping::After(Duration::from_secs(4)));
     assert_eq!(world.add("a").await, Ok(Added::New));
@@ -11,11 +11,7 @@ async fn jobs_that_stop_keep_their_slots_until_they_are_gone() {
     world.begun(1).await;
     assert_eq!(world.add("b").await, Ok(Added::New));
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(
-        world.jobs.begun.borrow().len(),
-        1,
-        "a writes its checkpoint"
-    );
+    assert_eq!(world.jobs.begun.borrow().len(), 1, "a is still stopping");
     assert_eq!(
         world
             .job("a")
@@ -31,15 +27,15 @@ async fn jobs_that_stop_keep_their_slots_until_they_are_gone() {
 }
 
 #[actix_rt::test]
-async fn cycles_come_at_their_interval_and_a_changed_one_holds_at_once() {
+async fn cycles_run_at_their_interval_and_a_changed_interval_applies_at_once() {
     let world = World::start(|settings| {
         settings.max_jobs = 1;
         settings.interval = Duration::from_secs(3600);
     })
     .await;
     let begun = || world.jobs.begun.borrow().len();
-    world.add("a").await.expect("it is new");
-    world.add("b").await.expect("it is new");
+    world.add("a").await.expect("the job is new");
+    world.add("b").await.expect("the job is new");
     tokio::time::sleep(Duration::from_secs(3590)).await;
     assert_eq!(begun(), 0);
     tokio::time::sleep(Duration::from_secs(11)).await;
@@ -51,13 +47,13 @@ async fn cycles_come_at_their_interval_and_a_changed_one_holds_at_once() {
     };
     world.ask(Configure(settings)).await;
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(begun(), 2, "they change places");
+    assert_eq!(begun(), 2, "the jobs rotate");
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(begun(), 4);
 }
 
 #[actix_rt::test]
-async fn settings_are_obeyed_at_run_time() {
+async fn changed_settings_apply_to_running_jobs() {
     let world = World::start(|_| {}).await;
     for name in ["a", "b", "c"] {
         world.add_and_run(name).await;
@@ -103,7 +99,7 @@ async fn a_job_is_paused_resumed_restarted_and_given_a_priority() {
 }
 
 #[actix_rt::test]
-async fn several_jobs_are_added_in_one_turn_and_each_has_its_own_answer() {
+async fn a_bulk_add_has_an_answer_for_each_job() {
     let world = World::start(|_| {}).await;
     world.add("a").await.unwrap();
     let add = |doc: &str, name: &str| AddJob::new(permanent(doc), id(name));

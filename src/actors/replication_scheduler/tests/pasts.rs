@@ -1,4 +1,4 @@
-//! Jobs taken over from another daemon, and what is saved for the next owner.
+//! Jobs taken over from another daemon, and the state saved for the next owner.
 
 use std::sync::Mutex;
 
@@ -56,10 +56,10 @@ fn crashes(seconds_ago: &[u64]) -> Earlier {
 }
 
 #[actix_rt::test]
-async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_fourth() {
+async fn a_job_taken_over_after_three_crashes_keeps_its_back_off_and_crash_count() {
     let world = World::start(|_| {}).await;
     let earlier = crashes(&[10, 20, 30]);
-    let last = earlier.history.newest().expect("it crashed").at;
+    let last = earlier.history.newest().expect("the job has crashed").at;
     assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
     let job = world.job("a").await;
     assert_eq!(job.shown.summary.error_count, 3);
@@ -75,7 +75,7 @@ async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_
 }
 
 #[actix_rt::test]
-async fn a_job_that_starts_later_reports_when_and_starts_then() {
+async fn a_job_with_a_later_start_time_reports_it_and_starts_then() {
     let world = World::start(|_| {}).await;
     let not_before = WallClock::new().now() + Duration::from_secs(3600);
     let history = History::default();
@@ -111,7 +111,7 @@ impl Saved {
             if !fails {
                 saved.pasts.lock().unwrap().extend(pasts);
             }
-            let failed = || store::StoreError::Failed("as it was told".into());
+            let failed = || store::StoreError::Failed("scripted failure".into());
             std::future::ready(if fails { Err(failed()) } else { Ok(()) })
         };
         let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));
@@ -119,7 +119,7 @@ impl Saved {
         writer
     }
 
-    /// What the next owner of a document reads, if anything was saved.
+    /// The history that a document's next owner reads, if any was saved.
     fn types(&self, name: &str) -> Option<Vec<&'static str>> {
         let pasts = self.pasts.lock().unwrap();
         let past = past::read(pasts.get(name)?, &permanent(name).digest());
@@ -127,7 +127,7 @@ impl Saved {
         Some(history.map(|entry| entry.what.name()).collect())
     }
 
-    /// Same for refused documents: their ids.
+    /// The ids of refused documents that the next owner reads.
     fn refused(&self, name: &str) -> Vec<String> {
         let pasts = self.pasts.lock().unwrap();
         let past = pasts
@@ -145,7 +145,7 @@ async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
     let types = |name: &'static str, expected: &'static [&'static str]| {
         let saved = saved.clone();
         async move {
-            let what = format!("{expected:?} is saved of {name}");
+            let what = format!("{expected:?} is saved for {name}");
             eventually(&what, || async {
                 saved.types(name).is_some_and(|types| types == expected)
             })
@@ -157,12 +157,12 @@ async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
     types("a", &["started", "added"]).await;
     run.job.do_send(Do::End(crash()));
     types("a", &["crashed", "started", "added"]).await;
-    // While paused it is not reported any more, and a restart needs an order.
+    // A restart clears the crash from the history.
     world.order("a", JobOrder::Restart).await;
     types("a", &["started", "added"]).await;
     world.order("a", JobOrder::Pause).await;
     types("a", &["stopped", "started", "added"]).await;
-    // Without a lease nothing is saved.
+    // A job without a lease is not saved.
     world.add("b").await.unwrap();
     world.begun(3).await;
     world.ask(owned("c", Earlier::default())).await.unwrap();
@@ -171,7 +171,7 @@ async fn events_of_owned_jobs_are_saved_for_the_next_owner() {
 }
 
 #[actix_rt::test]
-async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seconds() {
+async fn removing_a_job_without_a_run_waits_at_most_two_seconds_for_its_past_to_be_saved() {
     let saved = Saved::default();
     let world = World::saving(saved.writer()).await;
     world.ask(owned("a", Earlier::default())).await.unwrap();
@@ -196,7 +196,7 @@ async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seco
 }
 
 #[actix_rt::test]
-async fn the_latest_refused_documents_of_a_job_are_saved_and_the_next_owner_goes_on_with_them() {
+async fn refused_documents_of_a_job_are_saved_and_kept_by_the_next_owner() {
     let refused = |id: &str| RefusedDoc {
         id: id.to_owned(),
         rev: Some("1-x".to_owned()),
@@ -213,13 +213,13 @@ async fn the_latest_refused_documents_of_a_job_are_saved_and_the_next_owner_goes
     assert_eq!(world.job("a").await.refused, [refused("former")]);
     let job = world.begun(1).await.job;
     job.do_send(Do::News(JobNews::Refused(refused("new"))));
-    // It is saved before the run ends.
+    // They are saved before the run ends.
     job.do_send(Do::News(JobNews::Progress(progress(1))));
     let both = ["former", "new"];
     let are_saved = || async { saved.refused("a") == both };
     eventually("both are saved", are_saved).await;
     world.order("a", JobOrder::Restart).await;
-    eventually("it begins anew", || async {
+    eventually("the job restarts", || async {
         saved
             .types("a")
             .is_some_and(|types| types == ["started", "added"])

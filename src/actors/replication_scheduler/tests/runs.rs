@@ -24,7 +24,7 @@ async fn a_job_starts_and_reports_its_progress() {
 }
 
 #[actix_rt::test]
-async fn a_completed_job_is_removed_and_reports_what_it_did() {
+async fn a_completed_job_is_removed_and_reports_its_result() {
     let mut world = World::start(|_| {}).await;
     let (waiter, outcome) = oneshot::channel();
     let mut order = AddJob::new(permanent("a"), id("a"));
@@ -32,7 +32,7 @@ async fn a_completed_job_is_removed_and_reports_what_it_did() {
     assert_eq!(world.ask(order).await, Ok(Added::New));
     world.begun(1).await.job.do_send(Do::End(normal(3)));
     let Ok(JobEnd::Normal(completed)) = within("its end", outcome).await else {
-        panic!("it has done its work");
+        panic!("expected a completed job");
     };
     assert_eq!(completed.progress.stats.docs_written, 3);
     assert!(matches!(world.next_event().await.1, Happening::Triggered));
@@ -42,14 +42,14 @@ async fn a_completed_job_is_removed_and_reports_what_it_did() {
 }
 
 #[actix_rt::test]
-async fn a_job_that_crashes_is_tried_again_after_its_backoff() {
+async fn a_crashed_job_is_retried_after_its_back_off() {
     let mut world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
     run.job.do_send(Do::News(JobNews::Progress(progress(5))));
     run.job.do_send(Do::End(crash()));
     world.next_event().await;
     let Happening::Crashed(crash) = world.next_event().await.1 else {
-        panic!("it crashed");
+        panic!("expected a crash");
     };
     assert_eq!(crash.to_string(), "worker_died: x");
     let job = world.job("a").await;
@@ -67,7 +67,7 @@ async fn a_job_that_crashes_is_tried_again_after_its_backoff() {
     assert_eq!(world.jobs.begun.borrow().len(), 1);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let again = world.begun(2).await;
-    assert_eq!(again.order.earlier.docs_written, 5, "it goes on counting");
+    assert_eq!(again.order.earlier.docs_written, 5, "the count continues");
     assert_eq!(
         world.types("a").await,
         ["started", "crashed", "started", "added"]
@@ -75,7 +75,7 @@ async fn a_job_that_crashes_is_tried_again_after_its_backoff() {
 }
 
 #[actix_rt::test]
-async fn every_end_of_a_run_is_noticed_once() {
+async fn every_kind_of_crash_is_counted_once() {
     let world = World::start(|settings| settings.backoff.base = Duration::from_secs(3600)).await;
     for (name, end) in [("a", Do::Vanish), ("b", Do::Panic), ("c", Do::End(crash()))] {
         world.add_and_run(name).await.job.do_send(end);
@@ -116,14 +116,14 @@ async fn a_crashed_job_without_a_document_is_removed() {
     assert_eq!(world.ask(order).await, Ok(Added::New));
     world.begun(1).await.job.do_send(Do::End(crash()));
     let Ok(JobEnd::Crashed(crash)) = within("its end", outcome).await else {
-        panic!("it crashed");
+        panic!("expected a crash");
     };
     assert_eq!(crash.name(), "worker_died");
     assert!(world.ask(GetJob { id: id("a") }).await.is_none());
 }
 
 #[actix_rt::test]
-async fn a_job_that_is_added_again_goes_on_undisturbed() {
+async fn adding_the_same_job_again_does_not_disturb_its_run() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
     assert_eq!(world.add("a").await, Ok(Added::Unchanged));
@@ -133,7 +133,7 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
     let mut order = AddJob::new(permanent("a"), id("a"));
     order.waiter = Some(waiter);
     assert_eq!(world.ask(order).await, Ok(Added::Unchanged));
-    // A job that requests something else replaces it, once its run has ended.
+    // A different job under the same id replaces the first, once its run has ended.
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     assert_eq!(
         world.ask(AddJob::new(other, id("a"))).await,
@@ -151,7 +151,7 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
 }
 
 #[actix_rt::test]
-async fn the_id_of_another_documents_job_is_taken() {
+async fn a_job_with_the_id_of_another_documents_job_is_refused() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
     let other = world.ask(AddJob::new(permanent("b"), id("a"))).await;
@@ -166,7 +166,7 @@ async fn the_id_of_another_documents_job_is_taken() {
     world
         .ask(AddJob::new(replication("t", None), id("t")))
         .await
-        .expect("it is new");
+        .expect("the job is new");
     let other = world.ask(AddJob::new(permanent("t"), id("t"))).await;
     assert!(matches!(other, Err(AddJobError::Taken { by: None, .. })));
 }
@@ -189,7 +189,7 @@ async fn a_rate_limited_job_makes_fewer_requests() {
             .tuning
             .worker_processes,
         20,
-        "as it was asked for"
+        "as requested"
     );
 }
 
@@ -197,7 +197,7 @@ async fn a_rate_limited_job_makes_fewer_requests() {
 async fn jobs_are_listed_by_id_and_by_state() {
     let world = World::start(|settings| settings.max_jobs = 3).await;
     for name in ["c", "a", "b"] {
-        world.add(name).await.expect("it is new");
+        world.add(name).await.expect("the job is new");
     }
     let list = |skip, limit, states: &[JobState]| {
         let states = states.to_vec();
@@ -243,7 +243,7 @@ async fn events_are_counted() {
     world.add_and_run("a").await.job.do_send(Do::End(crash()));
     world.history("a", &["crashed", "started", "added"]).await;
     world.add_and_run("b").await;
-    world.add("b").await.expect("it is the same");
+    world.add("b").await.expect("the job is the same");
     world.order("b", JobOrder::Pause).await;
     world.history("b", &["stopped", "started", "added"]).await;
     world.add_and_run("c").await;
@@ -290,11 +290,11 @@ async fn a_job_with_pending_changes_and_no_progress_is_stalled() {
     };
     assert_eq!(world.ask(GetRunTroubles).await.stalled, stalled);
     run.job.do_send(Do::News(JobNews::Progress(left(4))));
-    eventually("it makes progress", || async {
+    eventually("the job makes progress", || async {
         world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;
-    // A job without work makes no progress.
+    // A job without pending changes is not stalled.
     run.job.do_send(Do::News(JobNews::Progress(left(0))));
     tokio::time::sleep(STALLED_AFTER * 2).await;
     assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());

@@ -34,7 +34,7 @@ fn progress() -> Arc<JobProgress> {
 }
 
 #[test]
-fn a_job_says_why_it_has_a_feed_of_its_own() {
+fn a_job_reports_why_it_has_its_own_feed() {
     let mut progress = JobProgress::clone(&progress());
     assert_eq!(stats(&progress).get("own_feed"), None);
     progress.own_feed = Some("because of 403".into());
@@ -122,7 +122,7 @@ fn figures() -> Value {
 }
 
 #[test]
-fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
+fn a_job_has_couchdbs_members_and_the_reason_it_does_not_run() {
     let mut known = info(JobState::Running, Some(1850));
     let value = job(&known);
     let expected = json!({
@@ -160,7 +160,7 @@ fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
 }
 
 #[test]
-fn a_task_is_a_job_that_runs() {
+fn only_a_running_job_is_a_task() {
     assert_eq!(task(&info(JobState::Pending, None)), None);
     let value = task(&info(JobState::Running, Some(3))).unwrap();
     assert_eq!(value["type"], "replication");
@@ -195,7 +195,7 @@ fn a_document_shows_the_state_of_its_job() {
 }
 
 #[test]
-fn a_document_that_cannot_start_yet_shows_why_and_between_which_databases() {
+fn a_document_that_cannot_start_yet_shows_the_reason_and_its_source_and_target() {
     let mut table = DocTable::default();
     table.set_row("d1", Some(RowState::Error));
     let (state, value) = shown(&stored(&json!({})), table.row("d1"), None);
@@ -208,7 +208,7 @@ fn a_document_that_cannot_start_yet_shows_why_and_between_which_databases() {
 }
 
 #[test]
-fn a_document_that_no_daemon_of_a_fleet_has_claimed_says_so() {
+fn a_document_that_no_daemon_has_claimed_is_shown_as_unclaimed() {
     let doc = stored(&json!({"source": "http://h/a", "target": "http://h/b"}));
     let (state, value) = shown(&doc, None, None);
     assert_eq!(
@@ -221,7 +221,7 @@ fn a_document_that_no_daemon_of_a_fleet_has_claimed_says_so() {
 }
 
 #[test]
-fn a_document_that_is_over_shows_its_own_state() {
+fn a_finished_document_shows_its_stored_state() {
     let doc = stored(&json!({
         "source": "http://u:p@h/a", "target": {"url": "http://h/b"},
         STATE: "completed", TIME: "2024-05-01T10:00:03Z",

@@ -119,7 +119,7 @@ fn result(value: Result<Box<RawValue>, InvalidValue>) -> Result<Box<RawValue>, T
 }
 
 /// Checks one reducer. `any_order`: the order of pieces must not matter either.
-fn pieces_are_the_whole(
+fn pieces_equal_the_whole(
     name: &str,
     rows: &[Texts],
     (lengths, middle): &Cuts,
@@ -171,49 +171,49 @@ fn pieces_are_the_whole(
 
 proptest! {
     #[test]
-    fn pieces_of_a_sum_are_the_whole(rows in with_keys(summable()), cuts in cuts()) {
-        pieces_are_the_whole("_sum", &rows, &cuts, false)?;
+    fn a_sum_of_pieces_equals_the_whole(rows in with_keys(summable()), cuts in cuts()) {
+        pieces_equal_the_whole("_sum", &rows, &cuts, false)?;
     }
 
     #[test]
-    fn pieces_of_a_count_are_the_whole(
+    fn a_count_of_pieces_equals_the_whole(
         rows in with_keys(vec(any_json(), 1..16).boxed()), cuts in cuts()
     ) {
-        pieces_are_the_whole("_count", &rows, &cuts, true)?;
+        pieces_equal_the_whole("_count", &rows, &cuts, true)?;
     }
 
     #[test]
-    fn pieces_of_stats_are_the_whole(rows in with_keys(measurable()), cuts in cuts()) {
-        pieces_are_the_whole("_stats", &rows, &cuts, false)?;
+    fn stats_of_pieces_equal_the_whole(rows in with_keys(measurable()), cuts in cuts()) {
+        pieces_equal_the_whole("_stats", &rows, &cuts, false)?;
     }
 
     #[test]
-    fn pieces_of_distinct_keys_are_the_whole(
+    fn distinct_keys_of_pieces_equal_the_whole(
         rows in with_keys(vec(any_json(), 1..16).boxed()), cuts in cuts()
     ) {
-        pieces_are_the_whole("_approx_count_distinct", &rows, &cuts, true)?;
+        pieces_equal_the_whole("_approx_count_distinct", &rows, &cuts, true)?;
     }
 
     #[test]
-    fn pieces_of_ranks_are_the_whole(
+    fn ranks_of_pieces_equal_the_whole(
         rows in with_keys(vec(any_json(), 1..16).boxed()), cuts in cuts(), count in 1..6_u8
     ) {
         for name in ["_top", "_bottom"] {
-            pieces_are_the_whole(&format!("{name}_{count}"), &rows, &cuts, true)?;
+            pieces_equal_the_whole(&format!("{name}_{count}"), &rows, &cuts, true)?;
         }
     }
 
     #[test]
-    fn pieces_of_first_and_last_are_the_whole(
+    fn first_and_last_of_pieces_equal_the_whole(
         rows in with_keys(vec(any_json(), 1..16).boxed()), cuts in cuts()
     ) {
         for name in ["_first", "_last"] {
-            pieces_are_the_whole(name, &rows, &cuts, true)?;
+            pieces_equal_the_whole(name, &rows, &cuts, true)?;
         }
     }
 
     #[test]
-    fn no_reducer_fails_on_any_value_but_by_saying_so(
+    fn every_reducer_returns_an_error_or_a_result_that_it_can_finalize(
         values in vec(any_json(), 0..6), name in prop::sample::select(Builtin::names())
     ) {
         let reducer = Builtin::named(&name.replace("_N", "_3")).unwrap();

@@ -153,7 +153,7 @@ fn late_results_change_nothing() {
     assert_eq!(
         fixture.scheduled(Ok(())),
         ["remove abc"],
-        "nobody wants it now"
+        "the job is obsolete"
     );
     assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
     assert_eq!(fixture.due(), [""; 0]);
@@ -169,12 +169,12 @@ fn late_results_change_nothing() {
     assert_eq!(
         fixture.identified(Ok("abc")),
         [""; 0],
-        "numbers of attempts are not used again"
+        "attempt numbers are not reused"
     );
 }
 
 #[test]
-fn a_temporary_error_is_tried_again_after_a_growing_random_time() {
+fn a_temporary_error_is_retried_after_a_growing_random_delay() {
     let mut fixture = Fixture::default();
     fixture.run(filtered());
     for most in [64, 128, 256] {
@@ -203,27 +203,31 @@ fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
         fixture.handle(Event::Written { doc })
     };
     fixture.run(filtered());
-    assert_eq!(written(&mut fixture), [""; 0], "it is being tried");
+    assert_eq!(written(&mut fixture), [""; 0], "an attempt is in progress");
     fixture.identified(Err("no"));
     let late = fixture.last;
     fixture.identified(Err("no"));
-    assert_eq!(fixture.run(filtered()), [""; 0], "it asks for the same");
+    assert_eq!(
+        fixture.run(filtered()),
+        [""; 0],
+        "the replication is unchanged"
+    );
     assert_eq!(written(&mut fixture), ["identify d"]);
-    assert!(fixture.last > late, "the wait is over");
+    assert!(fixture.last > late, "a new attempt began");
     let again = fixture.identified(Err("no"));
     assert_eq!(
         again,
         ["error d", "wake 1..64"],
-        "its failures are forgotten"
+        "the failure count is reset"
     );
     written(&mut fixture);
     fixture.identified(Ok("abc"));
     fixture.scheduled(Ok(()));
-    assert_eq!(written(&mut fixture), [""; 0], "it has a job");
+    assert_eq!(written(&mut fixture), [""; 0], "the document has a job");
 }
 
 #[test]
-fn a_transient_job_of_the_same_id_is_waited_for() {
+fn a_document_waits_for_a_transient_job_with_the_same_id() {
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
     fixture.identified(Ok("abc"));
@@ -249,7 +253,7 @@ fn another_documents_job_of_the_same_id_is_a_permanent_failure() {
 }
 
 #[test]
-fn the_code_of_a_filter_is_looked_at_again_and_a_new_id_gets_a_new_job() {
+fn filter_code_is_polled_and_a_changed_id_replaces_the_job() {
     let mut fixture = Fixture::default();
     fixture.run(filtered());
     fixture.identified(Ok("abc"));

@@ -1,4 +1,4 @@
-//! `settee check-config --against-running`, against a service that runs.
+//! `settee check-config --against-running`, against a running service.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn tried(service: &Service, arguments: &[&str]) -> Run {
     Run::of(output.expect("the program runs"))
 }
 
-/// Replaces a text in the service's file.
+/// Replaces a string in the service's file.
 fn edit(service: &Service, from: &str, to: &str) {
     let file = service.path("settee.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -29,7 +29,7 @@ fn change(section: &str, key: &str, old: &str, new: &str, effect: &str) -> Value
 }
 
 #[test]
-fn changes_of_a_reload_restarts_and_http_overrides_are_shown_and_nothing_is_changed() {
+fn changes_are_listed_with_their_effect_and_none_is_applied() {
     let web = Web::start(CONFIG);
     let service = &web.service;
     let run = tried(service, &[]);
@@ -73,17 +73,17 @@ fn changes_of_a_reload_restarts_and_http_overrides_are_shown_and_nothing_is_chan
         assert!(table.contains(part), "{}", run.stdout);
     }
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);
-    // All of it is as it was.
+    // Nothing was applied.
     assert_eq!(web.get("/_node/_local/_config/log/level").ok(), "info");
     assert_eq!(web.get(TIMEOUT).ok(), "7000");
     assert!(!service.log().contains("[log] level"), "{}", service.log());
     edit(service, "backlog = 8", "backlog = 7");
-    assert_eq!(tried(service, &[]).code, 0, "a reload would take it");
+    assert_eq!(tried(service, &[]).code, 0, "a reload would apply it");
     web.service.stop();
 }
 
 #[test]
-fn mistakes_in_the_files_are_reported_as_those_of_the_configuration() {
+fn mistakes_in_the_files_exit_with_78_and_a_missing_service_with_69() {
     let web = Web::start(CONFIG);
     edit(&web.service, "= 6000", "= \"soon\"");
     let run = tried(&web.service, &[]);
@@ -103,7 +103,7 @@ fn mistakes_in_the_files_are_reported_as_those_of_the_configuration() {
 }
 
 #[test]
-fn a_reload_of_what_http_overrides_says_so_by_key() {
+fn a_reload_reports_each_key_that_http_overrides() {
     let web = Web::start(CONFIG);
     web.send("PUT", TIMEOUT, "\"7000\"").ok();
     edit(&web.service, "= 6000", "= 6500");

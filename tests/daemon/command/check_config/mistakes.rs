@@ -1,4 +1,4 @@
-//! What `settee check-config` refuses: every mistake with its place, and what to do.
+//! Configurations that `settee check-config` refuses: every mistake with its place and a remedy.
 
 use super::*;
 
@@ -169,7 +169,7 @@ fn cases(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_or_range_says_what_would_be_right() {
+fn a_value_of_the_wrong_type_or_range_is_refused_with_the_valid_ones() {
     for (section, setting, part) in cases(WRONG_VALUES) {
         let fixture = Fixture::toml(&format!("[{section}]\n{setting}\n"));
         refuses(&fixture, "c.toml:2", &[part]);
@@ -188,7 +188,7 @@ native_query_servers.enable_erlang_query_server = true => no in-process language
 "#;
 
 #[test]
-fn an_ini_is_held_to_the_same_rules() {
+fn an_ini_follows_the_same_rules() {
     for (section, setting, part) in cases(WRONG_INI_VALUES) {
         let fixture = Fixture::ini(&format!("; ours\n[{section}]\n{setting} ; why\n"));
         refuses(&fixture, "c.ini:3", &[part]);
@@ -196,7 +196,7 @@ fn an_ini_is_held_to_the_same_rules() {
 }
 
 #[test]
-fn text_that_is_not_the_format_is_refused_with_its_line() {
+fn a_syntax_error_is_refused_with_its_line() {
     refuses(
         &Fixture::toml("[log]\nlevel = info\n"),
         "c.toml:2",
@@ -282,7 +282,7 @@ fn two_spellings_of_a_language_in_one_layer_are_refused() {
 }
 
 #[test]
-fn values_that_do_not_fit_together_are_refused() {
+fn conflicting_values_are_refused() {
     let soft = "[query_server_config]\nos_process_limit = 5\nos_process_soft_limit = 6\n";
     refuses(
         &Fixture::toml(soft),
@@ -332,12 +332,12 @@ fn commands_that_cannot_be_started_are_listed_in_comments() {
     );
     let run = fixture.run();
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let (_, told) = run
+    let (_, listed) = run
         .stdout
         .split_once("# Commands that cannot be started:\n")
         .unwrap();
-    let [lua, perl] = told.lines().collect::<Vec<_>>()[..] else {
-        panic!("{told}");
+    let [lua, perl] = listed.lines().collect::<Vec<_>>()[..] else {
+        panic!("{listed}");
     };
     assert!(
         lua.starts_with("# [query_servers] lua: ") && lua.contains("nterminated"),
@@ -348,13 +348,13 @@ fn commands_that_cannot_be_started_are_listed_in_comments() {
 }
 
 #[test]
-fn a_mistake_counts_even_where_a_later_layer_overrides_it() {
+fn a_mistake_is_refused_even_if_a_later_layer_overrides_it() {
     let fixture = Fixture::toml("[log]\nlevel = 'loud'\n").file("d.toml", b"[log]\nlevel='info'\n");
     refuses(&fixture, "c.toml:2", &["\"loud\""]);
 }
 
 #[test]
-fn a_file_that_serve_cannot_open_is_refused_with_the_same_words() {
+fn a_file_that_serve_cannot_open_is_refused_with_the_same_message() {
     let pem =
         "[ssl]\nenable = true\nport = 0\ncert_file = \"DIR/c.pem\"\nkey_file = \"DIR/k.pem\"\n";
     let service = "[services.a]\nlanguage = \"javascript\"\nlisten = \"unix:DIR/none/a.sock\"\n";
@@ -377,12 +377,12 @@ fn a_file_that_serve_cannot_open_is_refused_with_the_same_words() {
                 "[server]\nsocket = {socket:?}\nhttp = \"off\"\n[store]\npath = \"memory\"\n{text}"
             );
             if is_there {
-                // A certificate that is none.
+                // An invalid certificate.
                 std::fs::write(folder.join("c.pem"), "x").expect("it is written");
             }
             fixture = fixture.file("c.toml", text.as_bytes());
-            let told = fixture.refused();
-            assert!(told[0].contains(says), "{told:?}");
+            let refusal = fixture.refused();
+            assert!(refusal[0].contains(says), "{refusal:?}");
             let mut serve = program();
             serve.args(["serve", "-c", "c.toml"]).current_dir(&folder);
             std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -390,7 +390,7 @@ fn a_file_that_serve_cannot_open_is_refused_with_the_same_words() {
             let serve = Run::of(serve.output().expect("it ends"));
             let strip = |line: &str| line.strip_prefix("settee: ").map(str::to_owned);
             let served: Vec<String> = serve.stderr.lines().filter_map(strip).collect();
-            assert_eq!((serve.code, served), (78, told));
+            assert_eq!((serve.code, served), (78, refusal));
         }
     }
 }

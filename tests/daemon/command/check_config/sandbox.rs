@@ -1,4 +1,4 @@
-//! `settee check-config --sandbox`, on the machine that it runs on.
+//! `settee check-config --sandbox`, on this machine.
 
 use super::{Fixture, Run, program};
 use crate::support::daemon::Service;
@@ -17,7 +17,7 @@ fn tried(text: &str) -> Run {
 }
 
 #[test]
-fn the_cell_of_each_pool_is_tried_and_what_holds_is_printed_as_a_comment() {
+fn the_cell_of_each_pool_is_tried_and_its_layers_are_printed_as_comments() {
     let run = tried(POOLS);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
     let (_, cells) = run
@@ -40,8 +40,8 @@ fn the_cell_of_each_pool_is_tried_and_what_holds_is_printed_as_a_comment() {
 }
 
 #[test]
-fn a_strict_pool_without_a_layer_is_a_mistake_and_with_all_of_them_none() {
-    // Half a core: this layer is the first that machines lack.
+fn a_strict_pool_is_a_mistake_only_if_a_layer_is_missing() {
+    // Half a core: CPU limits are the layer that is missing most often.
     let strict = format!("{POOLS}sandbox = \"strict\"\ncpu_max = 50\n");
     let run = tried(&strict);
     let of_strict = |line: &&str| line.starts_with("# reports (strict): ");
@@ -56,7 +56,7 @@ fn a_strict_pool_without_a_layer_is_a_mistake_and_with_all_of_them_none() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_cannot_be_executed_is_a_mistake_whatever_the_mode() {
+fn a_missing_or_non_executable_program_is_a_mistake_with_or_without_a_cell() {
     for mode in ["standard", "off"] {
         let text = format!(
             "[query_server_config]\nsandbox = \"{mode}\"\n[query_servers]\nperl = \"no-such-program server\"\n\
@@ -70,8 +70,8 @@ fn a_program_that_is_not_there_or_cannot_be_executed_is_a_mistake_whatever_the_m
             ("lua", "the program '/etc/passwd' cannot be executed"),
             ("ruby", "the program '/etc' cannot be executed"),
         ] {
-            let told = format!("the pool \"{pool}\": {why}");
-            assert!(run.stderr.contains(&told), "{}", run.stderr);
+            let expected = format!("the pool \"{pool}\": {why}");
+            assert!(run.stderr.contains(&expected), "{}", run.stderr);
             let comment = format!("# {pool} ({mode}): {why}");
             assert!(run.stdout.contains(&comment), "{}", run.stdout);
         }
@@ -80,7 +80,7 @@ fn a_program_that_is_not_there_or_cannot_be_executed_is_a_mistake_whatever_the_m
 }
 
 #[test]
-fn without_a_cell_nothing_is_tried() {
+fn pools_without_a_cell_are_not_tried() {
     let off = "[query_server_config]\nsandbox = \"off\"\n[query_servers]\npython = \"sh server\"\n";
     let run = tried(off);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
@@ -95,8 +95,8 @@ fn a_strict_pool_without_users_for_its_cells_is_a_mistake() {
     let text = format!("[query_server_config]\nuser_range = \"\"\n{POOLS}sandbox = \"strict\"\n");
     let run = tried(&text);
     assert_eq!(run.code, 78, "{}", run.stdout);
-    let told = "misses user: user_range of [query_server_config] is empty";
-    assert!(run.stderr.contains(told), "{}", run.stderr);
+    let expected = "misses user: user_range of [query_server_config] is empty";
+    assert!(run.stderr.contains(expected), "{}", run.stderr);
 }
 
 #[test]
