@@ -1,8 +1,8 @@
-//! What the library publishes: each name of `docs/library.md` is there, and there is no other in the list.
+//! The published names of the library: all of `docs/library.md` can be imported, and the page lists no others.
 
 macro_rules! published {
     ($($path:path,)*) => {
-        #[allow(unused_imports, reason = "to name them is the test")]
+        #[allow(unused_imports, reason = "importing them is the test")]
         mod names {
             $(use $path as _;)*
         }
