@@ -251,7 +251,7 @@ fn running_calls_may_finish_and_waiters_are_refused() {
     assert_eq!(busy.reply(), json!({"id": 1, "ok": "waited"}));
     assert_eq!(busy.reply()["name"], "shutting_down");
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_holder_is_notified_of_each_process_when_the_service_ends() {
     let downs: Vec<_> = told.iter().map(|notice| notice["down"].clone()).collect();
     assert_eq!(json!(downs), json!(held));
     holder.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn calls_that_take_longer_than_the_grace_are_cut_off() {
     idle.assert_closed();
     assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_second_signal_stops_it_now() {
     service.signal("INT");
     assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn the_service_manager_is_notified_of_readiness_and_of_the_stop() {
     assert_eq!(next(), "READY=1");
     service.signal("TERM");
     assert_eq!(next(), "STOPPING=1");
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -561,5 +561,5 @@ fn the_watchdog_gets_heartbeats_as_long_as_the_service_works() {
     }
     service.signal("TERM");
     while next() != "STOPPING=1" {}
-    service.ends_well();
+    service.exits_cleanly();
 }

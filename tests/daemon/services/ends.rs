@@ -49,8 +49,8 @@ impl Lending {
         wait_until("a stop", || self.told("closed").is_none_or(is_stop));
     }
 
-    fn ends_well(self) {
-        self.service.ends_well();
+    fn exits_cleanly(self) {
+        self.service.exits_cleanly();
     }
 }
 
@@ -79,7 +79,7 @@ fn an_accepted_idle_client_still_gets_its_first_answer() {
         assert_eq!(last(&quiet.line()?), "shutting_down");
         quiet.assert_closed();
         drop(quiet);
-        lending.ends_well();
+        lending.exits_cleanly();
         Some(())
     });
 }
@@ -102,7 +102,7 @@ fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process
     client.assert_closed();
     assert!(!lending.service.path("other.here").exists());
     drop(client);
-    lending.ends_well();
+    lending.exits_cleanly();
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn a_client_that_loses_an_answer_while_the_program_ends_gets_an_error() {
     assert_eq!(last(&client.line().unwrap()), "os_process_error");
     client.assert_closed();
     drop(client);
-    lending.ends_well();
+    lending.exits_cleanly();
 }

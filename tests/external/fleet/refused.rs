@@ -29,7 +29,7 @@ async fn documents_that_a_target_refused_are_known_to_the_next_daemon() {
     site.join().await;
     let first = site.daemons.remove(0);
     first.web.service.signal("TERM");
-    first.web.service.ends_well();
+    first.web.service.exits_cleanly();
     let next = &site.daemons[0];
     // Of another daemon's job it would say how old that is.
     wait("the next daemon runs the job", || {
