@@ -31,11 +31,11 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ("pool_failing", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
     ("no_pool_works", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
     ("pool_dying", "", HERE, "the_remedy_for_a_dying_pool_runs_conform_on_its_command"),
-    ("pool_crowded", "", HERE, "a_crowded_pool_gets_more_processes"),
+    ("pool_crowded", "", HERE, "the_remedy_for_a_crowded_pool_adds_processes"),
     ("pool_exchanging", "a hundred loans, and a minute", FINDINGS, "what_is_counted_within_a_minute_is_told_and_over_after_it"),
     ("cell_broken", "a kernel without namespaces", FINDINGS, "who_waits_long_for_a_pool_and_cells_without_layers_are_told"),
     ("cell_incomplete", "a kernel without layers", FINDINGS, "who_waits_long_for_a_pool_and_cells_without_layers_are_told"),
-    ("service_closed", "", HERE, "a_service_without_a_pool_gets_one"),
+    ("service_closed", "", HERE, "the_remedy_for_a_closed_service_creates_its_pool"),
     ("replications_failing", "", HERE, "replications_that_failed_for_one_reason_are_restarted_by_that_reason"),
     ("replications_stalled", "ten minutes", FINDINGS, "jobs_that_stand_still_are_one_trouble_with_an_example"),
     ("server_slow", "a person at another server", FINDINGS, "a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it"),
@@ -170,7 +170,7 @@ fn the_remedy_for_a_dying_pool_runs_conform_on_its_command() {
 }
 
 #[test]
-fn a_crowded_pool_gets_more_processes() {
+fn the_remedy_for_a_crowded_pool_adds_processes() {
     let web = Web::start("[pools.one]\nlanguage = \"python\"\nmax = 1\n");
     let mut holder = web.service.connect();
     let borrow = json!({"id": 1, "call": "get_proc", "pool": "one", "timeout_ms": 120_000});
@@ -185,7 +185,7 @@ fn a_crowded_pool_gets_more_processes() {
 }
 
 #[test]
-fn a_service_without_a_pool_gets_one() {
+fn the_remedy_for_a_closed_service_creates_its_pool() {
     let web = Web::start(
         "[services.js]\nlisten = \"localhost:0\"\npool = \"late\"\nwait_for_pool = true\n",
     );

@@ -337,7 +337,7 @@ fn lines(file: &Path) -> usize {
 }
 
 #[actix_rt::test]
-async fn a_killed_comparison_resumes_where_it_was() {
+async fn a_killed_comparison_resumes_where_it_stopped() {
     let (folder, (source, target)) = (folder(), many(2000, &json!({})).await);
     let lost = target.trees()["d00003"].1.keys().next().unwrap().clone();
     target.lose("d00003", &lost);
@@ -350,7 +350,7 @@ async fn a_killed_comparison_resumes_where_it_was() {
     ];
     hold(&target, "d01000");
     let mut child = spawn(&folder, &source, &target, &more);
-    // The first line says what is compared.
+    // The first line describes the comparison.
     eventually("ten batches are recorded", || async { lines(&state) == 11 }).await;
     child.kill().await.unwrap();
     target.heal();

@@ -88,7 +88,7 @@ async fn d3_an_opener_that_fails_hangs_or_panics_frees_its_slot_and_answers_its_
     let fake = FakeLanguage::new().starts(|number| match number {
         1 => FakeStart::Fails("no luck".into()),
         2 => FakeStart::Hangs,
-        3 => panic!("a language that panics while starting a process (expected)"),
+        3 => panic!("a language that panics while starting a process (meant to happen)"),
         _ => FakeStart::Runs,
     });
     let pool = TestPool::builder()
@@ -369,7 +369,7 @@ async fn simulated_prompts_time_out_in_simulated_time() {
         held_back: false,
         tenant_key: None,
     };
-    assert_eq!(client.prompts("[\"never\"]").await, Err(expected));
+    assert_eq!(client.prompts("[\"never\"]").await, Err(meant to happen));
     client.lets_go();
     client.takes(pool.any()).await;
     let error = client.prompts("[\"exit\"]").await.unwrap_err();

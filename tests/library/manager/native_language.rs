@@ -54,7 +54,7 @@ impl NativeServer for Rogue {
     fn prompt(&mut self, command: &str) -> String {
         let words: Vec<serde_json::Value> = serde_json::from_str(command).unwrap_or_default();
         match words.first().and_then(|word| word.as_str()) {
-            Some("panic") => panic!("a native server that panics (expected)"),
+            Some("panic") => panic!("a native server that panics (meant to happen)"),
             Some("hang") => {
                 let go = self.go.lock().unwrap_or_else(PoisonError::into_inner);
                 // Returns once the sender is dropped; nothing is ever sent.

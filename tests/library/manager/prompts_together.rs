@@ -263,7 +263,10 @@ struct Upper;
 
 impl NativeServer for Upper {
     fn prompt(&mut self, command: &str) -> String {
-        assert!(!command.contains("panic"), "panics on request (expected)");
+        assert!(
+            !command.contains("panic"),
+            "panics on request (meant to happen)"
+        );
         command.to_uppercase()
     }
 }

@@ -113,7 +113,7 @@ async fn unrequested_revisions_are_not_written() {
 }
 
 #[actix_rt::test]
-async fn a_descendant_answers_for_its_ancestors() {
+async fn a_descendant_revision_counts_for_its_requested_ancestors() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let first = source.put("a", None, json!({}));
     let second = source.put("a", Some(&first), json!({"n": 2}));

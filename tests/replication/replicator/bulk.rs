@@ -442,7 +442,7 @@ fn finished_and_unstartable_replications_are_listed_with_their_refused_documents
     let directory = world.web.service.stop_and_keep();
     world.web = store::start_in(directory, SETTINGS);
     let mut list = String::new();
-    wait_until("all documents are known again", || {
+    wait_until("all documents are loaded", || {
         list = printed(&world, &over);
         !list.contains("incomplete")
     });

@@ -33,7 +33,7 @@ impl Drain for Trap {
         let text = record.msg().to_string();
         let is_it = text == "settings changed" && self.armed.swap(false, Ordering::SeqCst);
         self.said.lock().unwrap().push(text);
-        assert!(!is_it, "a scheduler that panics (expected)");
+        assert!(!is_it, "a scheduler that panics (meant to happen)");
         Ok(())
     }
 }

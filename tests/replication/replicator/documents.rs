@@ -286,7 +286,7 @@ fn without_a_login_nothing_is_read_or_written() {
 }
 
 #[test]
-fn numbers_keep_their_digits_wherever_a_document_is_read() {
+fn numbers_keep_their_digits_in_every_answer() {
     let web = start();
     const NUMBERS: &str = r#""n":[123456789012345678901234567890,1.0,-0.10,1E30]"#;
     let target = |id: &str| format!("http://127.0.0.1:1/digits-{id}");
@@ -410,7 +410,7 @@ fn the_security_object_is_couchdbs_default_and_cannot_change() {
 }
 
 #[test]
-fn requests_for_several_revisions_are_not_implemented_and_the_reason_has_a_remedy() {
+fn requests_about_revision_trees_are_not_implemented_and_the_reason_has_a_remedy() {
     let web = start();
     let rev = create(&web, "a", &body());
     let copies = json!({"new_edits": false, "docs": []});

@@ -45,7 +45,7 @@ fn redirects(couch: &Couch, kind: &'static str, code: u16, to: &str) -> Arc<Mute
 }
 
 #[test]
-fn a_redirect_cannot_start_a_replication_here() {
+fn a_redirect_to_this_service_cannot_start_a_replication() {
     let world = World::start();
     world.fill(3);
     let planted = format!(
@@ -216,7 +216,7 @@ fn no_secret_of_a_source_or_target_is_shown_anywhere() {
         jobs.iter()
             .any(|job| job["refused"][0]["reason"].is_string())
     });
-    wait_until("one of two is refused", || {
+    wait_until("one of the duplicates fails", || {
         ["running", "taken"]
             .iter()
             .any(|id| world.doc(id)["state"] == "failed")
