@@ -1,12 +1,12 @@
-//! The description of HTTP, `docs/openapi.json`, which the service answers `GET /_openapi` with.
+//! The OpenAPI description, `docs/openapi.json`, which the service returns for `GET /_openapi`.
 //!
-//! SUMMARY   [`described`] joins the rows of `settee::operations` (path, method, sentence, who may) with
-//!           `src/http/shapes.json`, which has by the name of each route what the rows lack: `query` names
+//! SUMMARY   [`described`] joins the rows of `settee::operations` (path, method, sentence, required role) with
+//!           `src/http/shapes.json`, which holds by route name what the rows lack: `query` names
 //!           parameters; `body` and `answers` name schemas, of JSON or by media type, `null` for none; `errors` are the
-//!           codes beside those that every request may get. A route `with` another one differs by the media type alone.
-//! PROMISES  A route without an entry and an entry without a route fail a test. That the description is true is seen
-//!           in `tests/external`.
-//! LIMITS    `HEAD`, which may stand wherever `GET` may, is said in words. A last part of a path that may have slashes
+//!           codes beyond those of every request. A route `with` another differs from it in the media type alone.
+//! PROMISES  A route without an entry and an entry without a route fail a test. `tests/external` checks the description
+//!           against the service.
+//! LIMITS    `HEAD`, allowed wherever `GET` is, is mentioned only in prose. A last path segment that may contain slashes
 //!           is a parameter like others.
 
 use std::collections::BTreeSet;
@@ -19,10 +19,10 @@ use strum::VariantArray;
 
 use crate::docs::{read, tables};
 
-/// What every request may get: it is wrong, its sender may not or has to wait, the service cannot.
+/// Error codes of every request: invalid, not permitted, rate-limited, service failure.
 const ALWAYS: [u16; 6] = [400, 401, 403, 429, 500, 503];
 
-/// What a request with a body may get beside: it comes too slowly, or is too long.
+/// Further codes of a request with a body: it arrives too slowly, or is too long.
 const WITH_BODY: [u16; 2] = [408, 413];
 
 fn shapes() -> Value {
@@ -39,7 +39,7 @@ fn described() -> Value {
             if shape.get("with").is_some() {
                 continue;
             }
-            for (path, name) in written(route.path()) {
+            for (path, name) in expanded(route.path()) {
                 let id = format!("{route:?}{name}");
                 let described = method(&id, operation.sentence, *route, shape, &path);
                 let methods = paths.entry(path).or_insert_with(|| json!({}));
@@ -60,8 +60,8 @@ fn described() -> Value {
     })
 }
 
-/// Returns the paths that fit a pattern, each with the name that it chooses there: `{a:x|y}` is one of two.
-fn written(pattern: &str) -> Vec<(String, String)> {
+/// Expands a pattern to its paths, each with the name chosen: `{a:x|y}` gives two paths.
+fn expanded(pattern: &str) -> Vec<(String, String)> {
     let choice = pattern.split_once(":").and_then(|(before, rest)| {
         let (names, after) = rest.split_once('}')?;
         Some((before.rsplit_once('{')?, names, after))
@@ -98,7 +98,7 @@ fn method(id: &str, sentence: &str, route: Route, shape: &Value, path: &str) -> 
     described
 }
 
-/// Says which roles a request takes; none if it takes none.
+/// Names the roles that a request needs; `None` if it needs none.
 fn roles(who: Who) -> Option<String> {
     let right = who.right()?;
     let mut names = vec!["admin"];
@@ -155,7 +155,7 @@ fn responses(shape: &Value) -> Map<String, Value> {
     responses
 }
 
-/// Returns the answers that are errors, by their codes.
+/// Returns the error responses by status code.
 fn shared_responses(errors: &Value) -> Value {
     let errors = errors.as_object().into_iter().flatten();
     let response = |(code, of): (&String, &Value)| {
@@ -165,7 +165,7 @@ fn shared_responses(errors: &Value) -> Value {
     errors.map(response).collect()
 }
 
-/// Returns a schema of JSON, or those of several media types.
+/// Returns the schema of a JSON body, or one for each media type.
 fn content(of: &Value) -> Value {
     let schema = |name: &Value| match name.as_str() {
         Some(name) => json!({"schema": {"$ref": format!("#/components/schemas/{name}")}}),
@@ -205,15 +205,15 @@ fn each_route_has_an_entry_and_each_entry_a_route() {
 #[test]
 fn a_pattern_is_expanded_to_its_paths() {
     let of = |pattern| {
-        let written = written(pattern).into_iter();
-        written.map(|(path, _)| path).collect::<Vec<_>>()
+        let expanded = expanded(pattern).into_iter();
+        expanded.map(|(path, _)| path).collect::<Vec<_>>()
     };
     assert_eq!(of("/a/{b}"), ["/a/{b}"]);
     assert_eq!(of("/a/{below:.*}"), ["/a/{below}"]);
     assert_eq!(of("/a/{kind:x|y}/{id}"), ["/a/x/{id}", "/a/y/{id}"]);
 }
 
-/// Writes an object with a line for each member down to this depth, so that changes can be read.
+/// Writes an object with one line per member down to `depth`, for readable diffs.
 fn lines(document: &Value, depth: usize) -> String {
     let members = match document.as_object() {
         Some(members) if depth > 0 && !members.is_empty() => members,
@@ -229,21 +229,21 @@ fn lines(document: &Value, depth: usize) -> String {
 }
 
 #[test]
-fn the_page_has_the_description_of_all_operations() {
+fn openapi_json_describes_all_operations() {
     let text = lines(&described(), 3) + "\n";
     if std::env::var_os("WRITE_PAGES").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
         std::fs::write(path, &text).unwrap();
     }
-    let help = "run `WRITE_PAGES=1 cargo test --test library the_page_has_the_description`";
+    let help = "run `WRITE_PAGES=1 cargo test --test library openapi_json_describes`";
     assert!(read("docs/openapi.json") == text, "{help}");
 }
 
 #[test]
-fn the_description_of_http_names_each_error_of_requests_at_its_codes() {
+fn openapi_json_names_each_request_error_at_its_status_codes() {
     let described = described();
     for row in &tables(&read("docs/errors.md"))["Errors of requests"] {
-        // A method that is not described has its own.
+        // 405 is the answer to methods that are not described.
         let codes = row[1]
             .split(", ")
             .filter(|code| !["", "405"].contains(code));

@@ -1,4 +1,4 @@
-//! The pages of the socket and of HTTP have the operations that there are, with who may use them.
+//! The socket and HTTP pages list every operation with its required role.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn roles(right: Right) -> String {
     }
 }
 
-/// Returns who may, as the pages say it; on the socket nobody has anything of their own.
+/// Returns the required role as the pages write it; `of_their_own` is empty for the socket.
 fn shown(who: Who, of_their_own: &str) -> String {
     match who {
         Who::Anybody => "anybody".to_owned(),
@@ -28,13 +28,13 @@ fn shown(who: Who, of_their_own: &str) -> String {
 }
 
 #[test]
-fn the_page_of_the_socket_has_every_call_and_who_may_call_it() {
+fn the_socket_page_lists_every_call_and_its_roles() {
     let tables = tables(&read("docs/socket.md"));
     let mut documented = BTreeMap::new();
     for row in &tables["Calls"] {
         documented.extend(row[0].split(", ").map(|name| (name, row[1].clone())));
     }
-    // What runs functions has tables of its own.
+    // Calls that run functions have their own table.
     let functions = documented.remove("..").expect("a row with '..'");
     for row in &tables["Calls that run functions"] {
         documented.insert(&row[0], functions.clone());
@@ -44,7 +44,7 @@ fn the_page_of_the_socket_has_every_call_and_who_may_call_it() {
     assert_eq!(documented, known);
 }
 
-/// Returns the route of a method and a path as a page writes it: `/_pools/NAME`.
+/// Returns the route of a method and a path in the page's notation: `/_pools/NAME`.
 fn route(method: &str, path: &str) -> Option<Route> {
     let fits = |route: &&Route| ResourceDef::new(route.path()).is_match(path);
     let first = Route::VARIANTS.iter().find(fits)?;
@@ -54,7 +54,7 @@ fn route(method: &str, path: &str) -> Option<Route> {
 }
 
 #[test]
-fn the_page_of_http_has_every_method_of_every_path_and_who_may_use_it() {
+fn the_http_page_lists_every_method_of_every_path_and_its_roles() {
     let tables = tables(&read("docs/http.md"));
     let mut documented = Vec::new();
     for row in &tables["Paths"] {
@@ -70,10 +70,10 @@ fn the_page_of_http_has_every_method_of_every_path_and_who_may_use_it() {
     }
     let mut paths = documented.iter().map(|(_, path, _)| path);
     let query = paths.position(|path| path == "/_query/NAME");
-    let (method, _, who) = documented.remove(query.expect("a row"));
+    let (method, _, who) = documented.remove(query.expect("a row for /_query/NAME"));
     for cells in tables["Functions"].iter().flat_map(|row| row.chunks(3)) {
         let path = format!("/_query/{}", cells[0]);
-        let function = route(&method, &path).unwrap_or_else(|| panic!("{path} is none"));
+        let function = route(&method, &path).unwrap_or_else(|| panic!("{path} is not a route"));
         let call: CallName = cells[1].parse().unwrap();
         let is_it = OPERATIONS.iter().any(|known| {
             let mut paths = known.routes.iter().map(|route| route.path());
@@ -84,7 +84,8 @@ fn the_page_of_http_has_every_method_of_every_path_and_who_may_use_it() {
     }
     let mut left: Vec<Route> = Route::VARIANTS.to_vec();
     for (method, path, who) in documented {
-        let found = route(&method, &path).unwrap_or_else(|| panic!("{method} {path} is none"));
+        let found =
+            route(&method, &path).unwrap_or_else(|| panic!("{method} {path} is not a route"));
         assert_eq!(
             who,
             shown(found.who(), "; replicator: own"),

@@ -1,4 +1,4 @@
-//! What packaging/ installs: the configuration is valid, and the unit is as hardened as docs/install.md says.
+//! The packaged configuration is valid, and the unit is as hardened as docs/install.md says.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,11 +16,13 @@ fn packaged_configuration() -> Config {
         files: vec![file],
         ..Sources::default()
     };
-    load(&sources).expect("it is valid").config
+    load(&sources)
+        .expect("the packaged configuration is valid")
+        .config
 }
 
 #[test]
-fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows_it() {
+fn the_packaged_configuration_is_valid_and_its_paths_are_those_of_the_units() {
     let config = packaged_configuration();
     let unit = read("packaging/systemd/settee.service");
     for (folder, path) in [
@@ -51,19 +53,19 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
 }
 
 #[test]
-fn temporary_failures_are_restarted_forever_and_others_are_not() {
+fn the_unit_restarts_forever_after_temporary_failures_and_never_after_others() {
     let unit = read("packaging/systemd/settee.service");
     let (start, service) = unit.split_once("[Service]").expect("a section");
     assert!(start.contains("\nStartLimitIntervalSec=0\n"));
     assert!(service.contains("\nRestart=on-failure\nRestartSec=5\n"));
-    // The command line, permissions, the configuration.
+    // Usage, permission and configuration errors.
     assert!(service.contains("\nRestartPreventExitStatus=64 77 78\n"));
-    // Nor does a socket unit repeat them without a pause.
+    // Nor does socket activation retry them without a pause.
     assert!(service.contains("\"$$EXIT_STATUS\" in 64|77|78) exec sleep 5;; esac'\n"));
 }
 
 #[test]
-fn a_stop_signals_the_daemon_only_and_lasts_longer_than_its_grace() {
+fn a_stop_signals_only_the_daemon_and_waits_longer_than_its_grace() {
     let unit = read("packaging/systemd/settee.service");
     let value = |key: &str| {
         let mut values = unit.lines().filter_map(|line| line.strip_prefix(key));
@@ -76,7 +78,7 @@ fn a_stop_signals_the_daemon_only_and_lasts_longer_than_its_grace() {
 }
 
 #[test]
-fn the_exposure_of_the_unit_is_at_most_two_and_a_half_where_systemd_can_tell() {
+fn the_units_exposure_is_at_most_2_5_where_systemd_analyze_is_installed() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/settee.service");
     let mut analyze = Command::new("systemd-analyze");
     // The threshold is ten times the exposure. Users of cells are half a point of it.
@@ -88,10 +90,10 @@ fn the_exposure_of_the_unit_is_at_most_two_and_a_half_where_systemd_can_tell() {
 }
 
 #[test]
-fn the_program_has_another_address_in_every_process() {
+fn the_program_is_position_independent() {
     const SHARED_OBJECT: u16 = 3;
     let program = std::fs::read(SETTEE).unwrap();
-    // The kind in the header of the format: one that is fixed would be 2.
+    // ELF `e_type`: an executable with a fixed address would be 2.
     assert_eq!(
         u16::from_le_bytes([program[16], program[17]]),
         SHARED_OBJECT

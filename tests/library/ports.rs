@@ -1,5 +1,5 @@
-//! `docs/ports.md` leads where it says: it has every name of the originals, and what it names of ours is in the file
-//! that it names. So do the flows of `docs/architecture.md`.
+//! `docs/ports.md` lists every name of the originals, and each of our names is in the file given for it. The names
+//! in the flows of `docs/architecture.md` are checked in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::docs::{read, tables};
 
-/// Module of an original -> what it names: its functions, the messages of its clauses, its tables and settings.
+/// Module of an original -> its names: functions, messages of its clauses, tables and settings.
 const ORIGINALS: [(&str, &str); 7] = [
     (
         "couch_proc_manager, 2014",
@@ -91,7 +91,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// Whether a file has what the page names in it: `Handler<MESSAGE>` as `impl Handler<MESSAGE> for`; `NAME` behind `fn`,
+/// Whether a file defines a name of the page: `Handler<MESSAGE>` as `impl Handler<MESSAGE> for`; `NAME` behind `fn`,
 /// `struct`, `enum`, `trait`, `const` or `type`; `TYPE::PART` if the file has the type, or an `impl` of it, and a
 /// function, a field or a variant of the part's name.
 fn has(code: &str, name: &str) -> bool {
@@ -118,7 +118,7 @@ fn code(path: &str) -> Option<String> {
     Some(text.lines().filter(is_code).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns what of the second column of a row is not there.
+/// Returns the names in the second column of a row that do not exist.
 fn missing(here: &str) -> Vec<String> {
     let (mut missing, mut file) = (Vec::new(), None);
     for name in here.split([' ', ',', ';']).filter(|name| !name.is_empty()) {
@@ -148,7 +148,7 @@ fn the_page_has_every_name_of_the_originals_and_no_other() {
 }
 
 #[test]
-fn each_file_that_the_page_names_has_what_it_names_there() {
+fn each_name_on_the_page_is_in_the_file_given_for_it() {
     let tables = rows();
     let ported = tables.values().flatten().filter(|row| row[1] != "–");
     let missing: Vec<_> = ported.flat_map(|row| missing(&row[1])).collect();
@@ -156,7 +156,7 @@ fn each_file_that_the_page_names_has_what_it_names_there() {
 }
 
 #[test]
-fn each_step_of_a_flow_names_what_is_in_the_file_that_it_names() {
+fn each_name_in_a_step_of_a_flow_is_in_the_file_given_for_it() {
     let page = read("docs/architecture.md");
     let step = pattern(r"(?m)^\d+\. ((?:`[^`]+`[,;]? ?)+): ");
     let steps: Vec<_> = step
@@ -167,7 +167,7 @@ fn each_step_of_a_flow_names_what_is_in_the_file_that_it_names() {
     assert_eq!(
         steps.len(),
         numbered,
-        "steps begin with a file and what is in it"
+        "every step begins with a file and names in it"
     );
     assert!(numbered > 0, "there are flows");
     let missing: Vec<_> = steps.iter().flat_map(|step| missing(step)).collect();
@@ -183,7 +183,7 @@ fn unported_names_have_a_reason() {
 }
 
 #[test]
-fn a_wrong_name_is_found() {
+fn a_wrong_name_is_detected() {
     let code = "pub struct Pool {\n    pub(crate) procs: u32,\n}\nimpl Handler<Stop> for Pool {\n    fn handle(&self) {}\n}";
     for name in [
         "Pool",

@@ -1,8 +1,8 @@
-//! What the library publishes: each name of `docs/library.md` is there, and there is no other in the list.
+//! The published names of the library: `docs/library.md` lists exactly those that are imported here.
 
 macro_rules! published {
     ($($path:path,)*) => {
-        #[allow(unused_imports, reason = "to name them is the test")]
+        #[allow(unused_imports, reason = "importing them is the test")]
         mod names {
             $(use $path as _;)*
         }
@@ -42,7 +42,7 @@ published! {
 }
 
 #[test]
-fn the_published_names_are_those_of_the_page() {
+fn the_published_names_are_those_of_library_md() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/library.md"));
     let page = page.expect("the page can be read");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));

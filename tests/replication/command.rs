@@ -13,7 +13,7 @@ use crate::support::couch::Couch;
 use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 
-/// A directory of its own: the command keeps its id there.
+/// A directory with a configuration; the command keeps its id there.
 pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("settee.redb");
@@ -39,7 +39,7 @@ pub async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) ->
     let output = command_of(folder, source, target, more).output();
     tokio::time::timeout(Duration::from_secs(120), output)
         .await
-        .expect("it ends")
+        .expect("the command ends")
         .unwrap()
 }
 
@@ -68,7 +68,7 @@ pub async fn two() -> (Couch, Couch) {
 }
 
 #[actix_rt::test]
-async fn it_replicates_sums_up_and_goes_on_where_it_ended() {
+async fn it_replicates_prints_totals_and_resumes_from_its_checkpoint() {
     let (folder, (source, target)) = (folder(), two().await);
     let refused = folder.path().join("refused.ndjson");
     target.refuse("doc-07");
@@ -96,7 +96,7 @@ async fn it_replicates_sums_up_and_goes_on_where_it_ended() {
 }
 
 #[actix_rt::test]
-async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
+async fn another_server_with_the_same_uuid_resumes_from_its_checkpoints() {
     let (source, target) = two().await;
     let looked_at = async |uuid: &str| {
         let folder = folder();
@@ -113,7 +113,7 @@ async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
 }
 
 #[actix_rt::test]
-async fn its_exit_codes_distinguish_the_failures() {
+async fn exit_codes_distinguish_failures() {
     let folder = folder();
     let cases = [
         (
@@ -176,7 +176,7 @@ async fn a_wrong_password_is_not_a_temporary_failure() {
 }
 
 #[actix_rt::test]
-async fn a_password_revoked_during_the_run_is_a_refusal_too() {
+async fn a_password_revoked_during_the_run_exits_with_77() {
     let (folder, (source, target)) = (folder(), two().await);
     for kind in [
         "GET _local",
@@ -199,7 +199,7 @@ async fn a_password_revoked_during_the_run_is_a_refusal_too() {
 }
 
 #[actix_rt::test]
-async fn a_filter_that_is_missing_is_the_users_to_correct() {
+async fn a_missing_filter_exits_with_65_and_says_what_to_check() {
     let (folder, (source, target)) = (folder(), two().await);
     source.put("_design/d", None, json!({"filters": {}}));
     let more = ["--retries-per-request", "0", "--filter"];
@@ -265,21 +265,21 @@ fn interrupt(child: &Child) {
 }
 
 #[actix_rt::test]
-async fn an_interrupt_stops_it_with_a_checkpoint() {
+async fn an_interrupt_writes_a_checkpoint_and_stops_the_command() {
     let (folder, (source, target)) = (folder(), two().await);
     let mut command = command_of(&folder, &source.url(), &target.url(), &["--continuous"]);
     let child = command
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    eventually("everything is there", || async {
+    eventually("everything is replicated", || async {
         target.trees().len() == 20
     })
     .await;
     interrupt(&child);
     let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output())
         .await
-        .expect("it ends");
+        .expect("the command ends");
     let (status, out, _) = code(&output.unwrap());
     assert!(
         status == Some(0) && out.starts_with("stopped: 20 revisions looked at"),
@@ -289,7 +289,7 @@ async fn an_interrupt_stops_it_with_a_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn a_redirect_elsewhere_and_an_address_that_is_denied_tell_what_to_change() {
+async fn the_error_of_a_redirect_or_a_denied_address_names_the_setting_to_change() {
     let (folder, (source, target)) = (folder(), two().await);
     let mut moved = Answer::error(301, "moved", "elsewhere");
     let to = "http://b.example/db?token=s3cret";
@@ -313,7 +313,7 @@ async fn a_redirect_elsewhere_and_an_address_that_is_denied_tell_what_to_change(
 }
 
 #[actix_rt::test]
-async fn a_redirect_elsewhere_is_a_mistake_to_correct_whichever_request_meets_it() {
+async fn a_redirect_elsewhere_exits_with_65_on_any_request() {
     let arguments = [
         "--retries-per-request",
         "1",

@@ -15,7 +15,7 @@ use crate::support::couch::host::Host;
 use crate::support::http_server::{Answer, Server};
 use crate::support::job::{Job, body_with};
 
-/// What all replications of a test share, as those of a service do.
+/// The HTTP client that all replications of a test share, as in a service.
 fn shared() -> Http {
     let config = HttpConfig {
         connection_close_interval: Duration::from_millis(500),
@@ -36,7 +36,7 @@ fn body(source: &Host, target: &Host, name: &str) -> Value {
     body_with(&source.url(name), &target.url(name), options)
 }
 
-/// Two servers with these databases, and a replication of each.
+/// Two servers with these databases, and a replication for each.
 async fn replicating(names: &[String]) -> (Host, Host, Vec<Job>) {
     let (source, target) = (Host::start().await, Host::start().await);
     let http = shared();
@@ -46,8 +46,8 @@ async fn replicating(names: &[String]) -> (Host, Host, Vec<Job>) {
         target.create(name);
         jobs.push(start(&http, &body(&source, &target, name)));
     }
-    // A connection, and a read after it.
-    eventually("everybody waits", || async {
+    // One shared feed, and a read of each database.
+    eventually("every replication waits", || async {
         source.followers() == 1 && names.iter().all(|name| source.reads(name) >= 1)
     })
     .await;
@@ -74,26 +74,26 @@ fn connections(host: &Host) -> usize {
 }
 
 #[actix_rt::test]
-async fn two_hundred_idle_replications_from_a_server_have_fewer_than_ten_connections_to_it() {
+async fn two_hundred_idle_replications_from_a_server_use_fewer_than_ten_connections() {
     let names = names(200);
     let (source, target, jobs) = replicating(&names).await;
     let few = || async { connections(&source) < 10 && connections(&target) < 10 };
-    eventually("connections that nobody uses are closed", few).await;
+    eventually("unused connections are closed", few).await;
     for name in [&names[0], &names[199]] {
         source.put(name, "one");
         equal(&source, &target, name).await;
     }
-    eventually("they are few again", few).await;
+    eventually("unused connections are closed again", few).await;
     assert_eq!(source.followers(), 1);
     stop(jobs).await;
-    eventually("the last one closes it", || async {
+    eventually("the last replication closes the feed", || async {
         source.followers() == 0
     })
     .await;
 }
 
 #[actix_rt::test]
-async fn a_write_wakes_the_replications_from_its_database_and_no_others() {
+async fn a_write_wakes_only_the_replications_from_its_database() {
     let names = names(3);
     let (source, target, jobs) = replicating(&names).await;
     source.put("db-1", "first");
@@ -115,7 +115,7 @@ async fn a_write_wakes_the_replications_from_its_database_and_no_others() {
 }
 
 #[actix_rt::test]
-async fn writes_during_a_lost_connection_are_replicated_when_it_is_back() {
+async fn writes_while_the_connection_is_lost_are_replicated_after_reconnecting() {
     let names = names(4);
     let (source, target, jobs) = replicating(&names).await;
     source.put("db-0", "before");
@@ -136,7 +136,7 @@ async fn falls_back(answer: Answer, says: &str) {
     }
     let mut job = start(&shared(), &body(&source, &target, "db"));
     let own_feed = loop {
-        assert!(job.next().await.is_none(), "it runs");
+        assert!(job.next().await.is_none(), "the job runs");
         if let Some(why) = job.progress.as_ref().and_then(|now| now.own_feed.clone()) {
             break why;
         }
@@ -155,7 +155,7 @@ async fn falls_back(answer: Answer, says: &str) {
 }
 
 #[actix_rt::test]
-async fn a_server_without_db_updates_is_read_by_a_feed_of_its_own_and_the_job_says_why() {
+async fn without_db_updates_a_replication_falls_back_to_its_own_feed_and_says_why() {
     falls_back(Answer::error(401, "unauthorized", "not an admin"), ": 401:").await;
     falls_back(Answer::error(403, "forbidden", "not an admin"), ": 403:").await;
     falls_back(Answer::error(404, "not_found", "missing"), ": 404:").await;
@@ -171,12 +171,15 @@ async fn databases_below_a_prefix_and_with_slashes_in_their_names_are_distinguis
     let options = json!({"continuous": true, "feed": "db_updates"});
     let body = body_with(&source.url("team%2Fshop"), &target.url("shop"), options);
     let job = start(&shared(), &body);
-    eventually("it follows", || async { source.followers() == 1 }).await;
+    eventually("the job follows the feed", || async {
+        source.followers() == 1
+    })
+    .await;
     for n in 0..3 {
         source.put("team/shop", &format!("doc-{n}"));
         let same =
             || async { source.database("team/shop").trees() == target.database("shop").trees() };
-        eventually("it is replicated", same).await;
+        eventually("the document is replicated", same).await;
     }
     job.stopped().await;
 }
@@ -190,17 +193,20 @@ async fn filtered_replications_advance_with_the_source_and_write_matching_docume
     let mut body = body(&source, &target, "db");
     body["doc_ids"] = json!(["wanted"]);
     let mut job = start(&shared(), &body);
-    eventually("it follows", || async { source.followers() == 1 }).await;
+    eventually("the job follows the feed", || async {
+        source.followers() == 1
+    })
+    .await;
     source.put("db", "other");
     while job
         .progress
         .as_ref()
         .is_none_or(|now| !now.checkpointed_source_seq.as_text().starts_with("1-"))
     {
-        assert!(job.next().await.is_none(), "it runs");
+        assert!(job.next().await.is_none(), "the job runs");
     }
     source.put("db", "wanted");
-    eventually("the wanted one comes", || async {
+    eventually("the matching document is replicated", || async {
         target.database("db").trees().contains_key("wanted")
     })
     .await;
@@ -218,12 +224,12 @@ async fn a_recreated_source_is_replicated_from_its_beginning() {
     source.put("db", "of the second");
     let end = jobs.remove(0).outcome().await.end;
     let JobEnd::Crashed(crash) = end else {
-        panic!("what it knew of the source is void: {end:?}");
+        panic!("the job continued on a recreated source: {end:?}");
     };
     let text = crash.to_string();
     assert!(text.starts_with("db_not_found: could not open "), "{text}");
     let again = start(&shared(), &body(&source, &target, "db"));
-    eventually("the new one is replicated", || async {
+    eventually("the new database is replicated", || async {
         target.database("db").trees().contains_key("of the second")
     })
     .await;
@@ -231,7 +237,7 @@ async fn a_recreated_source_is_replicated_from_its_beginning() {
 }
 
 #[actix_rt::test]
-async fn replications_end_on_time_while_they_wait() {
+async fn idle_replications_stop_on_request() {
     let (source, _target, jobs) = replicating(&names(2)).await;
     let addresses: Vec<Addr<ReplicationJob>> =
         jobs.iter().filter_map(|job| job.address.clone()).collect();
@@ -239,10 +245,13 @@ async fn replications_end_on_time_while_they_wait() {
     for job in jobs {
         assert!(matches!(job.outcome().await.end, JobEnd::Stopped));
     }
-    eventually("nobody follows", || async { source.followers() == 0 }).await;
+    eventually("no replication follows the feed", || async {
+        source.followers() == 0
+    })
+    .await;
 }
 
-/// Writes, connections that break, servers that are started again: in the end both sides are equal.
+/// Writes, lost connections and server restarts: in the end both sides are equal.
 #[actix_rt::test]
 async fn no_write_is_missed_when_connections_are_lost() {
     let mut random = TestRandom::for_test("no_write_is_missed_when_connections_are_lost");

@@ -1,4 +1,4 @@
-//! Filters that Settee runs itself, for sources that do not.
+//! Filters that Settee runs itself, for sources that cannot.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn ids(couch: &Couch) -> Vec<String> {
 }
 
 #[actix_rt::test]
-async fn a_function_chooses_here_what_a_source_without_filters_does_not() {
+async fn a_filter_function_runs_here_where_the_source_refuses_filters() {
     for use_bulk_get in [true, false] {
         let (source, target) = (source().await, Couch::start().await);
         source.put_with("with", None, json!({"kind": "x"}), attached("one.png"));
@@ -71,7 +71,7 @@ async fn a_function_chooses_here_what_a_source_without_filters_does_not() {
         assert_eq!(
             leaves("with"),
             source.trees()["with"].1,
-            "its attachment came with it"
+            "its attachment is replicated"
         );
         let read = 13;
         assert_eq!(
@@ -85,13 +85,13 @@ async fn a_function_chooses_here_what_a_source_without_filters_does_not() {
         assert_eq!(
             read_alone("without"),
             !use_bulk_get,
-            "what does not pass is not read twice"
+            "a filtered-out document is not read twice"
         );
     }
 }
 
 #[actix_rt::test]
-async fn views_selectors_and_ids_choose_here_too() {
+async fn view_selector_and_id_filters_run_here() {
     let source = source().await;
     let even: Vec<String> = (0..30).step_by(2).map(|n| format!("{n:02}")).collect();
     let view = json!({"filter": "_view", "query_params": {"view": "f/even"}});
@@ -114,7 +114,7 @@ async fn views_selectors_and_ids_choose_here_too() {
 }
 
 #[actix_rt::test]
-async fn a_failing_function_fails_the_replication_and_is_named() {
+async fn a_failing_filter_function_ends_the_replication_and_is_named() {
     let (source, target) = (source().await, Couch::start().await);
     let throws = json!({"filter": "f/throws", "filter_at": "settee",
         "filter_code": "function () { throw({odd: 'no'}); }"});
@@ -128,7 +128,7 @@ async fn a_failing_function_fails_the_replication_and_is_named() {
 }
 
 #[actix_rt::test]
-async fn a_function_is_the_one_of_the_replications_id_or_none() {
+async fn a_changed_filter_function_is_an_error_and_filter_at_is_part_of_the_id() {
     let (source, target) = (source().await, Couch::start().await);
     let mut more = by_function();
     more["filter_code"] = json!("function (doc, req) { return true; }");
@@ -148,11 +148,11 @@ async fn a_function_is_the_one_of_the_replications_id_or_none() {
             .1
             .base
     };
-    assert_ne!(base(&at_source), base(&here), "another engine, another id");
+    assert_ne!(base(&at_source), base(&here), "each engine has its own id");
 }
 
 #[actix_rt::test]
-async fn a_continuous_replication_leaves_behind_what_does_not_pass() {
+async fn a_continuous_replication_checkpoints_past_filtered_out_documents() {
     let (source, target) = (source().await, Couch::start().await);
     let (pool, filters) = pool();
     let mut more = by_function();
@@ -164,7 +164,7 @@ async fn a_continuous_replication_leaves_behind_what_does_not_pass() {
         source.put(&format!("{n}"), None, json!({"kind": "y"}));
     }
     source.put("last", None, json!({"kind": "x"}));
-    eventually("the last one", async || ids(&target).len() == 11).await;
+    eventually("the last document", async || ids(&target).len() == 11).await;
     let log = format!("_local/{}", job.base);
     let seq = source.seq();
     let recorded = async || {
@@ -173,13 +173,13 @@ async fn a_continuous_replication_leaves_behind_what_does_not_pass() {
             .as_str()
             .is_some_and(|recorded| recorded.starts_with(&format!("{seq}-")))
     };
-    eventually("a checkpoint at the end", recorded).await;
+    eventually("a checkpoint after all documents", recorded).await;
     job.stopped().await;
     pool.assert_quiet().await;
 }
 
 #[actix_rt::test]
-async fn the_command_has_a_pool_of_its_own() {
+async fn the_replicate_command_runs_filters_in_its_own_pool() {
     let (folder, source, target) = (folder(), source().await, Couch::start().await);
     let params = ["--filter", "f/kind", "--query-params", "kind=x"];
     let here = [&params[..], &["--filter-at", "settee"]].concat();
@@ -222,7 +222,7 @@ async fn the_error_of_a_source_without_selectors_names_filter_at() {
 }
 
 #[actix_rt::test]
-async fn a_source_chooses_no_command_of_the_configuration_for_the_command_either() {
+async fn a_source_cannot_make_the_replicate_command_run_a_configured_language() {
     let (folder, source, target) = (folder(), Couch::start().await, Couch::start().await);
     let marker = folder.path().join("was-run");
     let ddoc = json!({"language": "sh", "filters": {"f": "x"}});
@@ -231,7 +231,7 @@ async fn a_source_chooses_no_command_of_the_configuration_for_the_command_either
     let file = folder.path().join("settee.toml");
     let config = std::fs::read_to_string(&file).unwrap();
     let command = format!("touch {}; exec cat", marker.display());
-    // In a cell it could not leave the mark.
+    // In a cell the command could not write the marker.
     let pool = "[pools.sh]\ncallers = true\nsandbox = \"off\"\n";
     let config = format!("{config}[query_servers]\nsh = {command:?}\n{pool}");
     std::fs::write(&file, config).unwrap();
@@ -240,5 +240,5 @@ async fn a_source_chooses_no_command_of_the_configuration_for_the_command_either
     let (status, _, error) = code(&output);
     assert_eq!(status, Some(65), "{error}");
     assert!(error.contains("built-in"), "{error}");
-    assert!(!marker.exists(), "it was run");
+    assert!(!marker.exists(), "the command was run");
 }

@@ -1,5 +1,4 @@
-//! Replications, end to end, with a CouchDB of our own that does also what a server should not; and the
-//! replicator as a service.
+//! Replications end to end against a fake CouchDB that can misbehave, and the replicator as a service.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! A replication between two servers that do as they should: what is asked, and what comes of it.
+//! A replication between two well-behaved servers: its requests and its results.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn fill(couch: &Couch, count: usize) {
 }
 
 #[actix_rt::test]
-async fn conflicts_deletions_design_documents_and_attachments_arrive_as_they_are() {
+async fn conflicts_deletions_design_documents_and_attachments_are_replicated_unchanged() {
     let (source, target) = two().await;
     fill(&source, 20);
     let first = source.put("tree", None, json!({"a": 1}));
@@ -55,12 +55,12 @@ async fn conflicts_deletions_design_documents_and_attachments_arrive_as_they_are
     assert_eq!(
         stats.bulk_get_docs + 1,
         stats.bulk_get_attempts,
-        "all but the attachments"
+        "all but the attached document"
     );
 }
 
 #[actix_rt::test]
-async fn nothing_new_is_nothing_written() {
+async fn a_run_without_changes_writes_nothing() {
     let (source, target) = two().await;
     fill(&source, 3);
     let (first, _) = run(&body(&source.url(), &target.url())).await.normal();
@@ -70,14 +70,14 @@ async fn nothing_new_is_nothing_written() {
     );
     assert_eq!((writes(), commits()), (1, 1));
     let (second, stats) = run(&body(&source.url(), &target.url())).await.normal();
-    assert_eq!((writes(), commits()), (1, 1), "no commit, no log");
+    assert_eq!((writes(), commits()), (1, 1), "no commit, no checkpoint");
     assert_eq!(second["no_changes"], json!(true));
     assert_eq!(second["history"], first["history"]);
-    assert_eq!(stats.docs_written, 3, "counters are those of all runs");
+    assert_eq!(stats.docs_written, 3, "counters accumulate over runs");
 }
 
 #[actix_rt::test]
-async fn a_run_goes_on_where_the_last_one_ended() {
+async fn a_run_resumes_where_the_last_one_ended() {
     let (source, target) = two().await;
     fill(&source, 5);
     let (first, _) = run(&body(&source.url(), &target.url())).await.normal();
@@ -105,7 +105,7 @@ async fn a_run_goes_on_where_the_last_one_ended() {
 }
 
 #[actix_rt::test]
-async fn plain_documents_take_no_single_reads_and_no_single_writes() {
+async fn plain_documents_are_read_and_written_in_bulk() {
     let (source, target) = two().await;
     fill(&source, 10);
     replicate(&source.url(), &target.url()).await;
@@ -167,7 +167,7 @@ async fn without_bulk_get_everything_is_read_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
+async fn an_empty_target_is_soon_no_longer_queried_for_missing_revisions() {
     let (source, target) = two().await;
     fill(&source, 100);
     let options = json!({"worker_batch_size": 5, "worker_processes": 1});
@@ -176,7 +176,7 @@ async fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
         .normal();
     assert!(target.server.count("POST _revs_diff") <= 10);
     assert_eq!(target.trees(), source.trees());
-    // And one that has everything always is.
+    // A target that has everything is always asked.
     let options = json!({"worker_batch_size": 5, "worker_processes": 1, "winning_revs_only": true});
     let before = target.server.count("POST _revs_diff");
     run(&body_with(&source.url(), &target.url(), options))
@@ -212,7 +212,7 @@ async fn attachments_that_the_target_has_are_not_sent_again() {
 }
 
 #[actix_rt::test]
-async fn filters_are_asked_for_as_couchdb_asks() {
+async fn filtered_feeds_are_requested_as_couchdb_requests_them() {
     let (source, target) = two().await;
     source.put("a", None, json!({"kind": "x"}));
     source.put("b", None, json!({"kind": "y"}));
@@ -235,7 +235,7 @@ async fn filters_are_asked_for_as_couchdb_asks() {
     .await
     .normal();
     assert_eq!(target.trees().keys().collect::<Vec<_>>(), ["b", "c+d"]);
-    assert_eq!(result["docs_written"], json!(2), "told at the top, too");
+    assert_eq!(result["docs_written"], json!(2), "also at the top level");
     let names = |kind: &str, filter: &str| {
         let received = source.server.received();
         let request = received
@@ -278,7 +278,7 @@ async fn filters_are_asked_for_as_couchdb_asks() {
 }
 
 #[actix_rt::test]
-async fn ids_are_chosen_here_where_the_source_takes_no_post() {
+async fn doc_ids_are_filtered_here_where_the_source_refuses_the_post() {
     let (source, target) = two().await;
     fill(&source, 5);
     source.fault(|request| {
@@ -296,7 +296,7 @@ async fn ids_are_chosen_here_where_the_source_takes_no_post() {
 }
 
 #[actix_rt::test]
-async fn since_seq_counts_where_there_is_no_checkpoint() {
+async fn since_seq_applies_where_there_is_no_checkpoint() {
     let (source, target) = two().await;
     fill(&source, 3);
     let (result, _) = run(&body(&source.url(), &Couch::start().await.url()))
@@ -311,7 +311,7 @@ async fn since_seq_counts_where_there_is_no_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn without_checkpoints_none_is_left() {
+async fn with_use_checkpoints_false_no_checkpoint_is_written() {
     let (source, target) = two().await;
     fill(&source, 3);
     let options = json!({"use_checkpoints": false});
@@ -324,24 +324,27 @@ async fn without_checkpoints_none_is_left() {
 }
 
 #[actix_rt::test]
-async fn a_continuous_replication_follows_and_leaves_a_checkpoint_when_stopped() {
+async fn a_continuous_replication_follows_and_writes_a_checkpoint_when_stopped() {
     let (source, target) = two().await;
     fill(&source, 3);
     let options = json!({"continuous": true});
     let mut job = Job::start(&body_with(&source.url(), &target.url(), options));
     let same = || async { target.trees() == source.trees() };
-    settee_testkit::eventually("the target has what was there", same).await;
+    settee_testkit::eventually("the first documents are replicated", same).await;
     for index in 0..5 {
         source.put(&format!("live-{index}"), None, json!({}));
-        settee_testkit::eventually("the target has what came", same).await;
+        settee_testkit::eventually("the new document is replicated", same).await;
     }
-    // The target has it before the job knows.
+    // The target has a document before the job counts it.
     while job
         .progress
         .as_ref()
         .is_none_or(|progress| progress.stats.docs_written < 8)
     {
-        assert!(job.next().await.is_none(), "it goes on until it is stopped");
+        assert!(
+            job.next().await.is_none(),
+            "the job runs until it is stopped"
+        );
     }
     let base = job.base.clone();
     job.stopped().await;
@@ -362,7 +365,7 @@ async fn an_idle_continuous_replication_ends_when_its_target_is_deleted() {
     let options = json!({"continuous": true, "checkpoint_interval": 50});
     let job = Job::start(&body_with(&source.url("db"), &target.url("db"), options));
     let recorded = || async { !target.database("db").locals().is_empty() };
-    settee_testkit::eventually("there is nothing left to record", recorded).await;
+    settee_testkit::eventually("the checkpoint is written", recorded).await;
     target.delete("db");
     let outcome = job.outcome().await;
     let JobEnd::Crashed(crash) = &outcome.end else {
@@ -372,10 +375,10 @@ async fn an_idle_continuous_replication_ends_when_its_target_is_deleted() {
 }
 
 #[actix_rt::test]
-async fn pending_is_right_soon_after_the_last_change() {
+async fn changes_pending_is_zero_soon_after_the_last_change() {
     let (source, target) = two().await;
     fill(&source, 9);
-    // The source is asked this seldom while there is work.
+    // While there is work, the source is queried for pending changes this rarely.
     let options = json!({"continuous": true, "connection_timeout": 600_000});
     let mut job = Job::start(&body_with(&source.url(), &target.url(), options));
     for count in [9, 12] {
@@ -387,14 +390,14 @@ async fn pending_is_right_soon_after_the_last_change() {
             })
         };
         while !knows(&job) {
-            assert!(job.next().await.is_none(), "it goes on");
+            assert!(job.next().await.is_none(), "the job runs");
         }
     }
     job.stopped().await;
 }
 
 #[actix_rt::test]
-async fn a_feed_with_only_sequences_moves_the_checkpoint() {
+async fn documents_that_a_selector_skips_still_advance_the_checkpoint() {
     let (source, target) = two().await;
     source.put("a", None, json!({"kind": "x"}));
     let options =
@@ -404,7 +407,7 @@ async fn a_feed_with_only_sequences_moves_the_checkpoint() {
         let target = &target;
         move || async move { target.trees().len() == count }
     };
-    settee_testkit::eventually("the document is there", same(1)).await;
+    settee_testkit::eventually("the document is replicated", same(1)).await;
     for index in 0..5 {
         source.put(&format!("other-{index}"), None, json!({"kind": "y"}));
     }
@@ -417,7 +420,7 @@ async fn a_feed_with_only_sequences_moves_the_checkpoint() {
             .unwrap_or_default()
             .starts_with("6-")
     };
-    settee_testkit::eventually("the checkpoint passes them", || async { recorded() }).await;
+    settee_testkit::eventually("the checkpoint passes the others", || async { recorded() }).await;
     assert_eq!(target.trees().len(), 1);
     job.stopped().await;
 }

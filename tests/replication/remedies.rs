@@ -1,7 +1,7 @@
-//! Remedies: each kind of problem is planted, told over HTTP, and over once what its remedy prints was done.
+//! Remedies: each kind of problem is caused, reported over HTTP, and over once its printed remedy was followed.
 //!
-//! SUMMARY   [`ROWS`] has a row for each kind of docs/operations.md. A remedy's commands, which it has in backquotes, are
-//!           run by a shell as they are printed; what a person does before is the test's part.
+//! SUMMARY   [`ROWS`] has a row for each kind of docs/operations.md. A shell runs the commands that a remedy has in
+//!           backquotes, as printed; the test takes the manual steps before them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,24 +19,24 @@ use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 use crate::support::store::{self, create, put, start_in};
 
-/// Where the tests are that plant problems and do what their remedies say.
+/// The file of the tests that cause problems and follow their remedies.
 const HERE: &str = "tests/replication/remedies.rs";
 
-/// Where the words of problems are tested that take a person, another machine or minutes.
+/// The file of the tests of problems that take a person, another machine or minutes.
 const FINDINGS: &str = "src/health/findings/tests.rs";
 
-/// The kind, why it is not planted here (empty: it is), the file and the test.
+/// The kind, why it is not caused here (empty if it is), the file and the test.
 #[rustfmt::skip]
 const ROWS: &[(&str, &str, &str, &str)] = &[
     ("pool_failing", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
     ("no_pool_works", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
-    ("pool_dying", "", HERE, "the_command_of_a_pool_whose_processes_end_is_tried_by_conform"),
-    ("pool_crowded", "", HERE, "a_crowded_pool_gets_more_processes"),
+    ("pool_dying", "", HERE, "the_remedy_for_a_dying_pool_runs_conform_on_its_command"),
+    ("pool_crowded", "", HERE, "the_remedy_for_a_crowded_pool_adds_processes"),
     ("pool_exchanging", "a hundred loans, and a minute", FINDINGS, "increases_are_reported_for_a_minute"),
     ("cell_broken", "a kernel without namespaces", FINDINGS, "long_waits_for_a_pool_and_incomplete_cells_are_reported"),
     ("cell_incomplete", "a kernel without layers", FINDINGS, "long_waits_for_a_pool_and_incomplete_cells_are_reported"),
-    ("service_closed", "", HERE, "a_service_without_a_pool_gets_one"),
-    ("replications_failing", "", HERE, "replications_that_failed_for_one_reason_are_restarted_by_it"),
+    ("service_closed", "", HERE, "the_remedy_for_a_closed_service_creates_its_pool"),
+    ("replications_failing", "", HERE, "replications_that_failed_for_one_reason_are_restarted_by_that_reason"),
     ("replications_stalled", "ten minutes", FINDINGS, "stalled_jobs_are_one_problem_with_an_example"),
     ("server_slow", "a person at another server", FINDINGS, "a_slow_server_is_reported_with_its_answer_time_and_replication_count"),
     ("documents_refused", "", HERE, "refused_documents_are_a_problem_until_acknowledged"),
@@ -49,7 +49,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ("actor_failing", "a mistake of ours", FINDINGS, "an_actor_that_fails_repeatedly_is_a_problem_for_a_minute"),
     ("records_dropped", "", HERE, "a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room"),
     ("costs_unsaved", "a minute between two tries", "src/actors/cost_keeper.rs", "costs_that_cannot_be_saved_are_a_problem_until_they_can"),
-    ("drained", "", HERE, "a_drained_daemon_takes_work_again"),
+    ("drained", "", HERE, "a_drained_daemon_accepts_work_again"),
     ("settings_differ", "ten minutes", FINDINGS, "files_that_differ_from_the_running_settings_are_reported_except_http_overrides"),
     ("daemons_differ", "ten minutes and a person", FINDINGS, "daemons_with_another_version_or_other_settings_are_reported_by_name"),
 ];
@@ -84,8 +84,8 @@ fn problem(web: &Web, kind: &str) -> Option<Value> {
     problems.find(|problem| problem["kind"] == kind).cloned()
 }
 
-/// Waits until a problem of a kind is told, and returns its remedy.
-fn told(web: &Web, kind: &str) -> String {
+/// Waits until a problem of a kind is reported, and returns its remedy.
+fn remedy_for(web: &Web, kind: &str) -> String {
     let mut found = None;
     wait_until(kind, || {
         found = problem(web, kind);
@@ -98,7 +98,7 @@ fn is_over(web: &Web, kind: &str) {
     wait_until(&format!("{kind} is over"), || problem(web, kind).is_none());
 }
 
-/// Runs the commands of a remedy in a shell; `settee` is this program, and finds this service.
+/// Runs the commands of a remedy in a shell; `settee` is this program, connected to this service.
 fn run(web: &Web, remedy: &str) -> Vec<Output> {
     let commands = remedy.split('`').skip(1).step_by(2);
     let outputs = commands.map(|command| {
@@ -113,8 +113,8 @@ fn run(web: &Web, remedy: &str) -> Vec<Output> {
     outputs
 }
 
-/// As [`run`]; each command does what it is for.
-fn do_as_told(web: &Web, remedy: &str) {
+/// As [`run`]; each command must succeed.
+fn follow(web: &Web, remedy: &str) {
     for output in run(web, remedy) {
         assert!(output.status.success(), "{remedy}: {output:?}");
     }
@@ -134,35 +134,35 @@ fn a_fixed_command_is_retried_by_unthrottle() {
         directory,
         command(&configure(server.parent().unwrap(), &config)),
     );
-    told(&web, "no_pool_works");
+    remedy_for(&web, "no_pool_works");
     fs::write(&server, "while read -r line; do echo true; done\n").unwrap();
-    do_as_told(&web, &told(&web, "pool_failing"));
+    follow(&web, &remedy_for(&web, "pool_failing"));
     is_over(&web, "no_pool_works");
-    // The other pool may have been tried meanwhile.
+    // The other pool may have been retried meanwhile.
     wait_until("all pools work", || {
         let failing = problem(&web, "pool_failing");
         let remedy = failing.iter().filter_map(|one| one["remedy"].as_str());
-        remedy.inspect(|remedy| do_as_told(&web, remedy)).count() == 0
+        remedy.inspect(|remedy| follow(&web, remedy)).count() == 0
     });
     web.service.stop();
 }
 
 #[test]
-fn the_command_of_a_pool_whose_processes_end_is_tried_by_conform() {
+fn the_remedy_for_a_dying_pool_runs_conform_on_its_command() {
     let web = Web::start("");
     let mut client = web.service.connect();
     client.get_proc("python");
-    wait_until("a look", || problem(&web, "pool_dying").is_none());
+    wait_until("a first check", || problem(&web, "pool_dying").is_none());
     for _ in 0..5 {
         let proc = client.get_proc("python");
         let exits = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["exit", 7]});
         client.error(&exits);
     }
-    let remedy = told(&web, "pool_dying");
+    let remedy = remedy_for(&web, "pool_dying");
     let [output] = &run(&web, &remedy)[..] else {
         panic!("{remedy}");
     };
-    // The script of these tests knows no functions.
+    // The script of these tests implements no functions.
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let cases = String::from_utf8_lossy(&output.stdout);
     assert!(cases.contains("reset"), "{cases}");
@@ -170,33 +170,33 @@ fn the_command_of_a_pool_whose_processes_end_is_tried_by_conform() {
 }
 
 #[test]
-fn a_crowded_pool_gets_more_processes() {
+fn the_remedy_for_a_crowded_pool_adds_processes() {
     let web = Web::start("[pools.one]\nlanguage = \"python\"\nmax = 1\n");
     let mut holder = web.service.connect();
     let borrow = json!({"id": 1, "call": "get_proc", "pool": "one", "timeout_ms": 120_000});
     holder.ok(&borrow);
     let mut waiter = web.service.connect();
     waiter.send(&borrow);
-    let remedy = told(&web, "pool_crowded");
-    do_as_told(&web, &remedy);
+    let remedy = remedy_for(&web, "pool_crowded");
+    follow(&web, &remedy);
     assert!(waiter.reply().get("ok").is_some());
     is_over(&web, "pool_crowded");
     web.service.stop();
 }
 
 #[test]
-fn a_service_without_a_pool_gets_one() {
+fn the_remedy_for_a_closed_service_creates_its_pool() {
     let web = Web::start(
         "[services.js]\nlisten = \"localhost:0\"\npool = \"late\"\nwait_for_pool = true\n",
     );
-    let remedy = told(&web, "service_closed");
-    do_as_told(&web, &remedy.replace("LANGUAGE", "javascript"));
+    let remedy = remedy_for(&web, "service_closed");
+    follow(&web, &remedy.replace("LANGUAGE", "javascript"));
     is_over(&web, "service_closed");
     web.service.stop();
 }
 
 #[test]
-fn replications_that_failed_for_one_reason_are_restarted_by_it() {
+fn replications_that_failed_for_one_reason_are_restarted_by_that_reason() {
     let settings = SETTINGS.replace(
         "backoff_base = 1",
         "backoff_base = 3600\nbackoff_max = 7200",
@@ -206,9 +206,9 @@ fn replications_that_failed_for_one_reason_are_restarted_by_it() {
         .target
         .fault(|_| Some(Answer::error(401, "unauthorized", "It's not you.")));
     create(&world.web, "it's", &world.continuous());
-    let remedy = told(&world.web, "replications_failing");
+    let remedy = remedy_for(&world.web, "replications_failing");
     world.target.heal();
-    do_as_told(&world.web, &remedy);
+    follow(&world.web, &remedy);
     is_over(&world.web, "replications_failing");
     world.stop();
 }
@@ -219,12 +219,12 @@ fn refused_documents_are_a_problem_until_acknowledged() {
     world.fill(3);
     world.target.refuse("d00001");
     create(&world.web, "to%20backup", &world.continuous());
-    let remedy = told(&world.web, "documents_refused");
+    let remedy = remedy_for(&world.web, "documents_refused");
     assert!(
         remedy.contains("documents_refused 'to backup'`"),
         "{remedy}"
     );
-    do_as_told(&world.web, &remedy);
+    follow(&world.web, &remedy);
     assert!(problem(&world.web, "documents_refused").is_none());
     is_over(&world.web, "documents_refused");
     let again = run(&world.web, &remedy);
@@ -233,12 +233,12 @@ fn refused_documents_are_a_problem_until_acknowledged() {
 }
 
 #[test]
-fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
+fn refused_documents_stay_a_problem_across_restarts_until_acknowledged() {
     let world = World::start();
     world.fill(3);
     world.target.refuse("d00001");
     create(&world.web, "backup", &world.continuous());
-    told(&world.web, "documents_refused");
+    remedy_for(&world.web, "documents_refused");
     let World {
         source,
         target,
@@ -247,7 +247,7 @@ fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
     } = world;
     let restarted = |web: Web| start_in(web.service.stop_and_keep(), SETTINGS);
     let web = restarted(web);
-    let remedy = told(&web, "documents_refused");
+    let remedy = remedy_for(&web, "documents_refused");
     let loss = problem(&web, "documents_refused").unwrap();
     assert_eq!(
         (&loss["subject"], &loss["count"]),
@@ -257,7 +257,7 @@ fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
     let total = "settee_replication_documents_refused_total 0";
     assert!(
         counted.contains(total),
-        "the counter, and alerts with it, begin anew: {counted}"
+        "the counter, and its alerts, start at zero: {counted}"
     );
     // A second loss joins the first one, and each restart keeps both.
     target.refuse("d00009");
@@ -267,14 +267,14 @@ fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
     wait_until("both losses", || is_both(&web));
     let web = restarted(web);
     wait_until("both losses, after a restart", || is_both(&web));
-    do_as_told(&web, &remedy);
+    follow(&web, &remedy);
     let web = restarted(web);
     let kept = web.get("/_replicator/_local/settee-losses").ok();
     assert_eq!(kept.get("documents_refused"), None, "{kept}");
-    // A loss that comes later is found after what the store has kept.
+    // A later loss is reported with a new count.
     target.refuse("d00010");
     source.put("d00010", None, json!({}));
-    told(&web, "documents_refused");
+    remedy_for(&web, "documents_refused");
     let loss = problem(&web, "documents_refused").unwrap();
     assert_eq!(loss["count"], 1, "{loss}");
     web.service.stop();
@@ -282,19 +282,19 @@ fn refused_documents_stay_a_problem_over_restarts_until_acknowledged() {
 }
 
 #[test]
-fn refused_documents_are_no_problem_once_a_verify_finds_them() {
+fn refused_documents_are_no_longer_a_problem_once_verify_finds_them() {
     let world = World::start();
     world.fill(3);
     world.target.refuse("d00001");
     create(&world.web, "backup", &world.continuous());
-    told(&world.web, "documents_refused");
+    remedy_for(&world.web, "documents_refused");
     let verify = || {
         run(&world.web, "`settee jobs verify backup`")[0]
             .status
             .code()
     };
     assert_eq!(verify(), Some(65));
-    told(&world.web, "documents_refused");
+    remedy_for(&world.web, "documents_refused");
     world.target.put("d00001", None, json!({"n": 1}));
     assert_eq!(verify(), Some(0));
     is_over(&world.web, "documents_refused");
@@ -312,11 +312,11 @@ fn a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room() {
     create(&web, "first", &body);
     let written = || fs::read_to_string(&audit).unwrap();
     wait_until("the first record", || written().ends_with('\n'));
-    // A part of the next record fits.
+    // Only a part of the next record fits.
     limit_files(&web, Some(written().len() as u64 + 10));
     put(&web, "/_replicator/second", &body).reason(503, "store_unavailable");
-    told(&web, "store_refusing");
-    let remedy = told(&web, "records_dropped");
+    remedy_for(&web, "store_refusing");
+    let remedy = remedy_for(&web, "records_dropped");
     assert!(remedy.starts_with("make room for [log] audit"), "{remedy}");
     assert_eq!(web.get("/_health").ok()["status"], "critical");
     let reason = web
@@ -326,13 +326,13 @@ fn a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room() {
     assert_eq!(web.get("/_drain").ok()["draining"], false);
 
     limit_files(&web, None);
-    // Each order is another try to write.
-    wait_until("orders are taken", || {
+    // Each order retries the write.
+    wait_until("orders are accepted", || {
         put(&web, "/_replicator/second", &body).status == 201
     });
     is_over(&web, "store_refusing");
-    let remedy = told(&web, "records_dropped");
-    do_as_told(&web, &remedy);
+    let remedy = remedy_for(&web, "records_dropped");
+    follow(&web, &remedy);
     is_over(&web, "records_dropped");
     wait_until("the last record", || {
         written().contains("\"what\":\"acknowledge_losses\"")
@@ -352,11 +352,11 @@ fn a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room() {
 }
 
 #[test]
-fn a_drained_daemon_takes_work_again() {
+fn a_drained_daemon_accepts_work_again() {
     let web = Web::start("");
     web.send("PUT", "/_drain", "").ok();
-    let remedy = told(&web, "drained");
-    do_as_told(&web, &remedy);
+    let remedy = remedy_for(&web, "drained");
+    follow(&web, &remedy);
     is_over(&web, "drained");
     web.service.stop();
 }

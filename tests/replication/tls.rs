@@ -1,4 +1,4 @@
-//! Databases behind TLS: whose certificates the command trusts.
+//! Databases behind TLS: which certificates the command trusts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::command::{code, command_of, folder, run, two};
 use crate::support::couch::Couch;
 
-/// TLS in front of a database, with a certificate of no authority. It ends when it is dropped.
+/// A TLS proxy in front of a database, with a self-signed certificate. It stops when dropped.
 struct Front {
     url: String,
     /// The certificate.
@@ -56,7 +56,7 @@ async fn front(couch: &Couch) -> Front {
             let (stream, _) = listener.accept().await.unwrap();
             let (acceptor, to) = (acceptor.clone(), to.clone());
             connections.spawn(async move {
-                // Who does not like the certificate goes away.
+                // A client that rejects the certificate disconnects.
                 if let Ok(mut near) = acceptor.accept(stream).await {
                     let mut far = TcpStream::connect(to).await.unwrap();
                     let _ = copy_bidirectional(&mut near, &mut far).await;
@@ -72,7 +72,7 @@ async fn front(couch: &Couch) -> Front {
 }
 
 #[actix_rt::test]
-async fn a_certificate_of_no_known_authority_is_refused_unless_a_test_says_insecure() {
+async fn a_self_signed_certificate_is_refused_unless_trusted_or_with_insecure() {
     let (folder, (source, target)) = (folder(), two().await);
     let front = front(&source).await;
     let once = ["--retries-per-request", "0"];
@@ -86,7 +86,7 @@ async fn a_certificate_of_no_known_authority_is_refused_unless_a_test_says_insec
     let (status, _, error) = code(&output);
     assert_eq!(status, Some(0), "{error}");
     assert_eq!(target.trees().len(), 20);
-    // The way for everything else: its certificate is named.
+    // Outside of tests, its certificate is configured as trusted.
     let pem = folder.path().join("theirs.pem");
     std::fs::write(&pem, &front.pem).unwrap();
     let file = folder.path().join("settee.toml");
@@ -103,7 +103,7 @@ async fn a_certificate_of_no_known_authority_is_refused_unless_a_test_says_insec
 }
 
 #[actix_rt::test]
-async fn a_machine_without_authorities_replicates_without_tls_and_refuses_https() {
+async fn without_certificate_authorities_http_replicates_and_https_is_refused() {
     let (folder, (source, target)) = (folder(), two().await);
     let front = front(&source).await;
     let once = ["--retries-per-request", "0"];

@@ -29,7 +29,7 @@ fn attached(name: &str, bytes: &'static str) -> Stored {
     }
 }
 
-/// Of one database, what the other is to hold.
+/// Two databases, and the revisions that both hold.
 struct Two {
     source: Couch,
     target: Couch,
@@ -76,7 +76,7 @@ impl Two {
         code(&run(&folder, &self.source.url(), &self.target.url(), &more).await)
     }
 
-    /// Takes `_bulk_get` away from both.
+    /// Disables `_bulk_get` on both.
     fn without_bulk_get(&self) {
         for couch in [&self.source, &self.target] {
             couch.fails(
@@ -125,7 +125,7 @@ async fn a_complete_target_is_reported_after_a_replication_or_without_one() {
 }
 
 #[actix_rt::test]
-async fn every_revision_and_attachment_that_the_target_lacks_is_a_line() {
+async fn every_missing_revision_and_missing_or_different_attachment_is_listed() {
     for has_bulk_get in [true, false] {
         let two = two().await;
         let Two { source, target, .. } = &two;
@@ -166,7 +166,7 @@ async fn every_revision_and_attachment_that_the_target_lacks_is_a_line() {
             error.contains("in 5 places") && error.contains("--no-checkpoints"),
             "{error}"
         );
-        // What the target has beyond it is no difference.
+        // Revisions that only the target has are not a difference.
         target.put("more", None, json!({}));
         source.put("plain", Some(&two.plain), json!({}));
         target.put("plain", None, json!({"n": 1}));
@@ -177,7 +177,7 @@ async fn every_revision_and_attachment_that_the_target_lacks_is_a_line() {
 }
 
 #[actix_rt::test]
-async fn other_bytes_of_the_same_length_are_found_by_a_deep_comparison_alone() {
+async fn different_bytes_of_the_same_length_are_found_only_by_a_deep_comparison() {
     let two = two().await;
     two.target.damage("pictures/1", &two.pictures, |all| {
         all[0].bytes = "onE".into();
@@ -294,11 +294,11 @@ async fn a_write_during_the_comparison_is_not_a_difference() {
         ),
         "{error}"
     );
-    // The closure has the server that has it.
+    // The closure and its server refer to each other.
     target.heal();
 }
 
-/// Two databases of so many documents.
+/// Two databases with the same `count` documents.
 async fn many(count: usize, body: &Value) -> (Couch, Couch) {
     let (source, target) = (Couch::start().await, Couch::start().await);
     for n in 0..count {
@@ -309,11 +309,11 @@ async fn many(count: usize, body: &Value) -> (Couch, Couch) {
     (source, target)
 }
 
-/// The target does not answer questions for missing revisions of documents from `id` on until it is told to. Returns
-/// how to tell, and how many such questions there were.
+/// Holds the target's answers to `_revs_diff` requests with the document `id` until notified. Returns the notifier and
+/// the number of such requests.
 fn hold(target: &Couch, id: &'static str) -> (Arc<Notify>, Arc<AtomicUsize>) {
-    let (go_on, held) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-    let (bell, count) = (Arc::clone(&go_on), Arc::clone(&held));
+    let (release, held) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (bell, count) = (Arc::clone(&release), Arc::clone(&held));
     target.fault(move |request| {
         if request.call() != "_revs_diff" || request.json().get(id).is_none() {
             return None;
@@ -322,7 +322,7 @@ fn hold(target: &Couch, id: &'static str) -> (Arc<Notify>, Arc<AtomicUsize>) {
         let pieces = vec![Piece::Until(Arc::clone(&bell)), Piece::Bytes("{}".into())];
         Some(Answer::stream(200, "application/json", pieces))
     });
-    (go_on, held)
+    (release, held)
 }
 
 fn spawn(folder: &tempfile::TempDir, source: &Couch, target: &Couch, more: &[&str]) -> Child {
@@ -337,7 +337,7 @@ fn lines(file: &Path) -> usize {
 }
 
 #[actix_rt::test]
-async fn a_killed_comparison_resumes_where_it_was() {
+async fn a_killed_comparison_resumes_where_it_stopped() {
     let (folder, (source, target)) = (folder(), many(2000, &json!({})).await);
     let lost = target.trees()["d00003"].1.keys().next().unwrap().clone();
     target.lose("d00003", &lost);
@@ -350,8 +350,8 @@ async fn a_killed_comparison_resumes_where_it_was() {
     ];
     hold(&target, "d01000");
     let mut child = spawn(&folder, &source, &target, &more);
-    // The first line says what is compared.
-    eventually("ten batches are noted", || async { lines(&state) == 11 }).await;
+    // The first line describes the comparison.
+    eventually("ten batches are recorded", || async { lines(&state) == 11 }).await;
     child.kill().await.unwrap();
     target.heal();
     let asked = |couch: &Couch| {
@@ -369,9 +369,13 @@ async fn a_killed_comparison_resumes_where_it_was() {
          0 attachments compared, 1 missing\n"
     );
     assert_eq!(out, expected);
-    let looks = 4;
-    assert_eq!(asked(&target) - before, 10 + looks, "ten batches were left");
-    assert!(!state.exists(), "it is complete");
+    let rechecks = 4;
+    assert_eq!(
+        asked(&target) - before,
+        10 + rechecks,
+        "ten batches were left"
+    );
+    assert!(!state.exists(), "the state is removed once complete");
 }
 
 #[actix_rt::test]
@@ -380,15 +384,15 @@ async fn memory_does_not_grow_with_the_number_of_documents() {
     let mut peaks = Vec::new();
     for (count, last) in [(1000, "d00999"), (3500, "d03499")] {
         let (folder, (source, target)) = (folder(), many(count, &body).await);
-        let (go_on, held) = hold(&target, last);
+        let (release, held) = hold(&target, last);
         let child = spawn(&folder, &source, &target, &[]);
-        eventually("the last batch is asked for", || async {
+        eventually("the last batch is requested", || async {
             held.load(Ordering::SeqCst) > 0
         })
         .await;
         peaks.push(peak_kib(child.id().unwrap()));
         target.heal();
-        go_on.notify_waiters();
+        release.notify_waiters();
         let output = child.wait_with_output().await.unwrap();
         let (status, out, error) = code(&output);
         assert_eq!(status, Some(0), "{out}{error}");
@@ -401,7 +405,7 @@ async fn memory_does_not_grow_with_the_number_of_documents() {
     );
 }
 
-/// The most memory that a process has had.
+/// Returns the peak memory of a process.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -420,7 +424,7 @@ fn jobs_verify(world: &World, arguments: &[&str]) -> (Option<i32>, String, Strin
 }
 
 #[test]
-fn a_verify_without_a_job_says_what_to_name() {
+fn a_verify_that_names_no_job_fails() {
     let world = World::start();
     for (arguments, expected) in [
         (&[][..], 64),
@@ -434,7 +438,7 @@ fn a_verify_without_a_job_says_what_to_name() {
 }
 
 #[test]
-fn several_replications_are_verified_with_a_line_each_and_a_sum() {
+fn several_replications_are_verified_with_one_line_each_and_a_total() {
     let world = World::start();
     world.fill(20);
     let mut body = world.body();
@@ -501,7 +505,7 @@ fn several_replications_are_verified_with_a_line_each_and_a_sum() {
 }
 
 #[test]
-fn a_documents_replication_is_verified_with_the_documents_credentials() {
+fn jobs_verify_uses_the_credentials_of_the_document_and_does_not_print_them() {
     let world = World::start();
     world.fill(20);
     let url = |couch: &Couch| couch.url().replace("http://", "http://ann:secret@");

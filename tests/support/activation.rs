@@ -1,4 +1,4 @@
-//! Sockets that are handed to a service, as systemd does it.
+//! Sockets passed to a service, as by systemd's socket activation.
 
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -8,11 +8,11 @@ use command_fds::{CommandFdExt, FdMapping};
 /// The number of the first descriptor that is passed.
 const FIRST: i32 = 3;
 
-/// Returns a command that starts a service, which gets sockets under names.
+/// Returns a command that starts a service and passes it named sockets.
 pub fn pass<'a>(serve: Command, sockets: impl IntoIterator<Item = (&'a str, OwnedFd)>) -> Command {
     let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets.into_iter().unzip();
     let mut command = Command::new("sh");
-    // Who is started by `exec` has the number that this shell has.
+    // A program started by `exec` keeps the pid of this shell.
     command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]);
     command.arg(serve.get_program()).args(serve.get_args());
     for (name, value) in serve.get_envs() {

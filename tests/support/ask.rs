@@ -1,4 +1,4 @@
-//! A client of a few lines that owes nothing to the code under test: one request, one connection.
+//! A minimal HTTP client, independent of the code under test: one request per connection.
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ pub struct Answered {
     pub body: Bytes,
 }
 
-/// Asks, and reads the answer up to the end of the connection.
+/// Sends a request, and reads the answer until the connection closes.
 pub async fn ask(
     address: &str,
     method: &str,

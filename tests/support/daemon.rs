@@ -1,7 +1,7 @@
-//! A real `settee serve` for tests: its configuration, its query servers, its clients, its end.
+//! A real `settee serve` for tests: its configuration, query servers, clients and shutdown.
 //!
-//! PROMISES  [`Service::stop`] ends it and asserts that nothing is left: no process that was started
-//!           for it, no socket. Nothing here sleeps; everything has a deadline.
+//! PROMISES  [`Service::stop`] stops it and asserts that none of its processes and sockets is left.
+//!           Every wait polls for its event and has a deadline.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,7 +24,7 @@ use super::program::SETTEE;
 /// How long anything that must happen may take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How many attempts are made to do something in a given time.
+/// The number of attempts of [`in_time`].
 const ATTEMPTS: usize = 5;
 
 /// A running service.
@@ -35,7 +35,7 @@ pub struct Service {
     stdout: BufReader<ChildStdout>,
 }
 
-/// Makes the files of a service: the scripted query server.
+/// Creates the directory of a service, with the scripted query server.
 pub fn directory() -> TempDir {
     let directory = open_folder();
     let script = directory.path().join("scripted.sh");
@@ -43,7 +43,7 @@ pub fn directory() -> TempDir {
     directory
 }
 
-/// Makes a folder that only this user can enter, as those of sockets and data have to be, and what is above it.
+/// Creates a folder, and its parents, that only this user can enter, as sockets and data require.
 pub fn make_private_folder(path: &Path) {
     let mut folder = fs::DirBuilder::new();
     folder.recursive(true).mode(0o700).create(path).unwrap();
@@ -54,9 +54,8 @@ pub fn scripted(directory: &Path) -> String {
     format!("sh {}/scripted.sh", directory.display())
 }
 
-/// Returns a configuration with processes that are shared and in no cell, unless it says something about
-/// `reuse` or `sandbox`: most tests are about other things, find the same process again by that, and have
-/// query servers that write files.
+/// Returns a configuration with shared processes outside of cells, unless it sets `reuse` or `sandbox`:
+/// most tests expect to get the same process again, and have query servers that write files.
 pub fn shared(text: &str) -> String {
     let usual = [("reuse", "any"), ("sandbox", "off")];
     let usual = usual
@@ -68,8 +67,7 @@ pub fn shared(text: &str) -> String {
     into_section(text, "query_server_config", &usual)
 }
 
-/// Returns a configuration in which a machine under load is no reason for a timeout, unless it says
-/// something about that.
+/// Returns a configuration with a process timeout that tolerates a loaded machine, unless it sets one.
 fn patient(text: &str) -> String {
     match text.contains("os_process_timeout") {
         true => text.to_owned(),
@@ -91,7 +89,7 @@ pub fn configure(directory: &Path, extra: &str) -> PathBuf {
     let socket = socket_of(directory);
     let (mut servers, mut others) = (String::new(), String::new());
     let mut into_servers = false;
-    // `extra` may bring lines for a section that stands here already.
+    // `extra` may add lines to a section that the text below has already.
     for line in extra.lines() {
         if line.starts_with('[') {
             into_servers = line == "[query_servers]";
@@ -137,9 +135,9 @@ pub fn serve_command_of(program: &str, config: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg("-c").arg(config);
     command.stdin(Stdio::null());
-    // Services run side by side; who tests HTTP asks for a port.
+    // Services run side by side; tests of HTTP request a port.
     command.env("SETTEE__SERVER__HTTP", "off");
-    // Nobody's own replications are to run in a test.
+    // A test must not run the user's own replications.
     command.env("SETTEE__STORE__PATH", "memory");
     // The built-in server writes no files: it runs in the cell that it has by default.
     command.env("SETTEE__POOLS__JAVASCRIPT__SANDBOX", "standard");
@@ -179,7 +177,7 @@ impl Service {
         service
     }
 
-    /// Reads where else it listens, from the next line that it printed.
+    /// Reads another listening address from the next printed line.
     pub fn next_address(&mut self, scheme: &str) -> SocketAddr {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -189,7 +187,7 @@ impl Service {
         address.trim_end_matches('/').parse().unwrap()
     }
 
-    /// Reads the next line that it printed.
+    /// Reads the next printed line.
     pub fn next_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -200,7 +198,7 @@ impl Service {
         socket_of(self.directory.path())
     }
 
-    /// Prepares the program as a client of this service, with nothing of this test's surroundings.
+    /// Prepares the program as a client of this service, without the test's environment.
     pub fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(SETTEE);
         command.args(arguments).env_clear();
@@ -209,14 +207,14 @@ impl Service {
         command
     }
 
-    /// Returns what `settee status --json` says.
+    /// Returns the output of `settee status --json`.
     pub fn status(&self) -> Value {
         let output = self.client(&["status", "--json"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until the first pool looks as wanted.
+    /// Waits until the state of the first pool is `wanted`.
     pub fn wait_for_first_pool(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) {
         wait_until(what, || wanted(&self.status()["pools"][0]));
     }
@@ -226,13 +224,13 @@ impl Service {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// Returns what reads the log, also after its end.
+    /// Returns a reader of the log that outlives the service.
     pub fn log_reader(&self) -> impl Fn() -> String + use<> {
         let stderr = Arc::clone(&self.stderr);
         move || stderr.lock().unwrap().clone()
     }
 
-    /// Waits until it has logged something.
+    /// Waits until it has logged `text`.
     pub fn wait_for_log(&self, text: &str) {
         wait_until(&format!("{text:?} in the log"), || {
             self.log().contains(text)
@@ -256,10 +254,10 @@ impl Service {
         self.directory.path().join(name)
     }
 
-    /// Stops it, and asserts that it ends well and leaves nothing behind.
+    /// Stops it, and asserts that it exits cleanly and leaves nothing behind.
     pub fn stop(self) {
         self.signal("TERM");
-        self.ends_well();
+        self.exits_cleanly();
     }
 
     /// Stops it, and keeps its files.
@@ -270,13 +268,13 @@ impl Service {
         self.take_directory()
     }
 
-    /// Kills it in the middle of whatever it does.
+    /// Kills it with `SIGKILL`.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Kills it in the middle of whatever it does, and keeps its files.
+    /// Kills it with `SIGKILL`, and keeps its files.
     pub fn kill_and_keep(mut self) -> TempDir {
         self.kill();
         self.take_directory()
@@ -287,8 +285,8 @@ impl Service {
         std::mem::replace(&mut self.directory, other)
     }
 
-    /// Asserts that it ends by itself, well, and leaves nothing behind.
-    pub fn ends_well(mut self) {
+    /// Asserts that it exits cleanly by itself and leaves nothing behind.
+    pub fn exits_cleanly(mut self) {
         let status = wait_for_exit(&mut self.child);
         assert_eq!(status, Some(0), "{}", self.log());
         let sockets = [self.socket(), self.socket().with_extension("http.sock")];
@@ -301,7 +299,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Only when a test failed: by then a stopped one has been waited for.
+        // Only after a failed test: a stopped service has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -317,12 +315,12 @@ pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
     status.unwrap().code()
 }
 
-/// Runs `settee serve` that must not start, and returns its exit status and complaint.
+/// Runs a `settee serve` that must not start, and returns its exit status and error message.
 pub fn refused(config: &Path) -> (Option<i32>, String) {
     refused_command(&mut serve_command(config))
 }
 
-/// As [`refused`], of a command.
+/// As [`refused`], for a command.
 pub fn refused_command(command: &mut Command) -> (Option<i32>, String) {
     let mut child = command
         .stdout(Stdio::null())
@@ -332,7 +330,7 @@ pub fn refused_command(command: &mut Command) -> (Option<i32>, String) {
     let stderr = collect(child.stderr.take().unwrap());
     let status = wait_for_exit(&mut child);
     let mut text = String::new();
-    wait_until("a complaint", || {
+    wait_until("an error message", || {
         text = stderr.lock().unwrap().clone();
         text.contains("settee: ")
     });
@@ -348,7 +346,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success(), "kill -{name} {pid}");
 }
 
-/// Sets a flag at its end, also when a test fails.
+/// Sets a flag when dropped, even if a test fails.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -357,19 +355,19 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// How long who waits leaves the machine to others before looking again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The poll interval of all waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Waits for something that is to come about.
+/// Polls until `happened` returns true; panics at the deadline.
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
         assert!(start.elapsed() < DEADLINE, "no {what} in time");
-        std::thread::park_timeout(LOOK_AGAIN);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
-/// Makes attempts until one is in time: what has to come soon after an order comes late on a machine under load.
+/// Repeats an attempt until one is in time: a reaction that must come soon may be late on a loaded machine.
 pub fn in_time<T>(what: &str, attempt: impl FnMut(usize) -> Option<T>) -> T {
     let made = (0..ATTEMPTS).find_map(attempt);
     made.unwrap_or_else(|| panic!("no {what} in {ATTEMPTS} attempts"))
@@ -389,7 +387,7 @@ pub fn processes_of(directory: &Path) -> Vec<String> {
     found
 }
 
-/// What was killed with its group may take a moment to go, so this waits for it.
+/// Waits until no process of a service is left: killed ones may take a moment to exit.
 pub fn assert_nothing_runs_for(directory: &Path) {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -398,7 +396,7 @@ pub fn assert_nothing_runs_for(directory: &Path) {
             return;
         }
         assert!(Instant::now() < until, "left behind: {left:?}");
-        std::thread::park_timeout(LOOK_AGAIN);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
@@ -419,7 +417,7 @@ fn collect(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
     text
 }
 
-/// Something that an operator orders over HTTP.
+/// An operator's request over HTTP.
 #[derive(Clone, Debug)]
 pub struct Order {
     method: &'static str,
@@ -433,17 +431,17 @@ impl Order {
         Self { method, path, body }
     }
 
-    /// Reads the configuration again.
+    /// Reloads the configuration.
     pub fn reload_config() -> Self {
         Self::new("POST", "/_node/_local/_config/_reload", json!({}))
     }
 }
 
-/// Who manages a service: over HTTP, on the Unix socket beside that of processes.
+/// An operator, who manages a service over HTTP, on the Unix socket beside the one for processes.
 pub struct Operator(PathBuf);
 
 impl Operator {
-    /// Makes one of the service whose processes are lent at a socket.
+    /// Returns the operator of the service that lends processes at `socket`.
     pub fn of(socket: &Path) -> Self {
         Self(socket.with_extension("http.sock"))
     }
@@ -462,7 +460,7 @@ impl Operator {
         self.ok(&Order::new("GET", path, Value::Null))
     }
 
-    /// Gives an order that must succeed; returns what it changed, if it says so, otherwise its answer.
+    /// Sends an order that must succeed; returns its `changes`, or the whole answer if it has none.
     #[track_caller]
     pub fn ok(&self, order: &Order) -> Value {
         let response = self.send(order);
@@ -471,7 +469,7 @@ impl Operator {
         answer.get("changes").unwrap_or(&answer).clone()
     }
 
-    /// Gives an order that must fail; returns its error, with a name.
+    /// Sends an order that must fail; returns its error, with the error's name as `name`.
     #[track_caller]
     pub fn error(&self, order: &Order) -> Value {
         let response = self.send(order);
@@ -481,7 +479,7 @@ impl Operator {
         error
     }
 
-    /// Returns the state of a pool with its processes, if it is there.
+    /// Returns the state of a pool with its processes, if it exists.
     pub fn pool(&self, name: &str) -> Option<Value> {
         let status = self.get("/_status");
         let pools = status["pools"].as_array().unwrap();
@@ -489,14 +487,14 @@ impl Operator {
         named.next().cloned()
     }
 
-    /// Reads the configuration again; returns what changed.
+    /// Reloads the configuration; returns what changed.
     #[track_caller]
     pub fn reload_config(&self) -> Value {
         self.ok(&Order::reload_config())
     }
 }
 
-/// A call that is answered at once with `false`: nothing of the connection can be cancelled.
+/// A call that is answered at once with `false`: it cancels a request that does not exist.
 pub fn call_at_once(id: impl Into<Value>) -> Value {
     json!({"id": id.into(), "call": "cancel", "request": "none"})
 }
@@ -504,7 +502,7 @@ pub fn call_at_once(id: impl Into<Value>) -> Value {
 /// A client of the service.
 pub struct Client {
     pub stream: UnixStream,
-    /// Who manages the service of the same socket.
+    /// The operator of the same service.
     pub operator: Operator,
     reader: BufReader<UnixStream>,
 }
@@ -535,7 +533,7 @@ impl Client {
         self.send_raw(format!("{request}\n").as_bytes());
     }
 
-    /// Returns the next line, `None` at the end, which is a reset if the service did not read what was sent last.
+    /// Returns the next line, `None` at the end, which is a reset if the service did not read the last bytes sent.
     pub fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = self.reader.read_line(&mut line);
@@ -547,7 +545,7 @@ impl Client {
     }
 
     pub fn reply(&mut self) -> Value {
-        let line = self.line().expect("a reply and not the end");
+        let line = self.line().expect("a reply before the end");
         serde_json::from_str(&line).expect("a reply is JSON")
     }
 
@@ -594,7 +592,7 @@ impl Client {
         self.operator.pool(name).unwrap_or_default()
     }
 
-    /// Waits until the pool's numbers are these.
+    /// Waits until a pool has these numbers.
     pub fn wait_for_pool(&mut self, name: &str, numbers: &[(&str, u64)]) {
         wait_until(&format!("{numbers:?}"), || {
             let pool = self.pool(name);
@@ -602,7 +600,7 @@ impl Client {
         });
     }
 
-    /// Asserts that the service closes the connection without another word.
+    /// Asserts that the service closes the connection without sending more.
     pub fn assert_closed(&mut self) {
         assert_eq!(self.line(), None, "the connection is still open");
     }

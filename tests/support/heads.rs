@@ -1,13 +1,13 @@
-//! The head of each example, for tests that do what it says.
+//! The header comment of an example, for tests that run its commands.
 
 use std::fs;
 
 use super::program::project;
 
-/// The marks of comments.
+/// The markers of comments.
 const MARKS: [&str; 3] = ["//", "--", "#"];
 
-/// Returns the lines of code in the text at the head of an example: those that are indented, and what follows `Usage:`.
+/// Returns the commands in the header comment of an example: its indented lines, and what follows `Usage:`.
 pub fn code(example: &str) -> Vec<String> {
     let text = fs::read_to_string(project().join("examples").join(example)).unwrap();
     let text = match text.strip_prefix("#!") {
@@ -27,7 +27,7 @@ pub fn code(example: &str) -> Vec<String> {
     code
 }
 
-/// Returns what a line of a comment says.
+/// Returns the text of a comment line.
 fn comment(line: &str) -> Option<&str> {
     MARKS.iter().find_map(|mark| line.strip_prefix(mark))
 }

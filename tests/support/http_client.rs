@@ -34,7 +34,7 @@ impl Web {
         Connection::open(self.address)
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a new connection.
     pub fn get(&self, path: &str) -> Response {
         self.connect().request("GET", path, &[], "")
     }
@@ -59,8 +59,8 @@ impl Web {
     }
 }
 
-/// Returns the command `settee serve` with HTTP on a port of its own, where nobody has to log in unless
-/// the configuration names users.
+/// Returns the command `settee serve` with HTTP on a port of its own, without login unless the
+/// configuration names users.
 pub fn command(config: &Path) -> Command {
     let mut command = closed_command(config);
     let text = std::fs::read_to_string(config).unwrap();
@@ -73,14 +73,14 @@ pub fn command(config: &Path) -> Command {
     command
 }
 
-/// Returns the same where a login is required, as it is by default.
+/// As [`command`], with login required, as it is by default.
 pub fn closed_command(config: &Path) -> Command {
     let mut command = serve_command(config);
     command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
     command
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -103,7 +103,7 @@ impl Response {
             Some("application/json"),
             "{self:?}"
         );
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
     #[track_caller]
@@ -145,7 +145,7 @@ impl Connection {
         Self::on(stream, reader)
     }
 
-    /// Goes away without a word.
+    /// Disconnects without finishing a request.
     pub fn disconnect(self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }
@@ -220,7 +220,7 @@ impl<S: Read + Write> Connection<S> {
         response
     }
 
-    /// Reads that many bytes of a body.
+    /// Fills `body` with the next bytes of a response's body.
     pub fn read_exact(&mut self, body: &mut [u8]) {
         self.reader.read_exact(body).expect("a body in time");
     }
@@ -266,7 +266,7 @@ impl<S: Read + Write> Connection<S> {
         (size > 0).then(|| String::from_utf8(text).unwrap())
     }
 
-    /// Waits until the service closes the connection; returns what it still sent.
+    /// Waits until the service closes the connection; returns the remaining bytes.
     pub fn closed(&mut self) -> String {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {

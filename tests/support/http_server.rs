@@ -1,6 +1,6 @@
-//! An HTTP server that does what it is told, byte for byte: also what no good server does.
+//! An HTTP server whose answers a test controls byte by byte, even faulty ones.
 //!
-//! It records every request. What it answers is up to a function; an answer can be slow, cut off,
+//! It records every request. A function returns the answer, which can be slow, cut off,
 //! endless, or a reset of the connection.
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 /// A document with this in its id is refused with 413 before its body is read.
 pub const TOO_LARGE: &str = "too-large";
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub method: String,
-    /// The path behind the first slash, percent-encoded.
+    /// The path after the first slash, percent-encoded.
     pub path: String,
     /// Parameters, decoded, in their order.
     pub query: Vec<(String, String)>,
@@ -36,12 +36,12 @@ impl Received {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The last part of the path: what is asked of the database.
+    /// The part of the path after the database.
     pub fn call(&self) -> &str {
         self.path.split_once('/').map_or("", |(_, call)| call)
     }
 
-    /// Method and call, `POST _bulk_docs` say; documents and attachments are told by what they are.
+    /// Method and call, such as `POST _bulk_docs`; the call of documents is `doc`, of attachments `attachment`.
     pub fn kind(&self) -> String {
         let call = match self.call() {
             "" => "db",
@@ -63,17 +63,17 @@ impl Received {
 pub enum Piece {
     Bytes(Bytes),
     Wait(Duration),
-    /// Waits until the test says so.
+    /// Waits until the test notifies it.
     Until(Arc<tokio::sync::Notify>),
-    /// What comes, until nothing more can, with an empty line after each time in which nothing does.
+    /// Lines from a channel until it closes, with an empty line after each interval without one.
     Lines(Arc<tokio::sync::Mutex<UnboundedReceiver<Bytes>>>, Duration),
 }
 
 /// How an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As HTTP wants it.
-    Well,
+    /// The answer is complete.
+    Complete,
     /// The connection is closed before the body is complete.
     Cut,
     /// The connection is reset.
@@ -87,7 +87,7 @@ pub struct Answer {
     pub headers: Vec<(String, String)>,
     pub pieces: Vec<Piece>,
     pub end: End,
-    /// In chunks, not with a length.
+    /// Whether the body is sent in chunks instead of with a length.
     pub chunked: bool,
 }
 
@@ -97,7 +97,7 @@ impl Answer {
             status,
             headers: vec![("Content-Type".into(), content_type.into())],
             pieces: vec![Piece::Bytes(body.into())],
-            end: End::Well,
+            end: End::Complete,
             chunked: false,
         }
     }
@@ -129,7 +129,7 @@ impl Answer {
         }
     }
 
-    /// The answer breaks off in the middle of its body.
+    /// Cuts the answer in the middle of its body.
     pub fn cut(mut self) -> Self {
         let body = self.body();
         self.pieces = vec![Piece::Bytes(body.slice(..body.len() / 2))];
@@ -139,7 +139,7 @@ impl Answer {
         self
     }
 
-    /// The answer breaks off behind that many bytes of its body.
+    /// Cuts the answer after `at` bytes of its body.
     pub fn cut_at(mut self, at: usize) -> Self {
         let body = self.body();
         self.pieces = vec![Piece::Bytes(body.slice(..at))];
@@ -149,7 +149,7 @@ impl Answer {
         self
     }
 
-    /// The body comes in pieces of this size with waits between.
+    /// Sends the body in pieces of `size` bytes, with a wait after each.
     pub fn slow(mut self, size: usize, wait: Duration) -> Self {
         let body = self.body();
         self.headers
@@ -179,11 +179,11 @@ impl Answer {
 
 type Answering = dyn Fn(&Received) -> Answer + Send + Sync;
 
-/// A server on a port of its own; it ends with this value.
+/// A server on a port of its own; it stops when dropped.
 pub struct Server {
     pub address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
-    /// One for each connection that is open, beside this one.
+    /// Cloned once for each open connection.
     open: Arc<()>,
     task: JoinHandle<()>,
 }
@@ -194,7 +194,7 @@ impl Server {
         Self::start_at(any, answer).await
     }
 
-    /// Starts one at an address, where another one may just be ending.
+    /// Starts a server at an address that another one may still be releasing.
     pub async fn start_at(
         address: SocketAddr,
         answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
@@ -242,12 +242,12 @@ impl Server {
         Arc::strong_count(&self.open) - 1
     }
 
-    /// What came so far.
+    /// Returns the requests received so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 
-    /// How many requests of a kind came.
+    /// Returns the number of received requests of a kind.
     pub fn count(&self, kind: &str) -> usize {
         let received = self.received.lock().unwrap();
         received
@@ -276,7 +276,7 @@ async fn serve(mut stream: TcpStream, answer: Arc<Answering>, record: Arc<Mutex<
         if answer.status == 0 || write_answer(&mut stream, &answer).await.is_err() {
             return;
         }
-        if answer.end != End::Well {
+        if answer.end != End::Complete {
             return;
         }
     }
@@ -330,7 +330,7 @@ async fn write_answer(stream: &mut TcpStream, answer: &Answer) -> std::io::Resul
             }
         }
     }
-    if answer.chunked && answer.end == End::Well {
+    if answer.chunked && answer.end == End::Complete {
         out.extend_from_slice(b"0\r\n\r\n");
     }
     stream.write_all(&out).await
@@ -358,8 +358,8 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<R
         .into_owned()
         .collect();
     if path.contains(TOO_LARGE) && method == "PUT" {
-        // Nothing of the body is checked; what comes is thrown away for a while, so that the
-        // system does not reset the connection over it.
+        // The body is not checked. It is discarded for a while, so that the system does not
+        // reset the connection over unread data.
         let refusal = Answer::error(413, "too_large", "x");
         drop(write_answer(stream, &refusal).await);
         drop(stream.shutdown().await);

@@ -1,4 +1,4 @@
-//! Replications as the tests run them: a job of its own, and what it told.
+//! Replications as tests run them: a single job, and its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use settee_testkit::Probe;
 use slog::{Discard, Logger, o};
 use tokio::time::timeout;
 
-/// How long a replication may take: a machine under load is no reason to fail.
+/// How long a replication may take, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running replication.
@@ -34,7 +34,7 @@ pub struct Job {
     pub refused: Vec<RefusedDoc>,
 }
 
-/// How it ended.
+/// How a replication ended.
 pub struct Outcome {
     pub end: JobEnd,
     pub progress: Option<JobProgress>,
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub base: String,
 }
 
-/// The body of a replication with the shortest waits that make sense.
+/// The body of a replication with the shortest sensible timeouts.
 pub fn body(source: &str, target: &str) -> Value {
     json!({"source": source, "target": target, "retries_per_request": 3, "connection_timeout": 3000})
 }
@@ -63,7 +63,7 @@ impl Job {
         job
     }
 
-    /// What a job is started with, and who listens to it.
+    /// Returns the start message of a job, and the listener for its events.
     pub fn prepare(body: &Value) -> (JobStart, Self) {
         let defaults = defaults(&Default::default());
         let replication = Replication::parse(body, &defaults, UserCtx::default(), None).unwrap();
@@ -107,11 +107,11 @@ impl Job {
         (start, job)
     }
 
-    /// Waits for the next thing that it tells. Returns the end.
+    /// Waits for the job's next event. Returns its end, if that is the event.
     pub async fn next(&mut self) -> Option<JobEnd> {
         let event = timeout(PATIENCE, self.events.next())
             .await
-            .expect("the job says something");
+            .expect("the job reports an event");
         assert_eq!(event.run, Run(7));
         match event.news {
             JobNews::Started(progress) | JobNews::Progress(progress) => {
@@ -123,11 +123,11 @@ impl Job {
         None
     }
 
-    /// Waits for the end.
+    /// Waits until the job ends.
     pub async fn outcome(mut self) -> Outcome {
         let waiting = async {
             loop {
-                // Idle jobs say nothing for long.
+                // Idle jobs report nothing for long.
                 if let Some(end) = self.next().await {
                     return end;
                 }
@@ -136,10 +136,7 @@ impl Job {
         let end = timeout(PATIENCE, waiting)
             .await
             .expect("the replication ends");
-        assert!(
-            self.events.take().is_empty(),
-            "nothing comes behind the end"
-        );
+        assert!(self.events.take().is_empty(), "no event follows the end");
         Outcome {
             end,
             progress: self.progress,
@@ -171,21 +168,21 @@ pub async fn run(body: &Value) -> Outcome {
 }
 
 impl Outcome {
-    /// The result and the counters of one that ended well.
+    /// The result and the counters of a completed replication.
     pub fn normal(self) -> (Value, Stats) {
         match self.end {
             JobEnd::Normal(completed) => {
                 let result = serde_json::from_str(completed.result.get());
                 (result.unwrap(), completed.progress.stats)
             }
-            end => panic!("it did not end well: {end:?}"),
+            end => panic!("the replication did not complete: {end:?}"),
         }
     }
 
     pub fn crash(self) -> Crash {
         match self.end {
             JobEnd::Crashed(crash) => crash,
-            end => panic!("it did not crash: {end:?}"),
+            end => panic!("the replication did not crash: {end:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the test programs share: a daemon, its clients, a CouchDB with faults.
+//! Shared by the test programs: a daemon, its clients, and a fake CouchDB with faults.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 

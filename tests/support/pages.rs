@@ -1,10 +1,10 @@
-//! Pages of the documentation, for tests that do what they say.
+//! Pages of the documentation, for tests that run their code blocks.
 
 use std::fs;
 
 use super::program::project;
 
-/// Returns the blocks of a page that are in a language.
+/// Returns the code blocks of a page in a language.
 pub fn blocks(page: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(project().join(page)).unwrap();
     let mut blocks = Vec::new();
@@ -12,6 +12,6 @@ pub fn blocks(page: &str, language: &str) -> Vec<String> {
         let (block, _) = piece.split_once("```").unwrap();
         blocks.push(block.to_owned());
     }
-    assert!(!blocks.is_empty(), "{page} has no {language}");
+    assert!(!blocks.is_empty(), "{page} has no {language} block");
     blocks
 }

@@ -1,4 +1,4 @@
-//! The real program for tests, run as a user runs it: with arguments, input and an end.
+//! The real program for tests, run as a user runs it: with arguments and input, until it exits.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 /// How long anything may take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long who waits leaves the machine to others before looking again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The poll interval of all waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The program, which cargo builds before these tests run.
 pub const SETTEE: &str = env!("CARGO_BIN_EXE_settee");
 
-/// Returns the Python for query servers: the system's, which everybody may read, before one of this user's own.
+/// Returns the Python for query servers: the system's, which every user may read, or else one in the path.
 pub fn python3() -> &'static str {
     let of_system = "/usr/bin/python3";
     match Path::new(of_system).exists() {
@@ -23,7 +23,7 @@ pub fn python3() -> &'static str {
     }
 }
 
-/// Returns the processes below one, which have its children first.
+/// Returns the descendants of a process, its children first.
 pub fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
@@ -62,12 +62,12 @@ pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     assert!(status.success());
 }
 
-/// Prepares the program with nothing of this test's surroundings.
+/// Prepares the program without the test's environment.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(SETTEE);
     command.args(arguments).env_clear().current_dir(project());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // Services run side by side; who tests HTTP asks for a port.
+    // Services run side by side; tests of HTTP request a port.
     command.env("SETTEE__SERVER__HTTP", "off");
     command
 }
@@ -82,13 +82,13 @@ pub fn run(command: &mut Command, input: &[u8]) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
-        // A program that ends early does not read any more.
+        // A program that exits early stops reading.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     })
 }
 
-/// Reads until this many lines have come.
+/// Reads this many lines.
 pub fn read_lines(from: &mut impl Read, count: usize) -> String {
     let mut text = Vec::new();
     let mut byte = [0];
@@ -111,7 +111,7 @@ pub fn exit_code(child: &mut Child) -> Option<i32> {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
         }
-        assert!(start.elapsed() < DEADLINE, "the program does not end");
-        std::thread::park_timeout(LOOK_AGAIN);
+        assert!(start.elapsed() < DEADLINE, "the program does not exit");
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }

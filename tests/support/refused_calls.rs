@@ -1,4 +1,4 @@
-//! System calls that the system refuses a program: as on a machine without them, or without room.
+//! System calls that fail for a program, as on a machine that lacks them or their resources.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Runs `act` on a thread whose children find that the system has not these calls, or refuses them.
+/// Runs `act` on a thread that, like its children, gets `errno` from the system calls of these rules.
 pub fn under<T: Send>(
     rules: Vec<(i64, Vec<SeccompRule>)>,
     errno: i32,
@@ -29,7 +29,7 @@ pub fn under<T: Send>(
     })
 }
 
-/// Runs `act` on a thread whose children have no watch of `epoll` left for descriptors from this number on.
+/// Runs `act` on a thread that, like its children, has no `epoll` watch left for descriptors from this number on.
 pub fn without_watches_from<T: Send>(descriptor: u64, act: impl FnOnce() -> T + Send) -> T {
     let condition = |argument, operator, value| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).unwrap()

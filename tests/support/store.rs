@@ -40,7 +40,7 @@ pub fn post(web: &Web, path: &str, body: &Value) -> Response {
     web.send("POST", path, &body.to_string())
 }
 
-/// Writes a document that is there not yet, and returns its revision.
+/// Writes a new document, and returns its revision.
 #[track_caller]
 pub fn create(web: &Web, id: &str, body: &Value) -> String {
     let answer = put(web, &format!("/_replicator/{id}"), body);
@@ -48,7 +48,7 @@ pub fn create(web: &Web, id: &str, body: &Value) -> String {
     answer.json()["rev"].as_str().unwrap().to_owned()
 }
 
-/// A document as another database has it, by its number and hashes, newest first.
+/// A document as another database has it, with the hashes of its revisions, newest first.
 pub fn foreign(id: &str, hashes: &[&str]) -> Value {
     json!({
         "_id": id,

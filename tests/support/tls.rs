@@ -35,11 +35,11 @@ pub fn ssl(directory: &Path) -> String {
     format!("[ssl]\ncert_file = \"{directory}/cert.pem\"\nkey_file = \"{directory}/key.pem\"\n")
 }
 
-/// Who signs certificates of clients.
+/// An authority that signs client certificates.
 pub struct ClientAuthority(Issuer<'static, KeyPair>);
 
 impl ClientAuthority {
-    /// Makes one, whose certificate is `file`.
+    /// Creates an authority, and writes its certificate to `file`.
     pub fn new(file: &Path) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -55,7 +55,7 @@ impl ClientAuthority {
         (signed.der().clone(), key)
     }
 
-    /// Returns a certificate for a name and its key, as text.
+    /// Returns a certificate for a name and its key, as PEM.
     pub fn sign_as_pem(&self, name: &str) -> (String, String) {
         let (signed, key) = self.signed(name);
         (signed.pem(), key.serialize_pem())
@@ -81,7 +81,7 @@ pub fn connect(
     shake_hands(directory, address, version, None)
 }
 
-/// Connects and shows a certificate.
+/// Connects with a client certificate.
 pub fn connect_as(
     directory: &Path,
     address: SocketAddr,

@@ -267,7 +267,7 @@ fn pipes_handed_over_during_a_stop_return_with_the_state_for_the_next_service() 
         assert!(end["resume"]["unread"].is_string(), "{end}");
         client.stream.shutdown(Shutdown::Write).unwrap();
         client.assert_closed();
-        service.ends_well();
+        service.exits_cleanly();
         Some(())
     });
 }

@@ -462,7 +462,7 @@ fn a_permanently_stopped_service_is_exit_code_255_after_the_current_line() {
     File::create(&flag).unwrap();
     assert_eq!(busy.answer(), json!("waited"));
     assert_eq!(exit_code(&mut busy.child), Some(255));
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]

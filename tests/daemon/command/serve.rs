@@ -247,7 +247,7 @@ fn running_calls_finish_and_waiters_are_refused_at_shutdown() {
     assert_eq!(busy.reply(), json!({"id": 1, "ok": "waited"}));
     assert_eq!(busy.reply()["name"], "shutting_down");
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_holder_is_notified_of_each_process_at_shutdown() {
         .collect();
     assert_eq!(json!(downs), json!(held));
     holder.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn calls_that_exceed_the_grace_period_are_cut_off() {
     idle.assert_closed();
     assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_second_signal_stops_the_service_at_once() {
     service.signal("INT");
     assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn the_service_manager_is_notified_of_readiness_and_of_the_stop() {
     assert_eq!(next(), "READY=1");
     service.signal("TERM");
     assert_eq!(next(), "STOPPING=1");
-    service.ends_well();
+    service.exits_cleanly();
 }
 
 #[test]
@@ -560,5 +560,5 @@ fn the_watchdog_gets_heartbeats_as_long_as_the_service_works() {
     }
     service.signal("TERM");
     while next() != "STOPPING=1" {}
-    service.ends_well();
+    service.exits_cleanly();
 }

@@ -211,5 +211,5 @@ fn each_documented_error_has_its_code_fault_and_retry() {
     }
     assert_eq!(documented.len(), provoked.len());
     drop(client);
-    web.service.ends_well();
+    web.service.exits_cleanly();
 }

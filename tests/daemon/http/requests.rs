@@ -324,7 +324,7 @@ fn a_request_in_progress_is_answered_before_the_service_stops() {
     assert_eq!(stream.chunk().unwrap(), "[[[\"b\",1]]]\n");
     stream.end_chunks();
     assert_eq!(stream.chunk(), None);
-    web.service.ends_well();
+    web.service.exits_cleanly();
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_second_signal_aborts_requests_in_progress() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 50"),
         "{answer}"
     );
-    web.service.ends_well();
+    web.service.exits_cleanly();
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn requests_on_open_connections_soon_after_the_order_to_stop_are_answered() {
             }
         }
         drop(connections);
-        web.service.ends_well();
+        web.service.exits_cleanly();
         Some(())
     });
 }

@@ -97,5 +97,5 @@ fn the_first_starts_of_a_pool_are_logged_singly_and_the_others_as_sums() {
         sums.iter().all(|record| record["period_ms"].is_u64()),
         "{sums:?}"
     );
-    service.ends_well();
+    service.exits_cleanly();
 }

@@ -49,8 +49,8 @@ impl Lending {
         wait_until("a stop", || self.status("closed").is_none_or(is_stop));
     }
 
-    fn ends_well(self) {
-        self.service.ends_well();
+    fn exits_cleanly(self) {
+        self.service.exits_cleanly();
     }
 }
 
@@ -79,7 +79,7 @@ fn an_accepted_idle_client_still_gets_its_first_answer() {
         assert_eq!(error_name(&quiet.line()?), "shutting_down");
         quiet.assert_closed();
         drop(quiet);
-        lending.ends_well();
+        lending.exits_cleanly();
         Some(())
     });
 }
@@ -102,7 +102,7 @@ fn commands_sent_after_shutdown_began_reach_no_process() {
     client.assert_closed();
     assert!(!lending.service.path("other.here").exists());
     drop(client);
-    lending.ends_well();
+    lending.exits_cleanly();
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn a_client_whose_process_dies_during_shutdown_gets_an_error() {
     assert_eq!(error_name(&client.line().unwrap()), "os_process_error");
     client.assert_closed();
     drop(client);
-    lending.ends_well();
+    lending.exits_cleanly();
 }

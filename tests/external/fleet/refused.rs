@@ -29,7 +29,7 @@ async fn refused_documents_are_still_listed_by_the_next_daemon() {
     site.join().await;
     let first = site.daemons.remove(0);
     first.web.service.signal("TERM");
-    first.web.service.ends_well();
+    first.web.service.exits_cleanly();
     let next = &site.daemons[0];
     // A job that another daemon runs would have `age_s`.
     wait("the next daemon runs the job", || {

@@ -32,7 +32,7 @@ async fn a_thousand_documents_are_shared_equally_and_rebalanced_when_daemons_joi
     daemon.web.service.signal("TERM");
     site.until_taken_over(leaving, || {});
     let left = begun.elapsed();
-    daemon.web.service.ends_well();
+    daemon.web.service.exits_cleanly();
     let again = site.until_shared(DOCUMENTS, 2, || {});
     println!(
         "{DOCUMENTS} documents: by two after {two:?}, by three {three:?}, left {left:?}, by two {again:?}"
@@ -84,7 +84,7 @@ async fn a_stopped_daemon_hands_its_running_jobs_over_at_once() {
     site.until_taken_over(leaving, || databases.write());
     let took = begun.elapsed();
     let taken = Instant::now();
-    daemon.web.service.ends_well();
+    daemon.web.service.exits_cleanly();
     databases.until_equal();
     println!("running jobs were handed over within {took:?}");
     assert!(took < HAND_OVER_MAX, "{took:?}");

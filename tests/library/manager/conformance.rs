@@ -1,4 +1,4 @@
-//! Conformance cases through a pool: what a language of the program is tested by.
+//! Conformance cases run through a pool, as for a language built into the program.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
 use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
-/// How long a case may take: as long as the silent one takes.
+/// The time limit of a case; the silent case uses all of it.
 const TIME: Duration = Duration::from_secs(1);
 
 fn case(steps: &Value) -> Case {
@@ -23,7 +23,7 @@ fn case(steps: &Value) -> Case {
 }
 
 #[actix_rt::test]
-async fn each_case_has_a_process_of_its_own_whose_lines_and_end_are_compared() {
+async fn each_case_runs_in_its_own_process_and_output_and_exit_are_compared() {
     let child = Script::echo()
         .on("say", [Step::log("x"), Step::Echo])
         .on("hang", [Step::Hang])

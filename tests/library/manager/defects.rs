@@ -1,7 +1,7 @@
-//! The defects of the reference (D1 to D16) are not here: one test each, on real actors and real
-//! children, or on fakes under paused time where only time is at stake.
+//! Regression tests for the defects of the reference (D1 to D16), on real actors and real
+//! children, or on fakes under paused time where only time matters.
 //!
-//! D1, D2, D4, D5 and D15 are in `children_start.rs`; D14 in `children_ends.rs`.
+//! Further tests of D1, D4 and D5 are in `children/start.rs`.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use settee_testkit::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a request waited for and for how many seconds; timers may be a few milliseconds late.
+/// The phase and the seconds in which a request timed out; timers may be a few milliseconds late.
 fn timeout_of(error: GetProcError) -> (Phase, u64) {
     match error {
         GetProcError::Timeout { phase, waited, .. } if waited.subsec_millis() < 10 => {
             (phase, waited.as_secs())
         }
-        other => panic!("not a timeout in time: {other}"),
+        other => panic!("not a punctual timeout: {other}"),
     }
 }
 
@@ -39,9 +39,9 @@ fn list_child() -> ScriptedChild {
 
 const OPEN_LIST: &str = r#"["ddoc","_design/a",["lists","l"],[{},{}]]"#;
 
-/// D1b, D13: the next client gets a process that is not in the middle of anything.
+/// D1b, D13: the next client gets a process without an open list.
 #[actix_rt::test]
-async fn d1b_a_client_that_dies_in_mid_list_costs_its_process_and_nothing_else() {
+async fn d1b_a_process_whose_client_dies_mid_list_is_replaced() {
     for rows in 0..2 {
         let pool = TestPool::builder()
             .hard_limit(1)
@@ -64,7 +64,7 @@ async fn d1b_a_client_that_dies_in_mid_list_costs_its_process_and_nothing_else()
 }
 
 #[actix_rt::test]
-async fn d1b_a_list_that_was_ended_costs_no_process() {
+async fn d1b_a_process_whose_list_has_ended_is_reused() {
     let pool = TestPool::builder()
         .hard_limit(1)
         .script("x", &list_child())
@@ -83,12 +83,12 @@ async fn d1b_a_list_that_was_ended_costs_no_process() {
 }
 
 #[actix_rt::test]
-async fn d3_any_failure_of_an_opener_frees_its_slot_and_answers_its_client() {
+async fn d3_an_opener_that_fails_hangs_or_panics_frees_its_slot_and_answers_its_client() {
     tokio::time::pause();
     let fake = FakeLanguage::new().starts(|number| match number {
         1 => FakeStart::Fails("no luck".into()),
         2 => FakeStart::Hangs,
-        3 => panic!("a language that panics while it starts a process (meant to happen)"),
+        3 => panic!("a language that panics while starting a process (meant to happen)"),
         _ => FakeStart::Runs,
     });
     let pool = TestPool::builder()
@@ -107,7 +107,7 @@ async fn d3_any_failure_of_an_opener_frees_its_slot_and_answers_its_client() {
                 ..
             }
     ));
-    // The opener that hangs has longer than a client waits.
+    // A hanging opener outlasts a client's default timeout.
     client.asks_within(pool.any(), Some(Duration::from_secs(60)));
     let error = client.answer().await.unwrap_err();
     assert!(matches!(error, GetProcError::SpawnFailed { .. }), "{error}");
@@ -118,7 +118,7 @@ async fn d3_any_failure_of_an_opener_frees_its_slot_and_answers_its_client() {
 }
 
 #[actix_rt::test]
-async fn d6_a_process_that_was_opened_to_replenish_serves_waiters() {
+async fn d6_a_process_opened_to_replenish_the_pool_serves_waiters() {
     tokio::time::pause();
     let fake = FakeLanguage::new().starts(|number| match number {
         1 => FakeStart::Runs,
@@ -143,7 +143,7 @@ async fn d6_a_process_that_was_opened_to_replenish_serves_waiters() {
 }
 
 #[actix_rt::test]
-async fn d7_a_client_that_gives_up_while_its_process_is_opened_keeps_no_slot() {
+async fn d7_a_client_that_times_out_while_its_process_starts_keeps_no_slot() {
     tokio::time::pause();
     let fake = FakeLanguage::new().starts(|_| FakeStart::RunsAfter(3 * SECOND));
     let pool = TestPool::builder()
@@ -153,7 +153,7 @@ async fn d7_a_client_that_gives_up_while_its_process_is_opened_keeps_no_slot() {
     let mut client = pool.client("1");
     let error = client.asks_within(pool.any(), Some(SECOND)).answer().await;
     assert_eq!(timeout_of(error.unwrap_err()), (Phase::Open, 1));
-    // The opening goes on, and what it brings is the next one's.
+    // The start continues and serves the next client.
     let mut next = pool.client("2");
     next.takes(pool.any()).await;
     next.returns().await;
@@ -176,7 +176,7 @@ async fn d8_a_second_return_of_the_same_process_changes_nothing() {
     pool.assert_quiet().await;
 }
 
-/// Makes the same return again and again.
+/// Returns a closure that builds the same return each time.
 fn return_of(client: &settee_testkit::TestClient) -> impl Fn() -> RetProc + use<> {
     let lease = client.lease();
     let (client, proc, token) = (lease.client, lease.proc, lease.token);
@@ -189,7 +189,7 @@ fn return_of(client: &settee_testkit::TestClient) -> impl Fn() -> RetProc + use<
 }
 
 #[actix_rt::test]
-async fn d9_a_late_return_by_the_former_holder_takes_nothing_from_the_present_one() {
+async fn d9_a_late_return_by_the_former_holder_changes_nothing() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder()
         .hard_limit(1)
@@ -202,7 +202,7 @@ async fn d9_a_late_return_by_the_former_holder_takes_nothing_from_the_present_on
     let mut present = pool.client("present");
     present.takes(pool.any()).await;
     assert_eq!(present.proc(), former.last_proc());
-    // Also not when it lies about who it is.
+    // Nor does a return that claims to come from the present holder.
     let mut forged = late();
     forged.client = present.lease().client;
     assert!(!pool.manager().send(late()).await.unwrap());
@@ -218,8 +218,8 @@ async fn d9_a_late_return_by_the_former_holder_takes_nothing_from_the_present_on
 }
 
 #[actix_rt::test]
-async fn d10_a_reload_and_an_idle_close_serve_waiters() {
-    // Waiters of a language, and idle processes that cannot serve them.
+async fn d10_waiters_are_served_after_a_reload_and_after_an_idle_close() {
+    // A waiter, and an idle process that cannot serve it.
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(2)
@@ -230,7 +230,7 @@ async fn d10_a_reload_and_an_idle_close_serve_waiters() {
     a.takes(pool.ddoc("a", "_design/1")).await;
     b.takes(pool.ddoc("b", "_design/1")).await;
     b.returns().await;
-    // Waits for a's process rather than have b's stopped.
+    // Waits for a's process rather than evict b's.
     let mut waiter = pool.client("waiter");
     waiter.asks(pool.ddoc("a", "_design/1"));
     assert!(waiter.is_waiting().await);
@@ -241,7 +241,7 @@ async fn d10_a_reload_and_an_idle_close_serve_waiters() {
     waiter.returns().await;
     assert_eq!(pool.stale_proc_count().await, 0);
 
-    // The same with an idle close: everything idle is closed after a moment.
+    // The same with an idle close, after 200 ms.
     pool.reconfigure(|settings| settings.idle_limit = SECOND / 5)
         .await;
     pool.reload().await;
@@ -258,7 +258,7 @@ async fn d10_a_reload_and_an_idle_close_serve_waiters() {
 }
 
 #[actix_rt::test]
-async fn d11_a_limit_that_is_raised_from_zero_serves_waiters() {
+async fn d11_waiters_are_served_once_the_limit_is_raised_from_zero() {
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(0)
@@ -281,7 +281,7 @@ async fn d11_a_limit_that_is_raised_from_zero_serves_waiters() {
 }
 
 #[actix_rt::test]
-async fn a_limit_of_zero_is_reported_as_a_timeout_in_the_queue() {
+async fn with_a_limit_of_zero_requests_time_out_in_the_queue() {
     tokio::time::pause();
     let pool = TestPool::builder()
         .hard_limit(0)
@@ -307,7 +307,7 @@ async fn d12_a_changed_timeout_applies_to_the_next_request() {
 }
 
 #[actix_rt::test]
-async fn d16_a_language_has_one_pool_and_one_limit_in_whatever_case() {
+async fn d16_spellings_of_a_language_in_any_case_share_one_pool_and_one_limit() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder()
         .hard_limit(1)
@@ -369,12 +369,15 @@ async fn simulated_prompts_time_out_in_simulated_time() {
         held_back: false,
         tenant_key: None,
     };
-    assert_eq!(client.prompts("[\"never\"]").await, Err(expected));
+    assert_eq!(client.prompts("[\"never\"]").await, Err(meant to happen));
     client.lets_go();
     client.takes(pool.any()).await;
     let error = client.prompts("[\"exit\"]").await.unwrap_err();
     assert!(matches!(error, PromptError::Exited(_)), "{error}");
     client.lets_go();
-    eventually("both are gone", async || pool.proc_count().await == 0).await;
+    eventually("both processes have ended", async || {
+        pool.proc_count().await == 0
+    })
+    .await;
     pool.assert_quiet().await;
 }

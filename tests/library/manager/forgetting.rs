@@ -1,4 +1,4 @@
-//! Processes that can forget serve one database after the other without a new start.
+//! Processes that support `forget` serve one database after another without a restart.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,10 +6,10 @@ use policy::pool::Reuse;
 use settee::messages::proc_manager::TenantName;
 use settee_testkit::{FakeAnswer, FakeLanguage, TestPool};
 
-/// What every process was sent.
+/// The prompts sent to all processes.
 type Sent = Arc<Mutex<Vec<String>>>;
 
-/// Processes that note what they are sent, and answer `forget` with this.
+/// Processes that record their prompts and answer `forget` with `to_forget`.
 fn fake(sent: &Sent, to_forget: &'static str) -> FakeLanguage {
     let sent = Arc::clone(sent);
     let fake = FakeLanguage::new().forgetting();
@@ -51,7 +51,7 @@ async fn a_process_forgets_a_database_before_it_is_taught_the_document_of_anothe
 }
 
 #[actix_rt::test]
-async fn a_process_that_does_not_say_that_it_forgot_is_replaced() {
+async fn a_process_that_does_not_confirm_a_forget_is_replaced() {
     for answer in [
         "false",
         r#"["error","not_forgotten","no"]"#,
@@ -71,7 +71,7 @@ async fn a_process_that_does_not_say_that_it_forgot_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_pool_with_a_process_for_each_tenant_takes_no_process_s_word() {
+async fn with_reuse_per_database_even_processes_that_forget_are_not_shared() {
     let fake = fake(&Sent::default(), "true");
     let builder = TestPool::builder()
         .hard_limit(1)
@@ -92,13 +92,13 @@ async fn a_pool_with_a_process_for_each_tenant_takes_no_process_s_word() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_its_client_made_forget_is_taught_again_or_replaced() {
+async fn after_a_client_sends_forget_a_process_is_taught_again_or_replaced() {
     for (to_forget, starts) in [("true", 1), ("false", 2)] {
-        told_to_forget(to_forget, starts).await;
+        client_sends_forget(to_forget, starts).await;
     }
 }
 
-async fn told_to_forget(to_forget: &'static str, starts: u32) {
+async fn client_sends_forget(to_forget: &'static str, starts: u32) {
     let sent = Sent::default();
     let fake = fake(&sent, to_forget);
     let pool = pool(&fake);

@@ -1,4 +1,4 @@
-//! The process manager with real processes: whom it lends what, whom it loses, and what must never happen.
+//! The process manager with real processes: leases, lost clients, reuse and failures.
 
 mod abilities;
 mod after_errors;

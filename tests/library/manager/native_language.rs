@@ -1,5 +1,5 @@
-//! Languages inside this program: the examples work, and a native server that fails, hangs, panics
-//! or talks nonsense costs its own process and nothing else.
+//! Native languages: the example works, and a native server that hangs, panics or answers
+//! malformed lines loses its own process and nothing else.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,11 +13,11 @@ use settee::messages::process::PromptError;
 use settee_testkit::{TestPool, TestPoolBuilder};
 
 #[path = "../../../examples/new_language.rs"]
-#[allow(dead_code, reason = "its main is a program")]
+#[allow(dead_code, reason = "the example's `main` is not called")]
 mod new_language;
 
 #[actix_rt::test]
-async fn the_example_emits_a_field_and_nothing_for_its_absence() {
+async fn the_example_language_emits_a_field_only_where_it_is_present() {
     let pool = TestPool::builder()
         .language("field", new_language::field())
         .start();
@@ -57,7 +57,7 @@ impl NativeServer for Rogue {
             Some("panic") => panic!("a native server that panics (meant to happen)"),
             Some("hang") => {
                 let go = self.go.lock().unwrap_or_else(PoisonError::into_inner);
-                // Ends with the sender, which is never used.
+                // Returns once the sender is dropped; nothing is ever sent.
                 let _ = go.recv();
                 "true".into()
             }
@@ -68,7 +68,7 @@ impl NativeServer for Rogue {
     }
 }
 
-/// A pool of one native process. Dropping the sender lets every hanging server go on.
+/// A pool of one native process. Dropping the sender releases every hanging server.
 fn rogue_pool() -> (TestPoolBuilder, Sender<()>) {
     let (release, go) = channel();
     let go = Arc::new(Mutex::new(go));
@@ -82,7 +82,7 @@ fn rogue_pool() -> (TestPoolBuilder, Sender<()>) {
 }
 
 #[actix_rt::test]
-async fn a_native_server_may_log_before_it_answers_but_not_instead() {
+async fn a_native_server_may_log_before_its_answer_but_not_instead_of_it() {
     let (pool, _go) = rogue_pool();
     let pool = pool.start();
     let mut client = pool.client("1");
@@ -144,7 +144,7 @@ async fn a_native_server_that_hangs_is_abandoned_at_the_deadline() {
 }
 
 #[actix_rt::test]
-async fn a_native_server_that_talks_nonsense_is_replaced() {
+async fn a_native_server_with_a_malformed_answer_is_replaced() {
     for nonsense in [
         "",
         "junk",
@@ -170,7 +170,7 @@ async fn a_native_server_that_talks_nonsense_is_replaced() {
 }
 
 #[actix_rt::test]
-async fn a_native_server_is_replaced_when_a_client_taught_it_or_left_it_in_mid_list() {
+async fn a_native_server_that_a_client_taught_or_left_mid_list_is_replaced() {
     for prompt in [
         "[\"ddoc\",\"new\",\"_design/mine\",{}]",
         "[\"ddoc\",\"_design/mine\",[\"lists\",\"l\"],[{},{}]]",
@@ -190,7 +190,7 @@ async fn a_native_server_is_replaced_when_a_client_taught_it_or_left_it_in_mid_l
 }
 
 #[actix_rt::test]
-async fn a_native_server_answers_verbatim_what_it_would_have_printed() {
+async fn a_verbatim_prompt_returns_a_native_servers_error_line_unparsed() {
     let (pool, _go) = rogue_pool();
     let pool = pool.start();
     let mut client = pool.client("1");
@@ -204,7 +204,7 @@ async fn a_native_server_answers_verbatim_what_it_would_have_printed() {
 }
 
 #[actix_rt::test]
-async fn a_native_process_is_closed_when_idle_like_any_other() {
+async fn an_idle_native_process_is_closed() {
     let (pool, _go) = rogue_pool();
     let pool = pool
         .soft_limit(1)
@@ -213,7 +213,7 @@ async fn a_native_process_is_closed_when_idle_like_any_other() {
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     client.returns().await;
-    pool.becomes("it is closed", |pool| pool.procs.is_empty())
+    pool.becomes("the idle process is closed", |pool| pool.procs.is_empty())
         .await;
     pool.assert_quiet().await;
 }

@@ -1,4 +1,4 @@
-//! Limits that follow the machine, with a gauge of the test's own in simulated time.
+//! Limits that follow the machine's pressure, with a fake gauge in simulated time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use settee_testkit::{FakeLanguage, TestPool};
 use slog::{Discard, Logger, o};
 use tokio::sync::watch;
 
-const LOOK: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 fn config(follows: bool) -> Arc<Config> {
     let mut config = Config::default();
     config.query_server_config.limit_follows_pressure = follows;
-    config.query_server_config.pressure_interval = LOOK;
+    config.query_server_config.pressure_interval = INTERVAL;
     Arc::new(config)
 }
 
 #[actix_rt::test]
-async fn the_limit_moves_to_the_soft_one_under_pressure_and_back_and_no_loan_is_revoked() {
+async fn under_pressure_the_limit_falls_to_the_soft_limit_and_no_lease_is_revoked() {
     tokio::time::pause();
     let pool = TestPool::builder()
         .hard_limit(10)
@@ -49,10 +49,10 @@ async fn the_limit_moves_to_the_soft_one_under_pressure_and_back_and_no_loan_is_
         client.takes(pool.any()).await;
         clients.push(client);
     }
-    tokio::time::sleep(LOOK * 3).await;
+    tokio::time::sleep(INTERVAL * 3).await;
     assert_eq!(pool.status().await.hard_limit, 10);
     *cpu.lock().unwrap() = Some(75.0);
-    pool.becomes("the limit is the soft one", |status| status.hard_limit == 2)
+    pool.becomes("the soft limit applies", |status| status.hard_limit == 2)
         .await;
     let status = pool.status().await;
     assert_eq!((status.used, status.stopping), (5, 0));
@@ -62,29 +62,25 @@ async fn the_limit_moves_to_the_soft_one_under_pressure_and_back_and_no_loan_is_
     for client in &mut clients {
         client.returns().await;
     }
-    pool.becomes("what is too much went when it came back", |status| {
+    pool.becomes("surplus processes stop on return", |status| {
         (status.used, status.free) == (0, 2)
     })
     .await;
-    // Between the marks nothing moves.
+    // Between the thresholds the limit does not change.
     *cpu.lock().unwrap() = Some(30.0);
-    tokio::time::sleep(LOOK * 50).await;
+    tokio::time::sleep(INTERVAL * 50).await;
     assert_eq!(pool.status().await.hard_limit, 2);
     *cpu.lock().unwrap() = None;
-    pool.becomes("the limit is the hard one", |status| {
-        status.hard_limit == 10
-    })
-    .await;
-    // Switched off it is the hard one at once.
+    pool.becomes("the hard limit applies", |status| status.hard_limit == 10)
+        .await;
+    // Once this is switched off, the hard limit applies at once.
     *cpu.lock().unwrap() = Some(75.0);
-    pool.becomes("the limit goes down", |status| status.hard_limit < 10)
+    pool.becomes("the limit falls", |status| status.hard_limit < 10)
         .await;
     configure.send(config(false)).unwrap();
-    pool.becomes("the limit is the hard one", |status| {
-        status.hard_limit == 10
-    })
-    .await;
-    tokio::time::sleep(LOOK * 20).await;
+    pool.becomes("the hard limit applies", |status| status.hard_limit == 10)
+        .await;
+    tokio::time::sleep(INTERVAL * 20).await;
     assert_eq!(pool.status().await.hard_limit, 10);
     gauge.send(Stop { now: true }).await.unwrap();
     pool.assert_quiet().await;

@@ -1,5 +1,5 @@
-//! Several prompts in one message: each is answered as if it had come alone, by a child, by a native
-//! query server and by a fake.
+//! Several prompts in one message: a child, a native query server and a fake answer each as if it
+//! were sent alone.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn lease(caller: &Caller, pool: &TestPool) -> Lease {
     caller.get_proc(pool.any(), None).await.unwrap()
 }
 
-/// Sends the commands together and waits until every answer, and nothing else, has come.
+/// Sends the commands in one message and collects answers until the channel closes.
 async fn answers(
     lease: &Lease,
     commands: &[&str],
@@ -43,7 +43,7 @@ async fn answers(
 }
 
 #[actix_rt::test]
-async fn each_is_answered_in_order_error_lines_and_log_lines_included() {
+async fn each_prompt_is_answered_in_order_even_with_error_and_log_lines() {
     let child = ScriptedChild::new(
         Script::echo()
             .on("no", [Step::error("not_found", "missing")])
@@ -67,7 +67,7 @@ async fn each_is_answered_in_order_error_lines_and_log_lines_included() {
 }
 
 #[actix_rt::test]
-async fn many_prompts_are_answered_while_others_come_one_by_one() {
+async fn batches_of_prompts_and_single_prompts_are_answered_concurrently() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -89,7 +89,7 @@ async fn many_prompts_are_answered_while_others_come_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
+async fn after_a_prompt_times_out_the_rest_are_not_run() {
     let child = ScriptedChild::new(Script::echo().on("hang", [Step::Hang]));
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -114,7 +114,7 @@ async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
 }
 
 #[actix_rt::test]
-async fn the_deadline_of_each_begins_when_it_is_the_oldest() {
+async fn the_deadline_of_a_prompt_starts_when_it_becomes_the_oldest() {
     let child = ScriptedChild::new(
         Script::echo()
             .on("a", [Step::Mark("a"), Step::Await("a"), Step::Echo])
@@ -125,13 +125,13 @@ async fn the_deadline_of_each_begins_when_it_is_the_oldest() {
     let lease = lease(&caller, &pool).await;
     let timeout = Duration::from_secs(6);
     let commands = ["[\"a\"]", "[\"b\"]"];
-    // Each has more than half of its time.
+    // Each takes more than half of the timeout.
     let helper = async {
         for name in ["a", "b"] {
             child.reached(name).await;
             let begun = Instant::now();
             let is_over = async || begun.elapsed() > timeout * 11 / 20;
-            eventually("more than half of its time is over", is_over).await;
+            eventually("more than half of the timeout has passed", is_over).await;
             child.release(name);
         }
     };
@@ -143,7 +143,7 @@ async fn the_deadline_of_each_begins_when_it_is_the_oldest() {
 }
 
 #[actix_rt::test]
-async fn prompts_left_unanswered_by_a_dead_child_get_its_exit() {
+async fn prompts_that_a_dead_child_left_unanswered_report_its_exit() {
     let child = ScriptedChild::new(Script::echo().on("exit", [Step::Exit(3)]));
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -171,7 +171,7 @@ async fn prompts_left_unanswered_by_a_dead_child_get_its_exit() {
 }
 
 #[actix_rt::test]
-async fn an_invalid_command_makes_all_refused_and_none_sent() {
+async fn a_message_with_an_invalid_command_is_refused_as_a_whole() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -190,7 +190,7 @@ async fn an_invalid_command_makes_all_refused_and_none_sent() {
 }
 
 #[actix_rt::test]
-async fn more_than_may_wait_are_refused() {
+async fn more_prompts_than_may_queue_are_refused() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -207,7 +207,7 @@ async fn more_than_may_wait_are_refused() {
 }
 
 #[actix_rt::test]
-async fn without_the_loan_all_are_refused() {
+async fn prompts_without_the_lease_are_refused() {
     let child = ScriptedChild::new(Script::echo());
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -232,10 +232,10 @@ async fn without_the_loan_all_are_refused() {
 }
 
 #[actix_rt::test]
-async fn their_effects_count_as_if_each_had_come_alone() {
+async fn prompts_sent_together_affect_reuse_as_if_sent_alone() {
     for (commands, is_kept) in [
         (["[1]", "[2]"], true),
-        // A list that is open, and a design document taught behind the manager's back.
+        // An open list, and a design document taught without the manager.
         (
             ["[1]", "[\"ddoc\",\"_design/a\",[\"lists\",\"l\"],[]]"],
             false,
@@ -250,7 +250,7 @@ async fn their_effects_count_as_if_each_had_come_alone() {
         let said = answers(&lease, &commands, None).await;
         assert!(said.iter().all(Result::is_ok), "{said:?}");
         lease.ret_proc(ReturnStatus::Ok).await;
-        pool.becomes("it is back, or gone", |pool| {
+        pool.becomes("the process is free or has ended", |pool| {
             pool.used == 0 && pool.stopping == 0
         })
         .await;
@@ -263,7 +263,10 @@ struct Upper;
 
 impl NativeServer for Upper {
     fn prompt(&mut self, command: &str) -> String {
-        assert!(!command.contains("panic"), "as it was told");
+        assert!(
+            !command.contains("panic"),
+            "panics on request (meant to happen)"
+        );
         command.to_uppercase()
     }
 }
@@ -282,7 +285,7 @@ impl Language for Upper {
 }
 
 #[actix_rt::test]
-async fn a_native_query_server_takes_several_too() {
+async fn a_native_query_server_answers_several_prompts_in_one_message() {
     let pool = TestPool::builder().language("upper", Upper).start();
     let caller = pool.caller();
     let held = lease(&caller, &pool).await;
@@ -298,7 +301,7 @@ async fn a_native_query_server_takes_several_too() {
 }
 
 #[actix_rt::test]
-async fn a_fake_takes_several_too() {
+async fn a_fake_answers_several_prompts_in_one_message() {
     tokio::time::pause();
     let pool = TestPool::builder()
         .language("fake", FakeLanguage::new())

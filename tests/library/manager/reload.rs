@@ -1,4 +1,4 @@
-//! A reload of many pools, beside those who are served meanwhile.
+//! A reload of many pools does not block other requests.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use settee::messages::proc_manager::GetProcCount;
 use settee_testkit::{Script, ScriptedChild, TestPool};
 
 #[actix_rt::test]
-async fn a_reload_of_many_pools_is_followed_in_pieces_and_answered_when_all_follow_it() {
+async fn a_reload_of_many_pools_yields_to_other_requests_and_is_answered_at_the_end() {
     let child = ScriptedChild::new(Script::echo());
     let builder = TestPool::builder().script("x", &child);
     let pool = builder
@@ -24,11 +24,14 @@ async fn a_reload_of_many_pools_is_followed_in_pieces_and_answered_when_all_foll
     let pools = settings.pools.values_mut();
     pools.for_each(|pool| *pool = section(2));
     let mut reload = pin!(pool.manager().send(ReloadConfig(Arc::new(settings))));
-    // What this test does now, others could do as well.
+    // Other requests are served meanwhile.
     let count = pool.manager().send(GetProcCount).await;
     yield_now().await;
     assert_eq!(count.unwrap(), 0);
-    assert!(reload.as_mut().now_or_never().is_none(), "it is under way");
+    assert!(
+        reload.as_mut().now_or_never().is_none(),
+        "the reload is in progress"
+    );
     reload.await.unwrap();
     let status = pool.manager().send(GetStatus::default()).await.unwrap();
     let pools = status.summary().pools;

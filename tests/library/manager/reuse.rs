@@ -1,7 +1,7 @@
-//! What a query server kept of one tenant never reaches another, unless processes are shared.
+//! Data that a query server keeps from one tenant never reaches another, unless processes are shared.
 //!
-//! SUMMARY   A query server that a function has taken over: `reset` does not make it forget, and it tells
-//!           its next borrower what it heard before.
+//! SUMMARY   A query server taken over by a function: it ignores `reset` and answers its next borrower
+//!           with what it was sent before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
 use settee_testkit::{FakeAnswer, FakeLanguage, TestClient, TestPool};
 
-/// Answers every document with what it was sent before, by whomever.
+/// Answers every document with what it was sent before, by any client.
 const SPY: &str = r#"
 heard=null
 while read -r line; do
@@ -41,7 +41,7 @@ fn spy() -> CommandLanguage {
     })
 }
 
-/// One process at a time, so that the next borrower gets the same one if it may.
+/// One process at a time, so that the next borrower gets the same one if allowed.
 fn pool(reuse: Option<Reuse>) -> TestPool {
     let builder = TestPool::builder().hard_limit(1).reuse(reuse);
     builder.language("spy", spy()).start()
@@ -100,7 +100,7 @@ async fn a_process_with_a_design_document_serves_others_without_one_only_where_i
 }
 
 #[actix_rt::test]
-async fn one_database_and_one_user_keep_their_process_over_several_clients() {
+async fn clients_of_one_database_or_of_one_user_share_a_process() {
     for tenant in [database("a"), TenantName::User("uid 1000".into())] {
         let pool = pool(Some(Reuse::Database));
         let want = pool.any().of(tenant);
@@ -109,7 +109,7 @@ async fn one_database_and_one_user_keep_their_process_over_several_clients() {
 }
 
 #[actix_rt::test]
-async fn processes_of_a_command_are_not_shared_unless_that_is_asked_for() {
+async fn processes_of_a_command_are_not_shared_unless_configured() {
     let apart = pool(None);
     let (first, second) = (apart.any(), apart.any());
     assert!(!leaks(apart, first, second).await);
@@ -126,7 +126,7 @@ async fn processes_of_a_command_are_not_shared_unless_that_is_asked_for() {
 }
 
 #[actix_rt::test]
-async fn a_process_does_not_outlive_what_counts_as_its_database() {
+async fn a_process_is_not_reused_after_db_tag_changes() {
     let builder = TestPool::builder()
         .hard_limit(1)
         .reuse(Some(Reuse::Database));
@@ -148,20 +148,22 @@ async fn a_process_does_not_outlive_what_counts_as_its_database() {
 }
 
 #[actix_rt::test]
-async fn the_processes_of_a_client_end_with_it() {
+async fn the_processes_of_a_client_without_a_tenant_end_with_it() {
     let pool = pool(Some(Reuse::Database));
     let mut client = pool.client("one");
     answer(&mut client, pool.any(), HEAR).await;
     pool.becomes("its process is free", |pool| pool.free == 1)
         .await;
     drop(client);
-    pool.becomes("its process is gone", |pool| pool.free + pool.stopping == 0)
-        .await;
+    pool.becomes("its process has ended", |pool| {
+        pool.free + pool.stopping == 0
+    })
+    .await;
     pool.assert_quiet().await;
 }
 
 #[actix_rt::test]
-async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
+async fn functions_of_one_database_share_a_process_and_those_without_one_do_not() {
     let pool = pool(Some(Reuse::Database));
     for (db, started) in [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("", 3), ("", 4)] {
         let servers = QueryServers::new(pool.caller());
@@ -176,9 +178,9 @@ async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
     pool.assert_quiet().await;
 }
 
-/// A client that leaves a process behind, and another one that prompts it without a `reset`. Returns what that
-/// one is told, where the process answers `reset` so after the first one.
-async fn told_after(answer: &'static str) -> (Result<String, String>, bool) {
+/// One client leaves state in a process, another prompts it without a `reset`; in between, the process answers
+/// `reset` with `answer`. Returns the second client's answer, and whether the process was replaced.
+async fn prompt_after_reset(answer: &'static str) -> (Result<String, String>, bool) {
     let left = Arc::new(AtomicBool::new(false));
     let fake = FakeLanguage::new().answers({
         let left = Arc::clone(&left);
@@ -206,10 +208,10 @@ async fn told_after(answer: &'static str) -> (Result<String, String>, bool) {
 }
 
 #[actix_rt::test]
-async fn a_process_that_is_not_reset_for_its_next_holder_serves_it_nothing() {
-    assert_eq!(told_after("true").await, (Ok("true".into()), false));
+async fn a_process_that_fails_to_reset_is_replaced_and_its_next_holder_gets_an_error() {
+    assert_eq!(prompt_after_reset("true").await, (Ok("true".into()), false));
     for answer in ["false", r#"["error","no","no"]"#, r#"["fatal","no","no"]"#] {
-        let (told, is_replaced) = told_after(answer).await;
+        let (told, is_replaced) = prompt_after_reset(answer).await;
         let error = told.unwrap_err();
         assert!(error.contains("reset"), "{answer}: {error}");
         assert!(is_replaced, "{answer}");

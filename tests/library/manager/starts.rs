@@ -1,4 +1,4 @@
-//! What is logged of many starts as time goes by, in simulated time.
+//! The log of frequent starts, in simulated time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use settee_testkit::{FakeLanguage, TestPool};
 use slog::{Drain, Logger, Never, OwnedKVList, Record, o};
 
-/// Keeps the messages of records.
+/// Collects the messages of log records.
 #[derive(Clone, Default)]
 struct Messages(Arc<Mutex<Vec<String>>>);
 
@@ -16,7 +16,7 @@ impl Messages {
         all.iter().filter(|known| *known == message).count()
     }
 
-    /// How many starts have a record, and how many sums there are.
+    /// The numbers of records of single starts and of summaries.
     fn starts(&self) -> (usize, usize) {
         (
             self.count("query server started"),
@@ -36,9 +36,9 @@ impl Drain for Messages {
 }
 
 #[actix_rt::test]
-async fn starts_are_summed_up_once_a_minute_until_a_minute_goes_by_without_any() {
+async fn frequent_starts_are_summarized_once_a_minute_until_a_minute_without_any() {
     tokio::time::pause();
-    // A second more, in which the manager has its turn.
+    // One second more, for the manager to run.
     const MINUTE: Duration = Duration::from_secs(61);
     let messages = Messages::default();
     let pool = TestPool::builder()

@@ -1,4 +1,4 @@
-//! Answers that leave out what was asked for: none counts as an answer.
+//! Answers that omit what was requested, or contain something else.
 
 use std::sync::Mutex;
 
@@ -22,7 +22,7 @@ fn part(document: &Value) -> String {
     format!("--o\r\nContent-Type: application/json\r\n\r\n{document}\r\n")
 }
 
-/// A document with two leaves; the request is answered in this way so often.
+/// Replicates a document with two leaves; the first `times` requests of `kind` get `answer`.
 async fn answered(
     kind: &'static str,
     options: Value,
@@ -49,7 +49,7 @@ async fn answered(
     (outcome.end, read, source, target)
 }
 
-async fn is_asked_again_and_ends_the_job(
+async fn is_retried_and_ends_the_job(
     kind: &'static str,
     options: Value,
     answer: impl Fn(&[String]) -> Answer + Clone + Send + Sync + 'static,
@@ -64,16 +64,16 @@ async fn is_asked_again_and_ends_the_job(
     };
     assert!(
         crash.to_string().contains('\'') || kind == "GET _changes",
-        "it names the document: {crash}"
+        "the error names the document: {crash}"
     );
     assert!(
         source.locals().is_empty() && target.locals().is_empty(),
-        "no checkpoint passes"
+        "no checkpoint is written"
     );
 }
 
 #[actix_rt::test]
-async fn each_requested_revision_is_answered_or_the_request_repeated() {
+async fn a_read_is_retried_until_every_requested_revision_is_answered() {
     let single = || json!({"use_bulk_get": false});
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 6] = [
@@ -92,8 +92,7 @@ async fn each_requested_revision_is_answered_or_the_request_repeated() {
             )
         },
     ];
-    join_all(answers.map(|answer| is_asked_again_and_ends_the_job("GET doc", single(), answer)))
-        .await;
+    join_all(answers.map(|answer| is_retried_and_ends_the_job("GET doc", single(), answer))).await;
 }
 
 #[actix_rt::test]
@@ -114,7 +113,7 @@ async fn unrequested_revisions_are_not_written() {
 }
 
 #[actix_rt::test]
-async fn a_descendant_answers_for_its_ancestors() {
+async fn a_descendant_revision_counts_for_its_requested_ancestors() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let first = source.put("a", None, json!({}));
     let second = source.put("a", Some(&first), json!({"n": 2}));
@@ -137,7 +136,7 @@ async fn a_descendant_answers_for_its_ancestors() {
 }
 
 #[actix_rt::test]
-async fn bulk_get_answers_for_other_documents_are_ignored() {
+async fn revisions_that_bulk_get_omits_or_repeats_are_read_one_by_one() {
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 4] = [
         |_| Answer::json(200, json!({"results": []})),
@@ -169,7 +168,7 @@ async fn bulk_get_answers_for_other_documents_are_ignored() {
 }
 
 #[actix_rt::test]
-async fn a_feed_without_revisions_is_invalid() {
+async fn a_malformed_feed_is_retried_and_ends_the_job() {
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 5] = [
         |_| Answer::json(200, json!({"results": []})),
@@ -193,8 +192,6 @@ async fn a_feed_without_revisions_is_invalid() {
         },
         |_| Answer::json(200, "{\"results\":[],\"last_seq\":null}"),
     ];
-    join_all(
-        answers.map(|answer| is_asked_again_and_ends_the_job("GET _changes", json!({}), answer)),
-    )
-    .await;
+    join_all(answers.map(|answer| is_retried_and_ends_the_job("GET _changes", json!({}), answer)))
+        .await;
 }

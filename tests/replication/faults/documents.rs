@@ -1,4 +1,4 @@
-//! Documents that are not delivered, or not taken.
+//! Documents that the source does not deliver or the target does not accept.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use crate::support::http_server::Answer;
 use crate::support::job::{body, body_with, replicate, run};
 
 #[actix_rt::test]
-async fn a_document_cut_off_in_its_attachment_is_read_again_and_never_stored_in_part() {
+async fn a_document_cut_off_in_its_attachment_is_read_again_and_never_stored_partially() {
     let (source, target) = two().await;
     let whole = "--outer\r\nContent-Type: multipart/related; boundary=\"inner\"\r\n\r\n--inner\r\n\
         Content-Type: application/json\r\n\r\n{\"_id\":\"attached\",\"_rev\":\"1-x\",\
@@ -22,7 +22,7 @@ async fn a_document_cut_off_in_its_attachment_is_read_again_and_never_stored_in_
         \"revpos\":1,\"length\":200000,\"follows\":true}}}\r\n--inner\r\n\r\n";
     let body = [whole.as_bytes(), &[b'x'; 150_000]].concat();
     let kind = "multipart/mixed; boundary=\"outer\"";
-    // First the connection breaks off, then the attachment is shorter than it should be.
+    // First the connection is cut, then the attachment is too short.
     let cut = Answer::bytes(200, kind, body.clone()).cut();
     let short = Answer::bytes(
         200,
@@ -44,7 +44,7 @@ async fn a_document_cut_off_in_its_attachment_is_read_again_and_never_stored_in_
 }
 
 #[actix_rt::test]
-async fn bulk_get_that_fails_means_single_reads() {
+async fn documents_are_read_one_by_one_where_bulk_get_fails() {
     let answers = [
         Answer::error(418, "x", "y"),
         Answer::error(501, "x", "y"),
@@ -88,7 +88,7 @@ async fn documents_that_a_target_refuses_are_skipped() {
 }
 
 #[actix_rt::test]
-async fn a_refusal_before_the_attachments_are_sent_counts_too() {
+async fn a_document_refused_before_its_attachments_are_sent_is_skipped() {
     let (source, target) = two().await;
     let id = format!("{}-one", crate::support::http_server::TOO_LARGE);
     source.put_with(
@@ -109,7 +109,7 @@ async fn a_refusal_before_the_attachments_are_sent_counts_too() {
 }
 
 #[actix_rt::test]
-async fn an_attachment_that_the_target_lost_is_sent_after_all() {
+async fn an_attachment_that_the_target_lost_is_sent_again() {
     let (source, target) = two().await;
     let kept = attachment("kept", b"0123456789".to_vec());
     let first = source.put_with("a", None, json!({}), vec![kept.clone()]);
@@ -132,7 +132,7 @@ async fn an_attachment_that_the_target_lost_is_sent_after_all() {
 }
 
 #[actix_rt::test]
-async fn an_attachment_new_in_one_branch_is_sent_though_the_target_knows_a_longer_one() {
+async fn an_attachment_new_in_one_branch_is_sent_even_if_the_target_has_a_longer_branch() {
     let (source, target) = two().await;
     let old = attachment("x", b"old".to_vec());
     let first = source.put_with("a", None, json!({}), vec![old.clone()]);
@@ -153,7 +153,7 @@ async fn an_attachment_new_in_one_branch_is_sent_though_the_target_knows_a_longe
     assert_eq!(
         last.param("atts_since"),
         Some(&*known),
-        "of the longer branch alone"
+        "the ancestor of the longer branch alone"
     );
 }
 
@@ -181,7 +181,7 @@ async fn batches_that_are_too_large_are_halved() {
 }
 
 #[actix_rt::test]
-async fn lines_that_are_too_long_are_shortened() {
+async fn requests_with_too_long_a_url_are_split() {
     let (source, target) = two().await;
     let mut revs = Vec::new();
     for index in 0..100 {
@@ -217,7 +217,7 @@ async fn lines_that_are_too_long_are_shortened() {
 }
 
 #[actix_rt::test]
-async fn a_missing_revision_is_waited_for_once() {
+async fn a_missing_revision_is_retried_once() {
     let missing = |rev: &str| {
         let part = format!(
             "--o\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{{\"missing\":\"{rev}\"}}\r\n--o--"
@@ -238,7 +238,7 @@ async fn a_missing_revision_is_waited_for_once() {
 }
 
 #[actix_rt::test]
-async fn answers_of_plain_json_are_understood_and_their_attachments_read_one_by_one() {
+async fn plain_json_answers_are_accepted_and_their_attachments_read_one_by_one() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let rev = source.put("a", None, json!({}));
     let (told, hash) = (rev.clone(), rev.trim_start_matches("1-"));
@@ -283,7 +283,7 @@ async fn replicate_with_single_reads(source: &Couch, target: &Couch) {
 }
 
 #[actix_rt::test]
-async fn an_unclear_answer_does_not_count_as_a_write() {
+async fn an_ambiguous_answer_does_not_count_as_a_write() {
     let answers = [
         Answer::bytes(200, "text/html", "<html>a proxy</html>"),
         Answer::json(201, "{\"ok\":false}"),
@@ -303,7 +303,7 @@ async fn an_unclear_answer_does_not_count_as_a_write() {
 }
 
 #[actix_rt::test]
-async fn a_large_attachment_passes_through_a_slow_connection() {
+async fn a_large_gzipped_attachment_is_sent_whole_with_its_content_length() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let bytes: Vec<u8> = (0..20_000_000u32).map(|n| (n % 253) as u8).collect();
     let mut gzipped = attachment("big", bytes);

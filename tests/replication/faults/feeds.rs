@@ -1,4 +1,4 @@
-//! Feeds that fall silent, never end, or break off.
+//! Feeds that fall silent, never end, or are cut.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::support::http_server::{Answer, Piece};
 use crate::support::job::{Job, body_with, replicate};
 
 #[actix_rt::test]
-async fn a_feed_that_falls_silent_is_asked_for_again() {
+async fn a_feed_that_falls_silent_is_requested_again() {
     let (source, target) = two().await;
     let silent = Arc::new(tokio::sync::Notify::new());
     let pieces = vec![Piece::Bytes("\n".into()), Piece::Until(silent)];
@@ -23,7 +23,7 @@ async fn a_feed_that_falls_silent_is_asked_for_again() {
     );
     let options = json!({"continuous": true, "connection_timeout": 500});
     let job = Job::start(&body_with(&source.url(), &target.url(), options));
-    eventually("it is read after all", || async {
+    eventually("everything is replicated", || async {
         target.trees() == source.trees()
     })
     .await;
@@ -31,7 +31,7 @@ async fn a_feed_that_falls_silent_is_asked_for_again() {
 }
 
 #[actix_rt::test]
-async fn a_feed_without_end_is_followed_as_long_as_it_shows_life() {
+async fn an_endless_feed_is_followed_while_heartbeats_arrive() {
     let (source, target) = two().await;
     let mut pieces = Vec::new();
     for seq in 1..=3 {
@@ -78,7 +78,7 @@ async fn a_feed_without_end_is_followed_as_long_as_it_shows_life() {
 }
 
 #[actix_rt::test]
-async fn a_feed_that_breaks_off_resumes_after_the_last_row_read() {
+async fn a_feed_that_is_cut_resumes_after_the_last_row_read() {
     let (source, target) = two().await;
     for index in 0..300 {
         source.put(&format!("more-{index}"), None, json!({}));
@@ -97,7 +97,7 @@ async fn a_feed_that_breaks_off_resumes_after_the_last_row_read() {
         {
             return None;
         }
-        // The first rows behind `since`, and then nothing.
+        // The first rows after `since`; then the connection is cut.
         let since = request.param("since").unwrap().to_owned();
         let rows = seen.upgrade()?.rows_after(&since, 20);
         let text = format!("{{\"results\":[\n{}", rows.join(",\n"));

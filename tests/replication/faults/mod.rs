@@ -1,4 +1,4 @@
-//! What servers, and networks, do wrong: at every request, and what the job makes of it.
+//! Faults of servers and networks at every kind of request, and how the job handles them.
 
 mod answers;
 mod documents;
@@ -50,7 +50,7 @@ fn attachment(name: &str, bytes: Vec<u8>) -> Stored {
     }
 }
 
-/// A source with something of everything, and an empty target.
+/// A source with plain, design and attached documents, and an empty target.
 async fn two() -> (Couch, Couch) {
     let (source, target) = (Couch::start().await, Couch::start().await);
     for index in 0..20 {
@@ -62,7 +62,7 @@ async fn two() -> (Couch, Couch) {
     (source, target)
 }
 
-/// Every kind of request, at either side, fails once in this way.
+/// Adds the fault to each kind of request at either side; every replication must still complete.
 async fn survives(fault: impl Fn(&Couch, &'static str)) {
     let sides = [(true, SOURCE_KINDS), (false, TARGET_KINDS)];
     let mut runs = Vec::new();
@@ -93,29 +93,29 @@ async fn survives(fault: impl Fn(&Couch, &'static str)) {
 }
 
 #[actix_rt::test]
-async fn a_503_at_any_request_is_survived() {
+async fn a_job_survives_a_503_at_any_request() {
     survives(|couch, kind| couch.fails(kind, 1, Answer::error(503, "unavailable", "x"))).await;
 }
 
 #[actix_rt::test]
-async fn a_429_at_any_request_is_survived() {
+async fn a_job_survives_a_429_at_any_request() {
     survives(|couch, kind| couch.fails(kind, 2, Answer::error(429, "too_many_requests", "x")))
         .await;
 }
 
 #[actix_rt::test]
-async fn a_reset_at_any_request_is_survived() {
+async fn a_job_survives_a_reset_at_any_request() {
     survives(|couch, kind| couch.fails(kind, 1, Answer::reset())).await;
 }
 
 #[actix_rt::test]
-async fn an_answer_cut_off_at_any_request_is_survived() {
+async fn a_job_survives_an_answer_cut_off_at_any_request() {
     survives(|couch, kind| couch.fails(kind, 1, Answer::json(200, "{\"results\":[{\"seq\"").cut()))
         .await;
 }
 
 #[actix_rt::test]
-async fn slow_bodies_take_their_time() {
+async fn a_job_waits_for_slow_bodies() {
     let (source, target) = two().await;
     let log = json!({"_id": "_local/x", "_rev": "0-1", "session_id": "s"});
     let slow = Answer::json(200, log).slow(5, Duration::from_millis(20));
@@ -130,7 +130,7 @@ async fn slow_bodies_take_their_time() {
     assert_eq!(target.trees(), source.trees());
 }
 
-/// Servers that fail in every way, all the time; when they are healed, both sides are equal.
+/// Both servers fail at random; once they are healed, both sides are equal.
 #[actix_rt::test]
 async fn no_failure_loses_a_document() {
     let mut random = TestRandom::for_test("no_failure_loses_a_document");
@@ -190,7 +190,7 @@ async fn no_failure_loses_a_document() {
         .1;
     println!("{written} writes, {crashes} crashes, {done:?}");
     let (mut ours, theirs) = (target.trees(), source.trees());
-    // A revision that was replaced before it was read is known by name alone.
+    // Of a revision replaced before it was read, only the id is known.
     for (id, tree) in &mut ours {
         assert_eq!(tree.1, theirs[id].1, "{id}");
         tree.0.retain(|rev, _| theirs[id].0.contains_key(rev));

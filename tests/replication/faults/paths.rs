@@ -1,4 +1,4 @@
-//! Ids and names that a URL cannot carry, or only if they are written with care.
+//! Ids and names that a URL can carry only escaped, or not at all.
 
 use serde_json::json;
 use settee::messages::replication_job::JobEnd;
@@ -58,7 +58,7 @@ async fn odd(with_attachments: bool) -> Couch {
     couch
 }
 
-/// Nothing but the database is asked for anything.
+/// Asserts that every request stays below the database's path.
 fn assert_stays_inside(couch: &Couch) {
     for request in couch.server.received() {
         assert!(
@@ -74,7 +74,7 @@ fn assert_stays_inside(couch: &Couch) {
 }
 
 #[actix_rt::test]
-async fn ids_that_a_url_cannot_carry_arrive() {
+async fn ids_that_a_url_cannot_carry_are_replicated() {
     for with_attachments in [false, true] {
         for use_bulk_get in [true, false] {
             let (source, target) = (odd(with_attachments).await, Couch::start().await);
@@ -121,7 +121,7 @@ async fn documents_that_cannot_be_requested_are_refused_by_name_and_the_job_cont
 }
 
 #[actix_rt::test]
-async fn ids_that_name_something_else_of_a_database_are_refused() {
+async fn ids_that_name_other_resources_of_a_database_are_refused() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let reserved = [
         "_security",
@@ -165,7 +165,7 @@ async fn ids_that_name_something_else_of_a_database_are_refused() {
 }
 
 #[actix_rt::test]
-async fn attachments_that_a_url_cannot_carry_arrive_from_sources_that_answer_in_plain_json() {
+async fn attachment_names_that_a_url_cannot_carry_are_replicated_from_plain_json() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let names = [".", "..", "a/../b", "%2e%2e", "\\", "?", "#", "a\"b\r\nc"];
     let attached = |name: &&str| attachment(name, format!("bytes of {name}").into_bytes());

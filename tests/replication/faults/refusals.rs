@@ -1,4 +1,4 @@
-//! What is a refusal of a document, and what is none: only what the target says about this document counts.
+//! Refused documents: only an error about the document itself counts as its refusal.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::support::couch::Couch;
 use crate::support::http_server::{Answer, Received};
 use crate::support::job::{Outcome, body, body_with, run};
 
-/// A server that has sessions: those before the current one are over. Returns the number of the current one.
+/// Adds sessions to a server; only the latest is valid. Returns its number.
 fn with_sessions(
     couch: &Couch,
     fault: impl Fn(&Received, &AtomicUsize) -> Option<Answer> + Send + Sync + 'static,
@@ -36,7 +36,7 @@ fn with_sessions(
                     json!({"ok": true, "userCtx": {"name": name, "roles": []}}),
                 ))
             }
-            // Everybody may read, as in a database without members.
+            // Anyone may read, as in a database without members.
             ("GET", _) => None,
             _ if is_valid => fault(request, &now),
             _ => Some(Answer::error(
@@ -57,7 +57,7 @@ fn ann(url: &str) -> String {
 async fn a_lost_session_is_not_a_refusal() {
     let (source, target) = two().await;
     let left = AtomicUsize::new(1);
-    // The session ends when the body of the attachment has come.
+    // The session expires once the attachment's body has arrived.
     with_sessions(&target, move |request, current| {
         let is_it = request.call() == "attached" && request.method == "PUT";
         if !is_it
@@ -109,7 +109,7 @@ async fn a_document_that_is_refused_in_a_valid_session_is_skipped() {
     .await;
 }
 
-/// Nothing is skipped, and no checkpoint is left.
+/// Asserts that nothing was skipped and no checkpoint written; returns the error.
 fn ends_without_checkpoint(outcome: Outcome, source: &Couch, target: &Couch, what: &str) -> String {
     assert_eq!(outcome.refused, [], "{what}");
     assert!(
@@ -183,7 +183,7 @@ async fn an_error_that_is_not_about_a_document_is_not_a_refusal() {
     .await;
 }
 
-/// What `_bulk_docs` answers instead of writing the document `doc-7`.
+/// Replicates; the first `times` writes of `doc-7` are answered with `entry` by `_bulk_docs`.
 async fn with_entry(entry: Value, times: usize) -> (Outcome, Couch, Couch) {
     let (source, target) = two().await;
     let left = Mutex::new(times);
@@ -263,7 +263,7 @@ async fn a_permanent_error_of_bulk_docs_is_a_refusal() {
     .await;
 }
 
-/// What CouchDB answers where a validation function fails over a document, or throws what says neither.
+/// CouchDB's answers where a validation function crashes, or throws neither `forbidden` nor `unauthorized`.
 fn of_validation() -> [Value; 5] {
     [
         json!({"id": "doc-7", "error": "TypeError", "reason": "{[]}"}),
@@ -299,7 +299,11 @@ async fn a_document_that_crashes_validation_is_refused_when_its_neighbours_are_w
         assert_eq!(target.trees().len(), 21, "{what}");
         assert!(!source.locals().is_empty(), "{what}: no checkpoint");
         let sizes = sizes.lock().unwrap().clone();
-        assert_eq!(sizes, [20, 1], "{what}: it is tried again alone, and once");
+        assert_eq!(
+            sizes,
+            [20, 1],
+            "{what}: the document is retried alone, once"
+        );
     }))
     .await;
 }
@@ -316,7 +320,7 @@ async fn a_document_that_crashes_validation_once_is_written() {
 }
 
 #[actix_rt::test]
-async fn a_batch_without_any_write_refuses_none_of_its_documents() {
+async fn a_batch_of_which_nothing_is_written_has_no_refused_documents() {
     let (source, target) = two().await;
     target.rewrite_bulk_docs(|docs| {
         let entry = |doc: &Value| json!({"id": doc["_id"], "error": "TypeError", "reason": "{[]}"});
@@ -368,7 +372,7 @@ async fn a_lone_document_is_refused_once_the_target_has_taken_others_of_the_repl
     assert_eq!(outcome.normal().1.doc_write_failures, 1);
 }
 
-/// A source with a design document that the target answers by this, so many times.
+/// Replicates; the target answers the n-th write of a design document with `answers(n)`.
 async fn with_design(
     answers: impl Fn(usize) -> Option<Answer> + Send + Sync + 'static,
 ) -> (Outcome, Couch, Couch) {
@@ -384,7 +388,7 @@ async fn with_design(
 }
 
 #[actix_rt::test]
-async fn a_document_that_the_target_does_not_take_by_itself_is_refused_once_others_are_written() {
+async fn a_document_rejected_in_a_single_write_is_refused_once_others_are_written() {
     let errors = [
         (400, "compilation_error"),
         (400, "invalid_design_doc"),
@@ -410,15 +414,14 @@ async fn a_document_that_the_target_does_not_take_by_itself_is_refused_once_othe
         );
         assert_eq!(target.trees().len(), 22);
         assert!(!source.locals().is_empty(), "no checkpoint");
-        // The two that are taken, and this one twice.
+        // Two accepted documents, and this one twice.
         assert_eq!(target.server.count("PUT doc"), 4);
     }))
     .await;
 }
 
 #[actix_rt::test]
-async fn a_document_that_the_target_takes_in_the_end_is_written_and_one_of_changing_errors_ends_the_run()
- {
+async fn a_single_write_may_succeed_on_retry_and_one_whose_error_changes_ends_the_run() {
     let once = |time| (time == 0).then(|| Answer::error(400, "compilation_error", "why"));
     let (outcome, source, target) = with_design(once).await;
     assert_eq!(outcome.refused, []);
@@ -437,7 +440,7 @@ async fn a_document_that_the_target_takes_in_the_end_is_written_and_one_of_chang
 }
 
 #[actix_rt::test]
-async fn a_document_that_is_not_taken_ends_the_run_where_no_other_is_either() {
+async fn a_document_rejected_in_a_single_write_ends_the_run_if_no_other_was_written() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("_design/m", None, json!({}));
     let all = |request: &Received| {
@@ -449,7 +452,7 @@ async fn a_document_that_is_not_taken_ends_the_run_where_no_other_is_either() {
 }
 
 #[actix_rt::test]
-async fn a_batch_that_one_document_spoils_is_written_without_it() {
+async fn a_batch_rejected_for_one_document_is_written_without_it() {
     let (source, target) = two().await;
     target.fault(|request| {
         let spoiled = request.kind() == "POST _bulk_docs"
@@ -469,7 +472,7 @@ async fn a_batch_that_one_document_spoils_is_written_without_it() {
 }
 
 #[actix_rt::test]
-async fn a_document_is_counted_once_however_often_it_is_tried() {
+async fn a_retried_document_is_counted_once() {
     let (source, target) = two().await;
     source.put_with(
         "attached",

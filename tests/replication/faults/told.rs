@@ -1,4 +1,4 @@
-//! The report of a failure: the exact request, and the beginning of what the server said.
+//! Error reports: the exact request, and the start of the server's answer.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::support::http_server::Answer;
 use crate::support::job::{body, body_with, run};
 
 #[actix_rt::test]
-async fn a_failure_names_the_request_and_what_the_server_said() {
+async fn an_error_names_the_request_and_quotes_the_server() {
     let boom = |status| Answer::error(status, "badarith", "the shard is gone");
     let expected = [
         (
@@ -85,7 +85,7 @@ async fn a_failure_names_the_request_and_what_the_server_said() {
 }
 
 #[actix_rt::test]
-async fn the_report_of_a_failure_is_short_and_has_no_password() {
+async fn an_error_is_short_and_contains_no_password() {
     let (source, target) = two().await;
     let said = format!(
         "you sent top-secret and YW5uOnRvcC1zZWNyZXQ=, \u{1b}[31m{}",

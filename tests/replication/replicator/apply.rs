@@ -36,7 +36,7 @@ impl Fleet {
         Self { world, folder }
     }
 
-    /// Of a database, the URL with the placeholder in its place.
+    /// The URLs of both servers, to which the name of a database is appended.
     fn urls(&self) -> [String; 2] {
         let all = |url: String| url.strip_suffix("db").unwrap().to_owned();
         [all(self.world.source.url()), all(self.world.target.url())]
@@ -72,7 +72,7 @@ except = ["*-30"]
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // It may have ended without a question.
+        // The command may have ended without asking.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let Output {
@@ -92,7 +92,7 @@ except = ["*-30"]
         self.world.web.get(&format!("/_replicator/{id}")).json()
     }
 
-    /// Waits until all is replicated: an outcome that is written between a plan and its writes is a conflict.
+    /// Waits until all is replicated: an outcome written between a plan and its writes would be a conflict.
     fn wait_until_completed(&self) {
         wait_until("all documents are completed", || {
             let all = self
@@ -112,7 +112,7 @@ except = ["*-30"]
 }
 
 #[test]
-fn a_file_becomes_a_document_for_each_database_of_a_server_once() {
+fn apply_creates_a_document_for_each_matching_database_once() {
     let fleet = Fleet::start();
     fleet.write("");
     let (status, out, error) = fleet.apply(&["--dry-run"], "");
@@ -154,7 +154,7 @@ fn a_file_becomes_a_document_for_each_database_of_a_server_once() {
 }
 
 #[test]
-fn a_change_of_the_file_changes_its_documents_and_prunes_those_that_are_gone() {
+fn applying_a_changed_file_changes_its_documents_and_prune_removes_the_others() {
     let fleet = Fleet::start();
     create(&fleet.world.web, "theirs", &fleet.world.body());
     fleet.write("");
@@ -191,7 +191,7 @@ fn a_change_of_the_file_changes_its_documents_and_prunes_those_that_are_gone() {
 }
 
 #[test]
-fn documents_of_others_and_mistakes_of_the_file_change_nothing() {
+fn apply_changes_nothing_if_a_document_is_not_its_own_or_the_file_is_invalid() {
     let fleet = Fleet::start();
     create(&fleet.world.web, "mine-customer-03", &fleet.world.body());
     fleet.write("");

@@ -1,4 +1,4 @@
-//! One file of replications, which is written while the service runs and takes the place of a store.
+//! Backup and restore: an export is written while the service runs, and an import replaces a store.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::support::http_client::Web;
 use crate::support::program::{program, run};
 use crate::support::store::{create, file, post, put, start, start_in};
 
-/// Rows of three reads.
+/// Enough documents for three reads.
 const DOCUMENTS: usize = 2500;
 
 /// A user who owns nothing.
@@ -30,14 +30,14 @@ fn backup(web: &Web, to: &Path) -> Output {
     run(&mut command, b"")
 }
 
-/// Puts an export where a service in a folder keeps its store.
+/// Imports an export into the store of a stopped service.
 fn restore(from: &Path, folder: &Path) -> Output {
     let mut command = program(&["jobs", "import", "--replace"]);
     command.arg(from).env("SETTEE__STORE__PATH", file(folder));
     run(&mut command, b"")
 }
 
-/// Returns the export of the store that no service has in a folder.
+/// Exports the store of a stopped service.
 fn offline(folder: &Path) -> Output {
     let mut command = program(&["jobs", "export", "--offline"]);
     run(command.env("SETTEE__STORE__PATH", file(folder)), b"")
@@ -58,7 +58,7 @@ fn doc(id: &str, n: usize) -> Value {
 }
 
 #[test]
-fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
+fn a_backup_is_a_consistent_snapshot_while_documents_are_written() {
     let web = start(IDLE);
     let docs: Vec<Value> = (0..DOCUMENTS)
         .map(|n| doc(&format!("d{n:04}"), n))
@@ -69,7 +69,7 @@ fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("backup.ndjson");
     std::thread::scope(|scope| {
-        // The first and the last document in the order of ids, always together.
+        // The documents with the first and the last id, always written together.
         scope.spawn(|| {
             let mut revs = [None, None];
             for n in 0.. {
@@ -100,13 +100,13 @@ fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
             said.starts_with(&format!("{} documents in ", DOCUMENTS + 2)),
             "{said}"
         );
-        assert!(after > before, "nothing was written meanwhile");
+        assert!(after > before, "nothing was written during the backup");
         some_more();
         let other = directory();
         text(&restore(&to, other.path()), 0);
         let other = start_in(other, IDLE);
         let n = |id: &str| other.get(&format!("/_replicator/{id}")).ok()["n"].as_u64();
-        assert_eq!(n("a"), n("z"), "both are of one moment");
+        assert_eq!(n("a"), n("z"), "both are of one snapshot");
         let n = n("a").unwrap() as usize;
         assert!((before - 1..=after).contains(&n), "{before}..{after}: {n}");
         let info = other.get("/_replicator").ok();
@@ -115,14 +115,14 @@ fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
         assert_eq!(
             seq,
             Some(&*last.to_string()),
-            "all before it, and nothing after it"
+            "all writes before the snapshot and none after it"
         );
         other.service.stop();
     });
     web.service.stop();
 }
 
-/// What a service says of its documents.
+/// Returns the service's answers about its documents.
 fn seen(web: &Web) -> Vec<String> {
     let paths = [
         "/_replicator/_changes?include_docs=true",
@@ -136,7 +136,7 @@ fn seen(web: &Web) -> Vec<String> {
 }
 
 #[test]
-fn a_service_on_a_restored_backup_has_everything_and_its_replications_continue() {
+fn a_service_restored_from_a_backup_has_everything_and_its_replications_continue() {
     let world = World::start();
     world.fill(10);
     create(&world.web, "live", &world.continuous());
@@ -169,9 +169,12 @@ fn a_service_on_a_restored_backup_has_everything_and_its_replications_continue()
     let bytes = fs::read(&to).unwrap();
     let said = text(&backup(&world.web, &to), 74);
     assert!(said.contains("already exists: name another file"), "{said}");
-    assert!(fs::read(&to).unwrap() == bytes, "it stays as it is");
+    assert!(
+        fs::read(&to).unwrap() == bytes,
+        "the existing file is unchanged"
+    );
     let files = fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(files, 1, "nothing is left of the making");
+    assert_eq!(files, 1, "no temporary file is left");
     let before = seen(&world.web);
     let first = world.web.service.stop_and_keep();
     let place = directory();
@@ -197,7 +200,7 @@ fn a_service_on_a_restored_backup_has_everything_and_its_replications_continue()
         !since.is_empty() && !since.contains(&Some("0".into())),
         "{since:?}"
     );
-    // The time of its last start is in none of these.
+    // None of these contains the time of the last start.
     assert_eq!(seen(&world.web)[..3], before[..3]);
     assert_eq!(seen(&world.web)[4], before[4], "the uuid");
     let paused = world.web.get("/_scheduler/jobs?states=paused").ok();
@@ -207,7 +210,7 @@ fn a_service_on_a_restored_backup_has_everything_and_its_replications_continue()
 }
 
 #[test]
-fn a_store_is_replaced_completely_and_not_while_in_use() {
+fn an_import_replaces_the_whole_store_and_is_refused_while_it_is_in_use() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +231,11 @@ fn a_store_is_replaced_completely_and_not_while_in_use() {
     fs::write(&plain, &before).unwrap();
     let said = text(&restore(&plain, stopped.path()), 65);
     assert!(said.contains("export with --secrets"), "{said}");
-    assert_eq!(text(&offline(stopped.path()), 0), before, "it stays");
+    assert_eq!(
+        text(&offline(stopped.path()), 0),
+        before,
+        "the store is unchanged"
+    );
     text(&restore(&to, stopped.path()), 0);
     let missing = folder.path().join("missing.ndjson");
     text(&restore(&missing, stopped.path()), 74);
@@ -239,7 +246,7 @@ fn a_store_is_replaced_completely_and_not_while_in_use() {
 }
 
 #[test]
-fn an_export_that_is_damaged_cut_empty_or_newer_is_refused_before_anything_is_written() {
+fn a_damaged_cut_empty_or_newer_export_is_refused_before_anything_is_written() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +290,7 @@ fn an_export_that_is_damaged_cut_empty_or_newer_is_refused_before_anything_is_wr
 }
 
 #[test]
-fn a_file_of_any_name_is_imported() {
+fn an_export_whose_name_is_not_utf8_is_imported() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
 use crate::support::store;
 
-/// How many jobs the world of an outage has in which trouble.
+/// The jobs of an outage: target host unknown, target database missing, and idle.
 const LOST: usize = 100;
 const MISSING: usize = 97;
 const IDLE: usize = 303;
@@ -33,7 +33,7 @@ fn total(web: &Web, query: &str) -> Value {
     jobs["total_rows"].clone()
 }
 
-/// Writes documents, `name-0` and on, each with a target of its own.
+/// Writes `count` documents, named `name-0` and so on.
 fn create(web: &Web, name: &str, count: usize, body: impl Fn(usize) -> Value) {
     let doc = |number| {
         let mut body = body(number);
@@ -52,10 +52,7 @@ fn failed(output: &Output, code: i32) -> String {
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one story from its beginning to its end"
-)]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command() {
     let world = World::start_with("max_jobs = 0\n");
     set(&world, "backoff_max", "10h");
@@ -143,7 +140,7 @@ fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command(
         &["restart", "--reason", "database missing", "--yes"],
     );
     assert_eq!(done, "97 jobs restarted\n");
-    wait_until("the mended ones are done", || {
+    wait_until("the restarted jobs are done", || {
         total(&world.web, "") == LOST + IDLE
     });
     assert_eq!(total(&world.web, "states=crashing"), LOST);
@@ -154,7 +151,7 @@ fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command(
         ],
     );
     assert_eq!(done.lines().count(), LOST);
-    wait_until("the deleted ones are gone", || {
+    wait_until("the deleted jobs are gone", || {
         total(&world.web, "") == IDLE
     });
     assert_eq!(world.web.get("/_replicator/lost-7").status, 404);
@@ -162,11 +159,8 @@ fn hundreds_of_failed_jobs_are_grouped_by_reason_and_restarted_with_one_command(
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one story from its beginning to its end"
-)]
-fn orders_say_what_they_did_not_do() {
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
+fn orders_report_the_jobs_they_did_not_change_and_invalid_ones_are_refused() {
     let world = World::start();
     store::create(&world.web, "live", &world.continuous());
     let mut other = world.continuous();
@@ -191,7 +185,7 @@ fn orders_say_what_they_did_not_do() {
         said.starts_with("live: conflict: it belongs to document `live`: delete or pause it\n"),
         "{said}"
     );
-    wait_until("the transient one is gone", || total(&world.web, "") == 1);
+    wait_until("the transient job is gone", || total(&world.web, "") == 1);
 
     let bulk = |body: Value| store::post(&world.web, "/_scheduler/_bulk", &body);
     let answer = bulk(json!({"order": "priority", "priority": 3, "select": {"all": true}})).ok();
@@ -265,7 +259,7 @@ fn on_terminal(world: &World, arguments: &[&str], line: &str) -> String {
     let mut child = command.spawn().unwrap();
     // The terminal keeps the line until it is read.
     screen.write_all(format!("{line}\n").as_bytes()).unwrap();
-    // The terminal ends, with an error, when the last program that has it open does.
+    // Reading fails once the last program that has the terminal open has ended.
     drop((command, terminal));
     let mut shown = Vec::new();
     assert!(screen.read_to_end(&mut shown).is_err());
@@ -274,7 +268,7 @@ fn on_terminal(world: &World, arguments: &[&str], line: &str) -> String {
 }
 
 #[test]
-fn an_order_for_several_jobs_and_a_deletion_ask_on_a_terminal() {
+fn on_a_terminal_a_deletion_or_an_order_for_several_jobs_asks_for_confirmation() {
     let world = World::start_with("max_jobs = 0\n");
     create(
         &world.web,
@@ -322,7 +316,7 @@ fn an_order_for_several_jobs_and_a_deletion_ask_on_a_terminal() {
 }
 
 #[test]
-fn a_restart_of_a_paused_job_lasts_over_a_restart_of_the_service() {
+fn a_paused_job_that_was_restarted_runs_again_after_a_service_restart() {
     let mut world = World::start();
     store::create(&world.web, "live", &world.continuous());
     world.wait_for_state("live", "running");
@@ -337,11 +331,8 @@ fn a_restart_of_a_paused_job_lasts_over_a_restart_of_the_service() {
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one story from its beginning to its end"
-)]
-fn a_replicator_lists_and_orders_only_its_own_jobs() {
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
+fn a_user_with_the_replicator_role_lists_and_orders_only_its_own_jobs() {
     let user = |name: &str, role: &str| {
         format!("[users.{name}]\npassword = \"secret\"\nroles = [{role:?}]\n")
     };
@@ -415,7 +406,7 @@ fn a_replicator_lists_and_orders_only_its_own_jobs() {
         by("rolf", method, path, &json!({})).ok();
     }
     assert_eq!(bulk("rita", "delete").ok()["done"], 2);
-    wait_until("the deleted ones are gone", || {
+    wait_until("the deleted jobs are gone", || {
         list("olga", "")["total_rows"] == 1
     });
     web.service.stop();
@@ -441,7 +432,7 @@ fn finished_and_unstartable_replications_are_listed_with_their_refused_documents
         "{usual}"
     );
     let refused = |world: &World, name: &str| printed(world, &["refused", name]);
-    // It continues from the checkpoint of the other one.
+    // `live` resumes from the checkpoint of `done`.
     world.target.refuse("later");
     world.source.put("later", None, json!({}));
     wait_until("a refused document", || {
@@ -451,7 +442,7 @@ fn finished_and_unstartable_replications_are_listed_with_their_refused_documents
     let directory = world.web.service.stop_and_keep();
     world.web = store::start_in(directory, SETTINGS);
     let mut list = String::new();
-    wait_until("all documents are known again", || {
+    wait_until("all documents are loaded", || {
         list = printed(&world, &over);
         !list.contains("incomplete")
     });
@@ -473,7 +464,7 @@ fn finished_and_unstartable_replications_are_listed_with_their_refused_documents
 }
 
 #[test]
-fn lists_say_that_documents_are_still_read_after_a_start_and_an_order_for_all_waits_for_them() {
+fn lists_report_loading_after_a_start_and_an_order_for_all_jobs_waits_for_it() {
     let settings = format!("{SETTINGS}max_jobs = 0\n");
     let mut world = World::start_with("max_jobs = 0\n");
     let code = json!({"filters": {"f": "function() { return true; }"}}).to_string();

@@ -8,7 +8,7 @@ use crate::support::http_server::Answer;
 use crate::support::store::{create, post};
 
 #[test]
-fn a_one_shot_is_waited_for_and_answers_with_its_history() {
+fn a_one_shot_call_waits_for_its_replication_and_returns_the_history() {
     let world = World::start();
     world.fill(20);
     let done = post(&world.web, "/_replicate", &world.body()).ok();
@@ -28,7 +28,10 @@ fn a_one_shot_is_waited_for_and_answers_with_its_history() {
     world.source.put("later", None, json!({}));
     let more = post(&world.web, "/_replicate", &world.body()).ok();
     assert_eq!(more["history"].as_array().unwrap().len(), 2);
-    assert_eq!(more["history"][0]["docs_written"], 21, "counters go on");
+    assert_eq!(
+        more["history"][0]["docs_written"], 21,
+        "counters accumulate"
+    );
     let mut without = world.body();
     without["use_checkpoints"] = false.into();
     without["doc_ids"] = json!(["d00001"]);
@@ -38,7 +41,7 @@ fn a_one_shot_is_waited_for_and_answers_with_its_history() {
 }
 
 #[test]
-fn a_continuous_one_is_started_and_cancelled_by_id_or_by_the_same_fields() {
+fn a_continuous_replication_is_started_and_cancelled_by_id_or_by_the_same_fields() {
     let world = World::start();
     world.fill(3);
     let begun = post(&world.web, "/_replicate", &world.continuous());
@@ -60,7 +63,7 @@ fn a_continuous_one_is_started_and_cancelled_by_id_or_by_the_same_fields() {
     assert_eq!(
         world.jobs()[0]["pid"],
         pid,
-        "the same one again changes nothing"
+        "repeating the call changes nothing"
     );
     for name in ["id", "_local_id", "replication_id"] {
         let cancelled = post(
@@ -88,7 +91,7 @@ fn a_continuous_one_is_started_and_cancelled_by_id_or_by_the_same_fields() {
 }
 
 #[test]
-fn failures_have_their_codes() {
+fn each_failure_has_its_status_code() {
     let world = World::start();
     let bare = post(
         &world.web,
@@ -131,7 +134,7 @@ fn failures_have_their_codes() {
     assert_eq!(
         world.jobs(),
         Vec::<Value>::new(),
-        "a transient job is gone with its failure"
+        "a transient job is removed when it fails"
     );
     world.stop();
 }
@@ -159,7 +162,7 @@ fn a_call_neither_shares_nor_cancels_the_job_of_a_document() {
 #[test]
 fn a_call_whose_job_is_cancelled_gets_an_error() {
     let world = World::start();
-    // Nothing answers, so that the job stays.
+    // The source does not answer, so the job stays.
     world.source.fails(
         "GET db",
         1000,
@@ -201,12 +204,12 @@ fn a_filter_that_the_source_refuses_runs_in_the_services_pool_with_filter_at() {
     let done = post(&world.web, "/_replicate", &body).ok();
     assert_eq!(done["history"][0]["docs_written"], 5, "{done}");
     assert_eq!(world.target.trees().len(), 5);
-    // And for a document, which goes on.
+    // The same for a document with a continuous replication.
     body["query_params"] = json!({"below": 7});
     body["continuous"] = true.into();
     create(&world.web, "small", &body);
-    wait_until("two more", || world.target.trees().len() == 7);
+    wait_until("two more documents", || world.target.trees().len() == 7);
     world.source.put("late", None, json!({"n": 6}));
-    wait_until("the late one", || world.target.trees().len() == 8);
+    wait_until("the late document", || world.target.trees().len() == 8);
     world.stop();
 }

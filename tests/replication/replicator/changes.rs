@@ -1,4 +1,4 @@
-//! Feeds of changes: once, until something happens, forever.
+//! Changes feeds of the replicator database: normal, longpoll, continuous and eventsource.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_client::Web;
 use crate::support::store::{create, post};
 
-/// Each document asks for something else: of two that ask for the same, one fails.
+/// Each document has its own target: of two for the same replication, one fails.
 fn body(id: &str) -> Value {
     let target = format!("http://127.0.0.1:1/{id}");
     json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
@@ -22,10 +22,7 @@ fn ids(changes: &Value) -> Vec<&str> {
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one story from its beginning to its end"
-)]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn each_document_is_listed_once_at_its_last_update() {
     let web = start();
     let empty = web.get("/_replicator/_changes").ok();
@@ -64,14 +61,18 @@ fn each_document_is_listed_once_at_its_last_update() {
     assert_eq!(
         ids(&foreign),
         ["b", "a"],
-        "numbers of another store mean nothing"
+        "sequence numbers of another store are ignored"
     );
     let (_, mark) = all["last_seq"].as_str().unwrap().split_once('-').unwrap();
     for beyond in ["99".to_owned(), format!("99-{mark}")] {
         let lost = web
             .get(&format!("/_replicator/_changes?since={beyond}"))
             .ok();
-        assert_eq!(ids(&lost), ["b", "a"], "what was lost begins anew");
+        assert_eq!(
+            ids(&lost),
+            ["b", "a"],
+            "a sequence number beyond the last is ignored"
+        );
     }
     assert_eq!(
         ids(&web.get("/_replicator/_changes?descending=true").ok()),
@@ -108,7 +109,7 @@ fn each_document_is_listed_once_at_its_last_update() {
 }
 
 #[test]
-fn documents_beyond_one_read_are_all_listed() {
+fn documents_are_all_listed_even_if_they_take_several_reads() {
     let web = start();
     let docs: Vec<Value> = (0..250)
         .map(|number| {
@@ -151,7 +152,7 @@ fn a_longpoll_waits_for_the_next_update() {
 }
 
 #[test]
-fn a_continuous_feed_tells_every_update_beats_and_ends_with_the_service() {
+fn continuous_and_eventsource_feeds_report_every_update_and_resume() {
     let web = start();
     create(&web, "a", &body("a"));
     let mut connection = web.connect();
@@ -164,7 +165,7 @@ fn a_continuous_feed_tells_every_update_beats_and_ends_with_the_service() {
     assert_eq!(connection.head().status, 200);
     let first: Value = serde_json::from_str(&connection.chunk().unwrap()).unwrap();
     assert_eq!(first["id"], "a");
-    assert_eq!(connection.chunk().unwrap(), "\n", "a sign of life");
+    assert_eq!(connection.chunk().unwrap(), "\n", "a heartbeat");
     create(&web, "b", &body("b"));
     let mut next = String::new();
     wait_until("the next update", || {

@@ -1,4 +1,4 @@
-//! What becomes of replications when the scheduler itself fails.
+//! Replications after a crash of the scheduler itself.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::support::http_client::{Connection, Response};
 use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
 
-/// Keeps what is logged. When it is armed it panics in the thread that logs that settings changed.
+/// Collects log messages. When armed, it panics in the thread that logs `settings changed`.
 #[derive(Clone, Default)]
 struct Trap {
     armed: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl Drain for Trap {
 }
 
 impl Trap {
-    fn has_said(&self, text: &str) -> bool {
+    fn has_logged(&self, text: &str) -> bool {
         self.said.lock().unwrap().iter().any(|said| said == text)
     }
 }
@@ -58,7 +58,7 @@ async fn ask(
 }
 
 #[actix_rt::test]
-async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first() {
+async fn a_restarted_scheduler_waits_for_the_runs_of_the_crashed_one() {
     let (source, target) = (Couch::start().await, Couch::start().await);
     source.put("first", None, json!({}));
     let directory = tempfile::tempdir().unwrap();
@@ -84,13 +84,16 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     let http = app.http().unwrap();
     let put = ask(http, "PUT", "/_replicator/doc", body.to_string()).await;
     assert_eq!(put.status, 201);
-    eventually("it is replicated and a checkpoint is due", async || {
-        let path = "/_scheduler/docs/_replicator/doc";
-        let info = ask(http, "GET", path, String::new()).await.json()["info"].clone();
-        info["docs_written"] == 1 && info["checkpointed_source_seq"] != info["through_seq"]
-    })
+    eventually(
+        "the document is replicated and a checkpoint is due",
+        async || {
+            let path = "/_scheduler/docs/_replicator/doc";
+            let info = ask(http, "GET", path, String::new()).await.json()["info"].clone();
+            info["docs_written"] == 1 && info["checkpointed_source_seq"] != info["through_seq"]
+        },
+    )
     .await;
-    // Its last checkpoint takes as long as it is told to.
+    // The last checkpoint blocks until the bell rings.
     let (bell, ring) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (held, is_rung) = (Arc::clone(&bell), Arc::clone(&ring));
     source.fault(move |request| {
@@ -102,12 +105,12 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     trap.armed.store(true, Ordering::SeqCst);
     settings.max_history += 1;
     let lost = app.scheduler.address().send(Configure(settings)).await;
-    assert!(lost.is_err(), "it panicked");
-    // A machine under load may need more time for all of this than a run has for its end.
+    assert!(lost.is_err(), "the scheduler panicked");
+    // On a loaded machine this may take longer than a run has to stop.
     let is_killed =
-        || trap.has_said("replication did not stop in time and is ended without a checkpoint");
-    eventually("the document's job is with the next one", async || {
-        trap.has_said("replication waits until its earlier run is gone") || is_killed()
+        || trap.has_logged("replication did not stop in time and is ended without a checkpoint");
+    eventually("the new scheduler has the document's job", async || {
+        trap.has_logged("replication waits until its earlier run is gone") || is_killed()
     })
     .await;
     eventually("the old run is at its last checkpoint", async || {
@@ -116,7 +119,7 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     .await;
     assert!(
         source.server.count("GET _local") == opened || is_killed(),
-        "the new one has not begun"
+        "the new run has not begun"
     );
     ring.store(true, Ordering::SeqCst);
     bell.notify_one();
@@ -125,6 +128,9 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     })
     .await;
     source.put("second", None, json!({}));
-    eventually("it goes on", async || source.trees() == target.trees()).await;
+    eventually("the replication continues", async || {
+        source.trees() == target.trees()
+    })
+    .await;
     app.stop(false).await;
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::support::http_client::Web;
 use crate::support::store::{create, post, put};
 
-/// Nobody listens there; nothing in these tests has to run. Each asks for something else: of two
-/// documents that ask for the same, one fails.
+/// Nothing listens at these URLs; no replication has to run. Each body has its own target: of two
+/// documents for the same replication, one fails.
 fn body() -> Value {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let target = format!(
@@ -159,7 +159,7 @@ fn an_invalid_replication_is_forbidden_with_the_reason() {
 }
 
 #[test]
-fn a_post_makes_an_id_and_many_are_written_at_once_each_with_its_own_result() {
+fn a_post_creates_an_id_and_bulk_docs_returns_a_result_for_each_document() {
     let web = start();
     let made = post(&web, "/_replicator", &body()).json();
     assert_eq!(made["id"].as_str().unwrap().len(), 32);
@@ -187,7 +187,7 @@ fn a_post_makes_an_id_and_many_are_written_at_once_each_with_its_own_result() {
 }
 
 #[test]
-fn all_docs_has_ranges_keys_and_documents() {
+fn all_docs_supports_ranges_keys_and_include_docs() {
     let web = start();
     for id in ["a", "b", "c", "d"] {
         create(&web, id, &body());
@@ -229,7 +229,7 @@ fn all_docs_has_ranges_keys_and_documents() {
 }
 
 #[test]
-fn local_documents_have_revisions_of_their_own_and_are_listed_nowhere() {
+fn local_documents_have_their_own_revisions_and_are_not_listed() {
     let web = start();
     let path = "/_replicator/_local/x";
     assert_eq!(put(&web, path, &json!({"a": 1})).json()["rev"], "0-1");
@@ -286,7 +286,7 @@ fn without_a_login_nothing_is_read_or_written() {
 }
 
 #[test]
-fn numbers_keep_their_digits_wherever_a_document_is_read() {
+fn numbers_keep_their_digits_in_every_answer() {
     let web = start();
     const NUMBERS: &str = r#""n":[123456789012345678901234567890,1.0,-0.10,1E30]"#;
     let target = |id: &str| format!("http://127.0.0.1:1/digits-{id}");
@@ -329,7 +329,7 @@ fn numbers_keep_their_digits_wherever_a_document_is_read() {
         .get("/_replicator/_changes?include_docs=true&feed=continuous&timeout=1")
         .body;
     assert_eq!(listed(&lines), 4, "each row is a line: {lines}");
-    // A state that the service writes leaves the rest as it is.
+    // The state that the service writes leaves the rest unchanged.
     let same = text("put").replace("\"_id\": \"put\",", "");
     assert_eq!(web.send("PUT", "/_replicator/same", &same).status, 201);
     crate::support::daemon::wait_until("a state", || {
@@ -343,7 +343,7 @@ fn numbers_keep_their_digits_wherever_a_document_is_read() {
 }
 
 #[test]
-fn invalid_ids_are_refused_with_their_name_wherever_they_are_written() {
+fn invalid_ids_are_refused_wherever_a_document_is_written() {
     let web = start();
     let reserved = "Only reserved document ids may start with underscore.";
     for id in ["_x", "_design", "_local", "_all_docs_", "_x%2Fy", "_"] {
@@ -410,7 +410,7 @@ fn the_security_object_is_couchdbs_default_and_cannot_change() {
 }
 
 #[test]
-fn requests_for_several_revisions_are_not_implemented_and_the_reason_has_a_remedy() {
+fn requests_about_revision_trees_are_not_implemented_and_the_reason_has_a_remedy() {
     let web = start();
     let rev = create(&web, "a", &body());
     let copies = json!({"new_edits": false, "docs": []});
@@ -429,7 +429,7 @@ fn requests_for_several_revisions_are_not_implemented_and_the_reason_has_a_remed
         let reason = answer.reason(501, "not_implemented");
         assert!(reason.contains("`settee jobs export`"), "{path}: {reason}");
     }
-    // What other databases tell with a document means nothing.
+    // Members that other databases add to a document are ignored.
     let mut doc = web.get("/_replicator/a?conflicts=true&revs=true").ok();
     assert_eq!(doc["_rev"], rev.as_str());
     doc["_revisions"] = json!({"start": 7, "ids": ["x"]});

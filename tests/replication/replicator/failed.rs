@@ -1,5 +1,5 @@
 //! Documents without a job, because they failed for good or cannot start yet: they are listed and counted with their
-//! reasons, and run again when somebody says so.
+//! reasons, and restarted on request.
 
 use std::process::Command;
 
@@ -12,8 +12,8 @@ use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 use crate::support::store::{create, post};
 
-/// Starts a world in which a second document asks for what the first one runs, and has failed for good.
-fn with_a_failed_one() -> World {
+/// Starts a world whose second document duplicates the first one's replication and has failed for good.
+fn with_a_failed_document() -> World {
     let world = World::start();
     create(&world.web, "first", &world.continuous());
     world.wait_for_state("first", "running");
@@ -24,7 +24,7 @@ fn with_a_failed_one() -> World {
 
 #[test]
 fn a_failed_document_is_listed_counted_and_shown_with_its_reason() {
-    let world = with_a_failed_one();
+    let world = with_a_failed_document();
     let list = printed(&world, &[]);
     let row = list.lines().find(|line| line.starts_with("second "));
     assert!(row.is_some_and(|row| row.contains("  failed  ")), "{list}");
@@ -55,7 +55,7 @@ fn a_failed_document_is_listed_counted_and_shown_with_its_reason() {
 
 #[test]
 fn documents_with_a_duplicate_replication_have_one_reason_in_lists() {
-    let world = with_a_failed_one();
+    let world = with_a_failed_document();
     create(&world.web, "third", &world.continuous());
     world.wait_for_state("third", "failed");
     let groups = printed(&world, &["--group-by", "reason"]);
@@ -73,11 +73,11 @@ fn documents_with_a_duplicate_replication_have_one_reason_in_lists() {
 
 #[test]
 fn a_restart_runs_a_failed_document_again() {
-    let world = with_a_failed_one();
+    let world = with_a_failed_document();
     let paused = printed(&world, &["pause", "--all", "--yes"]);
     assert_eq!(
         paused, "1 job paused\n",
-        "a failed one has nothing to pause"
+        "a failed document has no job to pause"
     );
     printed(&world, &["delete", "first", "--yes"]);
     let restarted = printed(&world, &["restart", "second"]);
@@ -89,15 +89,15 @@ fn a_restart_runs_a_failed_document_again() {
 }
 
 #[test]
-fn a_failed_document_is_restarted_over_http_and_fails_again_while_its_reason_lasts() {
-    let world = with_a_failed_one();
-    let state_of = |name: &str| world.web.get(&format!("/_replicator/{name}")).ok()["_rev"].clone();
-    let before = state_of("second");
+fn a_failed_document_restarted_over_http_fails_again_while_its_reason_lasts() {
+    let world = with_a_failed_document();
+    let rev_of = |name: &str| world.web.get(&format!("/_replicator/{name}")).ok()["_rev"].clone();
+    let before = rev_of("second");
     let restart = "/_scheduler/jobs/second/_restart";
     let answer = post(&world.web, restart, &json!({})).ok();
     assert_eq!(answer["job"]["doc_id"], "second", "{answer}");
     world.wait_for_state("second", "failed");
-    assert_ne!(state_of("second"), before);
+    assert_ne!(rev_of("second"), before);
     post(&world.web, "/_scheduler/jobs/none/_restart", &json!({})).reason(404, "not_found");
     world.stop();
 }
@@ -119,7 +119,7 @@ fn a_completed_document_is_restarted_only_on_explicit_request() {
 }
 
 #[test]
-fn a_document_that_cannot_start_yet_has_the_reason_of_jobs_and_is_restarted_with_them() {
+fn a_document_that_cannot_start_yet_is_grouped_and_restarted_with_jobs_by_reason() {
     let world = World::start();
     world.source.fault(|_| {
         let why = "Database does not exist.";

@@ -1,4 +1,4 @@
-//! What the metrics tell of groups of jobs: how far they lag, how many fail, for how long.
+//! Metrics of groups of jobs: lag, failing jobs and the longest failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const METRICS: [&str; 3] = [
     "settee_replication_oldest_failing_seconds",
 ];
 
-/// Returns the lag, the failing jobs and the longest failure of a group; none while it is not there.
+/// Returns the lag, the failing jobs and the longest failure of a group; `None` while the metrics lack the group.
 fn numbers(world: &World, group: &str) -> Option<[f64; 3]> {
     let text = world.web.get("/metrics").body;
     let number = |name: &str| -> Option<f64> {
@@ -35,11 +35,11 @@ fn marked(mut body: Value, mark: &str) -> String {
 }
 
 #[test]
-fn the_metrics_of_a_group_show_its_lag_and_its_failing_jobs_and_fall_to_zero_when_all_is_well() {
+fn the_metrics_of_a_group_report_lag_and_failing_jobs_and_return_to_zero() {
     // A run that lasts for a second counts as a success.
     let world = World::start_with("health_threshold = 1\n");
     world.fill(7);
-    // What is slow: the target takes nothing until it is told to.
+    // Lag: the target accepts no writes until the bell rings.
     let (bell, is_open) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (held, open) = (Arc::clone(&bell), Arc::clone(&is_open));
     world.target.fault(move |request| {
@@ -47,7 +47,7 @@ fn the_metrics_of_a_group_show_its_lag_and_its_failing_jobs_and_fall_to_zero_whe
         let pieces = || vec![Piece::Until(Arc::clone(&held)), Piece::Bytes("x".into())];
         holds.then(|| Answer::stream(500, "text/plain", pieces()))
     });
-    // What fails: a source that has only errors to tell.
+    // Failure: a source that answers only with errors.
     let (broken, empty, spare) = (world.another(), world.another(), world.another());
     broken.fault(|_| Some(Answer::json(500, "{}")));
     let failing = json!({"source": broken.url(), "target": empty.url(), "continuous": true});
@@ -66,12 +66,12 @@ fn the_metrics_of_a_group_show_its_lag_and_its_failing_jobs_and_fall_to_zero_whe
             |numbers: [f64; 3]| numbers[0] == 7.0 && numbers[1] >= 1.0 && numbers[2] > 0.0;
         numbers(&world, "shop").is_some_and(is_seen)
     });
-    wait_until("a failure in no group", || {
+    wait_until("a failure outside of any group", || {
         numbers(&world, "_none").is_some_and(|numbers| numbers[0] == 0.0 && numbers[1] == 1.0)
     });
     let stats = web.get("/_node/_local/_stats/settee/replication_lag_changes/shop");
     assert_eq!(stats.ok()["value"], 7);
-    // A mark alone moves a job to its group.
+    // A change of `managed_by` alone moves a job to its group.
     let mut again = web.get("/_replicator/other").ok();
     again["managed_by"] = "archive".into();
     put("other", &again.to_string());

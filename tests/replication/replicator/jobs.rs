@@ -7,7 +7,7 @@ use crate::support::daemon::wait_until;
 use crate::support::store::{create, put};
 
 #[test]
-fn a_one_shot_replication_completes_and_its_document_says_what_was_done() {
+fn a_one_shot_replication_completes_and_its_document_has_the_statistics() {
     let world = World::start();
     world.fill(30);
     let mut body = world.body();
@@ -24,7 +24,7 @@ fn a_one_shot_replication_completes_and_its_document_says_what_was_done() {
         (&stats["docs_read"], &stats["docs_written"]),
         (&json!(30), &json!(30))
     );
-    assert_eq!(stats["changes_pending"], 0, "nothing is left to come");
+    assert_eq!(stats["changes_pending"], 0, "no changes are pending");
     for name in [
         "revisions_checked",
         "missing_revisions_found",
@@ -58,13 +58,13 @@ fn a_completed_document_runs_again_when_its_state_is_removed() {
     let done = world.wait_for_state("again", "completed");
     assert_eq!(
         done["info"]["docs_written"], 4,
-        "counters go on over the life of an id"
+        "counters accumulate over the life of an id"
     );
     world.stop();
 }
 
 #[test]
-fn a_continuous_replication_is_shown_everywhere_and_ends_with_its_document() {
+fn a_continuous_replication_is_in_every_list_and_ends_with_its_document() {
     let world = World::start();
     world.fill(10);
     let rev = create(&world.web, "live", &world.continuous());
@@ -120,7 +120,7 @@ fn a_continuous_replication_is_shown_everywhere_and_ends_with_its_document() {
 }
 
 #[test]
-fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
+fn an_edit_restarts_a_job_only_if_it_changes_the_replication() {
     let world = World::start();
     create(&world.web, "live", &world.continuous());
     world.wait_for_state("live", "running");
@@ -167,7 +167,7 @@ fn a_second_document_for_the_same_job_fails_and_names_the_first() {
 }
 
 #[test]
-fn a_failing_replication_is_retried_and_says_why_it_waits() {
+fn a_failing_replication_reports_its_reason_and_is_retried() {
     let world = World::start();
     world.fill(2);
     world.source.fails(
@@ -190,7 +190,7 @@ fn a_failing_replication_is_retried_and_says_why_it_waits() {
 }
 
 #[test]
-fn a_filter_that_cannot_be_read_is_an_error_for_now() {
+fn a_filter_that_cannot_be_read_is_a_temporary_error() {
     let world = World::start();
     let mut body = world.body();
     body["filter"] = "ddoc/none".into();
@@ -218,7 +218,7 @@ fn states_are_written_into_documents_if_configured() {
 }
 
 #[test]
-fn lists_have_pages_and_states() {
+fn lists_are_paged_and_filtered_by_state() {
     let world = World::start_with("max_jobs = 0\n");
     for number in 0..5 {
         let mut body = world.continuous();
@@ -360,7 +360,7 @@ fn refused_documents_and_outcomes_are_reported() {
 }
 
 #[test]
-fn an_outcome_is_written_whatever_the_configuration_has_become() {
+fn an_outcome_is_written_even_if_the_configuration_has_changed() {
     let world = World::start_with("max_jobs = 0\n");
     world.fill(3);
     create(&world.web, "one", &world.body());
@@ -385,7 +385,7 @@ fn an_outcome_is_written_whatever_the_configuration_has_become() {
     ] {
         set(key, value);
     }
-    // An edit that touches no replication is not the moment to begin it anew.
+    // An edit that does not change the replication does not restart it.
     let mut doc = world.web.get("/_replicator/one").ok();
     doc["note"] = "x".into();
     set("valid_endpoint_protocols", "http,https");
@@ -399,14 +399,14 @@ fn an_outcome_is_written_whatever_the_configuration_has_become() {
 }
 
 #[test]
-fn jobs_of_a_drained_daemon_stop_with_a_checkpoint_and_run_again_afterwards() {
+fn jobs_of_a_drained_daemon_stop_and_run_again_afterwards() {
     let world = World::start();
     world.source.put("a", None, json!({}));
     create(&world.web, "r", &world.continuous());
     world.wait_until_equal();
     let drain = |method| world.web.send(method, "/_drain", "").ok();
     drain("PUT");
-    wait_until("nothing runs", || {
+    wait_until("no job runs", || {
         world.web.get("/_drain").ok()["running"] == 0
     });
     assert_eq!(world.doc("r")["state"], "pending");

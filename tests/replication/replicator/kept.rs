@@ -1,4 +1,4 @@
-//! What outlives a restart, a kill, and a file that cannot be had.
+//! The store survives restarts and kills; a file that cannot be used as a store is an error with a remedy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::support::http_client::{Connection, Web};
 use crate::support::program::SETTEE;
 use crate::support::store::{command, create, file, put, start, start_in};
 
-/// Each document asks for something else: of two that ask for the same, one fails.
+/// Each document has its own target: of two for the same replication, one fails.
 fn body(id: &str) -> Value {
     let target = format!("http://127.0.0.1:1/{id}");
     json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
@@ -25,7 +25,7 @@ fn body(id: &str) -> Value {
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 
 #[test]
-fn documents_and_sequence_numbers_outlive_a_restart() {
+fn documents_and_sequence_numbers_survive_a_restart() {
     let web = start(IDLE);
     let rev = create(&web, "a", &body("a"));
     let seq = web.get("/_replicator").ok()["update_seq"].clone();
@@ -54,7 +54,7 @@ fn the_service_and_the_command_share_one_uuid_whichever_runs_first() {
     let web = restart(web);
     assert_eq!(uuid(&web), first);
     web.service.stop();
-    // The command first: it cannot reach anything, but has its id.
+    // The command first: it reaches no server, but stores its uuid.
     let directory = directory();
     let config = crate::support::daemon::configure(directory.path(), IDLE);
     let run = Command::new(SETTEE)
@@ -74,7 +74,7 @@ fn the_service_and_the_command_share_one_uuid_whichever_runs_first() {
 }
 
 #[test]
-fn a_uuid_that_cannot_be_kept_for_the_command_is_logged_and_costs_nothing() {
+fn a_uuid_that_cannot_be_stored_for_the_command_is_only_logged() {
     let directory = directory();
     let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
     make_private_folder(&uuid_file.join("in the way"));
@@ -111,7 +111,7 @@ fn every_acknowledged_write_survives_a_kill() {
         let directory = web.service.kill_and_keep();
         stop.store(true, Ordering::SeqCst);
         for writer in writers {
-            // Its connection broke in the middle of a request: so it should.
+            // The kill cut its connection in mid request, as intended.
             drop(writer.join());
         }
         let web = start_in(directory, IDLE);
@@ -175,7 +175,7 @@ fn a_file_that_is_not_a_store_is_an_error_and_left_unchanged() {
 }
 
 #[test]
-fn a_damaged_store_ends_the_start_with_74_and_says_how_to_restore_and_stays_as_it_is() {
+fn with_a_damaged_store_the_start_exits_with_74_and_leaves_the_store_unchanged() {
     let web = start(IDLE);
     create(&web, "a", &body("a"));
     let directory = web.service.stop_and_keep();
@@ -195,10 +195,10 @@ fn a_damaged_store_ends_the_start_with_74_and_says_how_to_restore_and_stays_as_i
         "{said}"
     );
     assert!(!said.contains("panicked"), "{said}");
-    assert!(fs::read(&path).unwrap() == bytes, "it stays as it is");
+    assert!(fs::read(&path).unwrap() == bytes, "the store is unchanged");
 }
 
-/// Returns a command for which a file that gets too large is an error and no end.
+/// Wraps a command so that exceeding the file size limit is an error and not a fatal signal.
 pub fn outliving_full_files(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
@@ -212,7 +212,7 @@ pub fn outliving_full_files(command: &Command) -> Command {
     shell
 }
 
-/// Bounds the files of a service.
+/// Limits the file size of a service.
 pub fn limit_files(web: &Web, bytes: Option<u64>) {
     let pid = Pid::from_raw(i32::try_from(web.service.pid()).unwrap());
     let limit = Rlimit {
@@ -252,7 +252,7 @@ fn a_full_store_is_a_problem_and_loses_nothing() {
         let mut of_store = problems.into_iter();
         of_store.find(|problem| problem["kind"] == "store_refusing")
     };
-    wait_until("the problem is told", || problem().is_some());
+    wait_until("the problem is reported", || problem().is_some());
     let problem = problem().unwrap();
     assert_eq!(problem["severity"], "critical");
     let cause = problem["cause"].as_str().unwrap();
@@ -270,7 +270,7 @@ fn a_full_store_is_a_problem_and_loses_nothing() {
     web.service.stop();
 }
 
-/// Starts a service that cannot start; returns its exit status and what it said.
+/// Starts a service that cannot start; returns its exit status and standard error.
 fn fails(mut command: Command) -> (Option<i32>, String) {
     let mut child = command
         .stdout(Stdio::null())
@@ -284,12 +284,12 @@ fn fails(mut command: Command) -> (Option<i32>, String) {
 }
 
 #[actix_rt::test]
-async fn without_a_usable_usual_place_everything_but_replications_works() {
+async fn without_a_usable_default_store_path_everything_but_replications_works() {
     let directory = directory();
     let blocked = directory.path().join("blocked");
     fs::write(&blocked, "no directory").unwrap();
     let variables = [("XDG_STATE_HOME", &blocked)].map(|(name, value)| (name.into(), value.into()));
-    // Root's usual place is one that a test must not touch.
+    // Root's default path is one that a test must not touch.
     let surroundings = Surroundings {
         variables: variables.to_vec(),
         user_id: 1000,

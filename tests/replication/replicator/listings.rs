@@ -1,4 +1,4 @@
-//! Pages of documents by their states, and of all documents: the same as parts of the whole list.
+//! Pages of documents and jobs are slices of the whole list.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn ids(listing: &Value, of: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Documents of several states, and one that has none: every third is the same as the one before.
+/// Writes documents, of which every third duplicates the one before and fails, and one without a state.
 fn fill(web: &Web) {
     let docs = (0..COUNT).map(|n| {
         let target = format!("http://127.0.0.1:1/b{}", if n % 3 == 2 { n - 1 } else { n });
@@ -30,7 +30,7 @@ fn fill(web: &Web) {
         post(web, "/_replicator/_bulk_docs", &json!({"docs": docs})).status,
         201
     );
-    // A writer finds what it wrote at once.
+    // A write is visible to its writer at once.
     assert_eq!(rows(web, "/_scheduler/docs?limit=0")["total_rows"], COUNT);
     assert_eq!(put(web, "/_replicator/_design/x", &json!({})).status, 201);
     let path = format!("/_scheduler/docs?states=failed&limit={COUNT}");
@@ -46,7 +46,7 @@ fn fill(web: &Web) {
 }
 
 #[test]
-fn pages_by_states_are_parts_of_the_whole_list() {
+fn pages_by_states_are_slices_of_the_whole_list() {
     let web = start("[replicator]\nmax_jobs = 0\nstartup_jitter = 0\n");
     fill(&web);
     let whole = rows(&web, "/_scheduler/docs?limit=100000");
@@ -100,7 +100,7 @@ fn pages_by_states_are_parts_of_the_whole_list() {
     let ids_of = failed.map(|doc| doc["doc_id"].as_str().unwrap());
     let expected: Vec<&str> = ids_of.filter(|id| *id >= "d00500").take(2).collect();
     assert_eq!(ids(&from, "docs", "doc_id"), expected);
-    // The design document comes before.
+    // The design document sorts first.
     assert_eq!(from["offset"], 501);
     web.service.stop();
 }

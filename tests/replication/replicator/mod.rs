@@ -1,4 +1,4 @@
-//! The replicator as a service: documents, jobs, what outlives a restart.
+//! The replicator as a service: documents, jobs and recovery after a restart.
 
 mod apply;
 mod backup;

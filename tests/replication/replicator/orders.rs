@@ -29,7 +29,7 @@ pub fn printed(world: &World, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_paused_job_stays_so_over_a_restart_until_it_is_resumed() {
+fn a_paused_job_stays_paused_across_a_restart_until_it_is_resumed() {
     let mut world = World::start();
     create(&world.web, "live", &world.continuous());
     let id = world.wait_for_state("live", "running")["id"]
@@ -57,7 +57,7 @@ fn a_paused_job_stays_so_over_a_restart_until_it_is_resumed() {
         shown["reason"].as_str().unwrap().starts_with("paused by "),
         "{shown}"
     );
-    assert_eq!(shown["id"], id, "the service is the same one");
+    assert_eq!(shown["id"], id, "the id is unchanged");
     let job = &world.jobs()[0];
     assert_eq!(
         (&job["priority"], job["paused"]["by"].is_string()),
@@ -69,7 +69,7 @@ fn a_paused_job_stays_so_over_a_restart_until_it_is_resumed() {
 }
 
 #[test]
-fn a_restart_forgets_failures() {
+fn a_restart_clears_the_failures_of_a_job() {
     let world = World::start_with("backoff_max = \"10h\"\n");
     let set = |value: &str| {
         let path = "/_node/_local/_config/replicator/backoff_base";
@@ -87,13 +87,13 @@ fn a_restart_forgets_failures() {
         .to_owned();
     world.web.service.wait_for_log("replication crashed");
     let log = world.web.service.log();
-    let is_told = |line: &str| {
+    let is_crash = |line: &str| {
         let record: Value = serde_json::from_str(line).unwrap_or_default();
         record["msg"] == "replication crashed"
             && record["document"] == "late"
             && record["replication"] == id
     };
-    assert!(log.lines().any(is_told), "{log}");
+    assert!(log.lines().any(is_crash), "{log}");
     let list = printed(&world, &["list", "--states", "crashing"]);
     assert!(
         list.ends_with("\n1 job: 1 crashing\n") && list.contains("database missing"),
@@ -119,7 +119,7 @@ fn the_first_crash_of_a_job_is_logged_and_repeated_ones_are_counted() {
     let log = world.web.service.log_reader();
     world.stop();
     let counted = || log().contains("replications crashed again");
-    wait_until("the others are told at the end", counted);
+    wait_until("the repeated crashes are summarized at the end", counted);
     let told = log().matches("\"replication crashed\"").count();
     assert_eq!(told, 1, "{}", log());
 }

@@ -1,4 +1,4 @@
-//! Servers that are away: what counts as that, what is logged of it, and when their jobs return.
+//! Unreachable servers: what counts as unreachable, what is logged, and when their jobs resume.
 
 use serde_json::json;
 
@@ -19,9 +19,9 @@ retries_per_request = 0
 
 const JOBS: usize = 3;
 
-/// Has the target answer in this way for a while, as a server that is away.
+/// Makes the target unreachable by `answer` for a while, and asserts that its jobs resume afterwards.
 #[track_caller]
-fn jobs_return_after(answer: &Answer) {
+fn jobs_resume_after(answer: &Answer) {
     let world = World::start_at(|| start(SETTINGS));
     let sources: Vec<_> = (0..JOBS).map(|_| world.another()).collect();
     let write = |stage: &str| {
@@ -54,7 +54,7 @@ fn jobs_return_after(answer: &Answer) {
         (health["status"].clone(), counts.sum::<u64>())
     };
     let all = (json!("critical"), JOBS as u64);
-    wait_until("the problem is told", || failing() == all);
+    wait_until("the problem is reported", || failing() == all);
     world.target.heal();
     arrive(2 * JOBS);
     wait_until("the problem is over", || failing().1 == 0);
@@ -69,14 +69,14 @@ fn jobs_return_after(answer: &Answer) {
 }
 
 #[test]
-fn jobs_of_a_server_that_resets_connections_return_when_it_answers() {
-    jobs_return_after(&Answer::reset());
+fn jobs_of_a_server_that_resets_connections_resume_when_it_answers() {
+    jobs_resume_after(&Answer::reset());
 }
 
 #[test]
-fn jobs_of_a_server_that_its_proxy_reports_down_return_when_it_answers() {
+fn jobs_of_a_server_that_its_proxy_reports_down_resume_when_it_answers() {
     for status in [502, 503, 504] {
-        jobs_return_after(&Answer::error(
+        jobs_resume_after(&Answer::error(
             status,
             "away",
             "no server behind this proxy",
@@ -92,10 +92,10 @@ fn failed_documents_without_a_job_are_a_problem() {
     body["source"] = "http://127.0.0.1:1/nobody-listens".into();
     body["filter"] = "app/by_type".into();
     create(&world.web, "without-job", &body);
-    wait_until("it has no job", || {
+    wait_until("the document has no job", || {
         world.doc("without-job")["state"] == "error"
     });
-    wait_until("the problem is told", || {
+    wait_until("the problem is reported", || {
         let health = world.web.get("/_health").ok();
         let problems = health["problems"].as_array().unwrap();
         problems.iter().any(|problem| {
@@ -114,7 +114,7 @@ fn two_hundred_failures_of_276_replications_are_one_critical_problem_and_alert()
     let docs = (0..ALL).map(|number| {
         let mut body = world.continuous();
         body["_id"] = format!("job-{number}").into();
-        // So that no two are the same replication.
+        // A header makes each replication distinct.
         body["source"] =
             json!({"url": world.source.url(), "headers": {"X-Job": number.to_string()}});
         if number < AWAY {
@@ -130,7 +130,7 @@ fn two_hundred_failures_of_276_replications_are_one_critical_problem_and_alert()
     );
     assert_eq!(written.status, 201, "{written:?}");
     let problems = || world.web.get("/_health").ok()["problems"].clone();
-    wait_until("the problem is told", || {
+    wait_until("the problem is reported", || {
         problems()[0]["count"] == AWAY as u64 && problems()[1].is_null()
     });
     let problem = &problems()[0];

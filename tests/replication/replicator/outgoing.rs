@@ -1,4 +1,4 @@
-//! What a replication sends where, and what it shows of it.
+//! Outgoing requests of replications: their destinations, connections and secrets.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ const REQUESTS: [(&str, &str); 11] = [
     ("target", "PUT _local"),
 ];
 
-/// Sends requests of a kind to a place of this service.
+/// Redirects requests of a kind to `to`; returns their count.
 fn redirects(couch: &Couch, kind: &'static str, code: u16, to: &str) -> Arc<Mutex<u32>> {
     let (seen, to) = (Arc::new(Mutex::new(0)), to.to_owned());
     let count = Arc::clone(&seen);
@@ -45,7 +45,7 @@ fn redirects(couch: &Couch, kind: &'static str, code: u16, to: &str) -> Arc<Mute
 }
 
 #[test]
-fn a_redirect_cannot_start_a_replication_here() {
+fn a_redirect_to_this_service_cannot_start_a_replication() {
     let world = World::start();
     world.fill(3);
     let planted = format!(
@@ -87,7 +87,7 @@ fn a_redirect_cannot_start_a_replication_here() {
         }
         assert!(
             *seen.lock().unwrap() > 0,
-            "{code} {side} {kind} was never asked: {text}"
+            "{code} {side} {kind} was never requested: {text}"
         );
         couch.heal();
     }
@@ -96,7 +96,7 @@ fn a_redirect_cannot_start_a_replication_here() {
 }
 
 #[test]
-fn a_job_whose_database_redirects_elsewhere_says_so_and_resumes_when_that_ends() {
+fn a_job_reports_a_redirect_elsewhere_and_resumes_once_it_is_gone() {
     let world = World::start();
     world.fill(3);
     let to = "http://other.example/db/";
@@ -147,7 +147,7 @@ fn no_replication_connects_to_the_service_itself_unless_allowed() {
     world.stop();
 }
 
-/// What nobody but its owner may read, wherever it stands.
+/// Secrets that only their owner may read, one for each place that can hold one.
 const SECRETS: [&str; 8] = [
     "t0ken-in-url",
     "bare-in-url",
@@ -170,11 +170,11 @@ fn secretive(url: &str) -> Value {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn no_secret_of_a_side_is_shown_anywhere() {
+fn no_secret_of_a_source_or_target_is_shown_anywhere() {
     let more = "auth_plugins = \"couch_replicator_auth_noop\"\nupdate_docs = true\n[log]\nlevel = \"debug\"\n";
     let world = World::start_with(more);
     world.fill(3);
-    // A server that repeats what it is sent, as proxies do in their pages of errors.
+    // A server that echoes requests, as proxies do in error pages.
     let echo = world.another();
     echo.fault(|request| {
         let said = format!("{:?} {:?} {}", request.query, request.headers, request.path);
@@ -188,7 +188,7 @@ fn no_secret_of_a_side_is_shown_anywhere() {
         "continuous": true, "source_proxy": "http://p:pw-of-proxy@127.0.0.1:1/?t=t0ken-of-proxy"});
     let finished = json!({"source": secretive(&world.source.url()), "target": target});
     let taken = running.clone();
-    // A database that repeats it in what it says of a document.
+    // A database that echoes a secret in the reason for a refusal.
     let refusing = world.another();
     refusing.rewrite_bulk_docs(|docs| {
         let entry = |doc: &Value| json!({"id": doc["_id"], "error": "forbidden", "reason": "not for t0ken-in-url"});
@@ -216,7 +216,7 @@ fn no_secret_of_a_side_is_shown_anywhere() {
         jobs.iter()
             .any(|job| job["refused"][0]["reason"].is_string())
     });
-    wait_until("one of two is refused", || {
+    wait_until("one of the duplicates fails", || {
         ["running", "taken"]
             .iter()
             .any(|id| world.doc(id)["state"] == "failed")
@@ -264,7 +264,7 @@ fn no_secret_of_a_side_is_shown_anywhere() {
 }
 
 #[test]
-fn a_design_document_of_another_database_chooses_no_command_of_the_configuration() {
+fn a_design_document_of_the_source_cannot_choose_a_configured_command() {
     let directory = crate::support::daemon::directory();
     let marker = directory.path().join("was-run");
     let command = format!("touch {0}; exec cat", marker.display());
@@ -299,7 +299,7 @@ fn a_design_document_of_another_database_chooses_no_command_of_the_configuration
 
 /// The limit leaves 192 descriptors beside those that are reserved: 120 for feeds, and 72 for everything else.
 #[test]
-fn many_jobs_of_slow_servers_have_no_more_connections_than_the_limit_of_open_files_has_room_for() {
+fn jobs_of_slow_servers_open_only_as_many_connections_as_the_open_file_limit_allows() {
     const JOBS: usize = 120;
     let mut world = World::start();
     for couch in [&world.source, &world.target] {

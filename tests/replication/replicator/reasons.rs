@@ -1,4 +1,4 @@
-//! Jobs that fail for one cause have one reason, at whichever step of their runs they meet it.
+//! Jobs that fail for one cause report one reason, whichever step of the run fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, start};
 
-/// A failed job is retried in an hour, unless somebody wants it sooner.
+/// A failed job is retried in an hour, unless it is restarted sooner.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0
@@ -45,7 +45,7 @@ enum Side {
     Target,
 }
 
-/// From a request of this kind on a server answers everything like this.
+/// From the first request of this kind, a server answers every request with `answer`.
 fn fail_from(couch: &Couch, kind: &'static str, answer: &Answer) {
     let (answer, fails) = (answer.clone(), AtomicBool::new(false));
     couch.fault(move |request| {
@@ -56,7 +56,7 @@ fn fail_from(couch: &Couch, kind: &'static str, answer: &Answer) {
     });
 }
 
-/// Has a job fail at each of these steps, and restarts all that have this reason. `reason` is told the server.
+/// Makes a job fail at each step, and restarts all by their reason; `reason` gets the server's address.
 #[track_caller]
 fn one_reason(steps: &[(Side, &'static str)], answer: &Answer, reason: impl Fn(&str) -> String) {
     let world = World::start_at(|| start(SETTINGS));
@@ -112,7 +112,7 @@ fn one_reason(steps: &[(Side, &'static str)], answer: &Answer, reason: impl Fn(&
 }
 
 #[test]
-fn all_jobs_that_miss_a_database_say_so() {
+fn jobs_with_a_missing_database_have_one_reason_at_every_step() {
     let answer = Answer::error(404, "not_found", "Database does not exist.");
     one_reason(&[READS, WRITES].concat(), &answer, |_| {
         "database missing".to_owned()
@@ -120,7 +120,7 @@ fn all_jobs_that_miss_a_database_say_so() {
 }
 
 #[test]
-fn all_jobs_with_rejected_credentials_say_so() {
+fn jobs_with_rejected_credentials_have_one_reason_at_every_step() {
     let answer = Answer::error(401, "unauthorized", "Name or password is incorrect.");
     one_reason(&[READS, WRITES].concat(), &answer, |_| {
         "unauthorized".to_owned()
@@ -128,7 +128,7 @@ fn all_jobs_with_rejected_credentials_say_so() {
 }
 
 #[test]
-fn all_jobs_without_access_to_a_database_say_so() {
+fn jobs_without_access_to_a_database_have_one_reason_at_every_step() {
     let answer = Answer::error(403, "forbidden", "You are not allowed to access this db.");
     one_reason(&[READS, WRITES].concat(), &answer, |_| {
         "forbidden".to_owned()
@@ -136,7 +136,7 @@ fn all_jobs_without_access_to_a_database_say_so() {
 }
 
 #[test]
-fn all_jobs_of_a_server_that_is_away_name_it() {
+fn jobs_of_an_unreachable_server_have_one_reason_that_names_it() {
     let answer = Answer::error(502, "away", "no server behind this proxy");
     one_reason(&[READS, WRITES].concat(), &answer, |server| {
         format!("cannot be reached: {server}")
@@ -144,7 +144,7 @@ fn all_jobs_of_a_server_that_is_away_name_it() {
 }
 
 #[test]
-fn all_jobs_that_meet_a_full_disk_name_the_server() {
+fn jobs_of_a_server_with_a_full_disk_have_one_reason_that_names_it() {
     let refused = Answer::error(507, "insufficient_storage", "not enough disk space");
     let failed = Answer::error(500, "badmatch", "{error,enospc}");
     for answer in [refused, failed] {

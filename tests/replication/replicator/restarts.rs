@@ -1,4 +1,4 @@
-//! Restarts of a service whose sockets somebody else keeps open, under clients and replications.
+//! Restarts of a service with inherited sockets, under the load of clients and replications.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use crate::support::daemon::{
 use crate::support::http_client::{Connection, Web};
 use crate::support::store::{command, create};
 
-/// How many clients there are of each kind.
+/// The number of clients of each kind.
 fn client_counts() -> [(Kind, usize); 3] {
     [
         (Kind::Socket, effort(5, 20)),
@@ -29,13 +29,13 @@ fn client_counts() -> [(Kind, usize); 3] {
     ]
 }
 
-/// How many processes those of the service have to share: some of them wait to be accepted.
+/// The processes that service clients share; there are fewer than clients, so some wait to be accepted.
 const LENT: usize = 4;
 
-/// How many calls a client of the service makes before it lets another one have the process.
+/// The calls that a service client makes before it yields its process to another.
 const TURN: usize = 5;
 
-/// What a client speaks.
+/// The interface that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Socket,
@@ -44,7 +44,7 @@ enum Kind {
     Service,
 }
 
-/// The sockets, which stay open whether a service runs or not.
+/// The listening sockets, which stay open across restarts.
 struct Sockets {
     socket: (UnixListener, PathBuf),
     http: (TcpListener, SocketAddr),
@@ -83,8 +83,7 @@ impl Sockets {
         Web { service, address }
     }
 
-    /// Makes one call, of a service on a connection that lasts, else on one of its own, and asserts that it is
-    /// answered as it has to be.
+    /// Makes one call, on a kept connection for a service and on a new one otherwise, and checks the answer.
     fn call(&self, kind: Kind, number: usize, lent: &mut Lent) {
         let call = json!({"id": number, "call": "map_docs", "lang": "javascript",
             "docs": [{"_id": "a", "n": number}], "funs": ["function(doc) { emit(doc.n, 1); }"]});
@@ -111,20 +110,20 @@ impl Sockets {
     }
 }
 
-/// What a client of a service has: a connection, whose process knows its function, or none yet.
+/// A service client's connection, whose process knows its function, or none yet.
 #[derive(Default)]
 struct Lent {
     connection: Option<BufReader<UnixStream>>,
-    /// How often the connection had ended in order before a command was sent.
+    /// How often the connection was closed cleanly before a command was sent.
     between: usize,
-    /// How often a command that was sent was not read any more: the last line came in its place.
+    /// How often a sent command was not read: the service's last line arrived instead of an answer.
     crossed: usize,
     /// How often that was the first command.
     first: usize,
 }
 
 impl Lent {
-    /// Sends a command until it is answered; on a connection that has ended in order it was not read.
+    /// Sends a command until it is answered; a connection that closed cleanly has not read it.
     fn ask(&mut self, service: &Path, command: &Value) -> Value {
         loop {
             if self.connection.is_none() {
@@ -147,11 +146,11 @@ impl Lent {
     fn ask_once(&mut self, command: &Value) -> Option<Value> {
         let connection = self.connection.as_mut().expect("a connection");
         let has_ended = has_input(connection.get_ref());
-        // Fails where the service has closed its end; its last line is there.
+        // Fails if the service has closed its end; its last line can still be read.
         let _ = writeln!(connection.get_mut(), "{command}");
         let mut line = String::new();
         connection.read_line(&mut line).expect("a line in time");
-        assert!(!line.is_empty(), "ended without a word");
+        assert!(!line.is_empty(), "the connection ended without a last line");
         let answer: Value = serde_json::from_str(&line).unwrap();
         if answer[0] != "error" {
             return Some(answer);
@@ -172,8 +171,8 @@ fn has_input(stream: &UnixStream) -> bool {
     rustix::event::poll(&mut waits, Some(&Timespec::default())).unwrap() > 0
 }
 
-/// Calls until it is over; each call is asked once and has to be answered. Notes how many calls it made, and returns how
-/// long the longest took.
+/// Makes calls until `over`; each is made once and must be answered. Counts them in `calls`, and returns the duration of
+/// the longest.
 fn call_until(
     over: &AtomicBool,
     sockets: &Sockets,
@@ -198,17 +197,17 @@ fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
         let with_kind = kinds.iter().zip(ended);
         let of_kind = with_kind.filter(|(other, _)| **other == kind);
         let longest = of_kind.map(|(_, (longest, _))| *longest).max();
-        println!("the longest of {kind:?} took {longest:?}");
+        println!("the longest call of {kind:?} took {longest:?}");
     }
     let sum = |count: fn(&Lent) -> usize| ended.iter().map(|(_, lent)| count(lent)).sum::<usize>();
     let (between, crossed, first) = (sum(|l| l.between), sum(|l| l.crossed), sum(|l| l.first));
     println!(
-        "{between} connections of the service ended before a command, {crossed} instead of one, {first} of the first"
+        "service connections ended: {between} before a command, {crossed} after one, {first} at the first command"
     );
 }
 
 #[test]
-fn restarts_with_inherited_sockets_cost_no_client_an_error_and_no_replication_its_progress() {
+fn restarts_with_inherited_sockets_cause_no_client_error_and_lose_no_replication_progress() {
     let (restarts, replications) = (effort(4, 20), effort(5, 20));
     let kinds: Vec<Kind> = client_counts()
         .iter()
@@ -268,8 +267,8 @@ fn restarts_with_inherited_sockets_cost_no_client_an_error_and_no_replication_it
         .filter(|request| request.kind() == "GET _changes");
     let since: Vec<_> = feeds.map(|request| request.param("since")).collect();
     assert!(since.len() >= replications * restarts, "{}", since.len());
-    let anew = since.iter().filter(|since| since.as_deref() == Some("0"));
-    assert_eq!(anew.count(), 0, "all go on from their checkpoints");
+    let from_zero = since.iter().filter(|since| since.as_deref() == Some("0"));
+    assert_eq!(from_zero.count(), 0, "all resume from their checkpoints");
     let made: usize = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum();
     println!("{restarts} restarts, {made} calls");
     print_waits(&kinds, &ended);

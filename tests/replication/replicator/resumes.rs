@@ -1,4 +1,4 @@
-//! After a kill every replication that is not over goes on where it was.
+//! After a kill every unfinished replication resumes where it was.
 
 use std::time::Duration;
 
@@ -42,15 +42,15 @@ fn a_killed_service_resumes_every_permanent_job_from_its_checkpoint() {
         .iter()
         .find(|request| request.kind() == "GET _changes" && request.param("feed").is_some());
     let since = feed.unwrap().param("since").unwrap();
-    assert_ne!(since, "0", "it begins at the checkpoint");
+    assert_ne!(since, "0", "the feed starts at the checkpoint");
     world.stop();
 }
 
 #[test]
-fn a_one_shot_that_is_killed_in_the_middle_completes_after_the_start() {
+fn a_one_shot_that_is_killed_in_the_middle_completes_after_a_restart() {
     let mut world = World::start();
     world.fill(400);
-    // So slow that it is in the middle.
+    // Slow enough to be killed in the middle.
     world.target.fault(|request| {
         std::thread::sleep(Duration::from_millis(5));
         let _ = request;
@@ -61,9 +61,12 @@ fn a_one_shot_that_is_killed_in_the_middle_completes_after_the_start() {
     body["worker_processes"] = 1.into();
     body["checkpoint_interval"] = 10.into();
     create(&world.web, "one", &body);
-    wait_until("a part of it", || world.target.trees().len() > 30);
+    wait_until("some documents", || world.target.trees().len() > 30);
     let directory = world.web.service.kill_and_keep();
-    assert!(world.target.trees().len() < 400, "it was over before");
+    assert!(
+        world.target.trees().len() < 400,
+        "it had finished before the kill"
+    );
     world.target.heal();
     world.web = start_in(directory, SETTINGS);
     world.wait_for_state("one", "completed");
@@ -72,7 +75,7 @@ fn a_one_shot_that_is_killed_in_the_middle_completes_after_the_start() {
 }
 
 #[test]
-fn the_end_of_a_service_leaves_the_checkpoints_of_runs_on_all_of_its_threads() {
+fn a_shutdown_writes_the_checkpoints_of_runs_on_all_threads() {
     let mut world = World::start_with("threads = 3\n");
     world.fill(20);
     let targets: Vec<_> = (0..5).map(|_| world.another()).collect();
@@ -82,7 +85,7 @@ fn the_end_of_a_service_leaves_the_checkpoints_of_runs_on_all_of_its_threads() {
         body["checkpoint_interval"] = 3_600_000.into();
         create(&world.web, &format!("to-{number}"), &body);
     }
-    wait_until("everything done and told", || {
+    wait_until("everything is replicated and reported", || {
         (0..targets.len()).all(|number| {
             let info = &world.doc(&format!("to-{number}"))["info"];
             info["docs_written"] == 20 && info["changes_pending"] == 0

@@ -1,4 +1,4 @@
-//! `settee jobs export`, and `import` into a service that runs.
+//! `settee jobs export`, and `import` into a running service.
 
 use std::fs;
 use std::io::Write;
@@ -79,12 +79,12 @@ fn documents_are_exported_while_the_service_runs_and_imported_into_another_one()
     assert_eq!(
         fs::read_to_string(&to).unwrap(),
         exported,
-        "it stays as it is"
+        "the existing file is unchanged"
     );
     let below = path(directory.path(), "backup.ndjson/below");
     text(&jobs(&web, &["export", &below], ""), 74);
     let files = fs::read_dir(directory.path()).unwrap().count();
-    assert_eq!(files, 1, "nothing is left of the making");
+    assert_eq!(files, 1, "no temporary file is left");
     let doc = web.get("/_replicator/d0007").ok();
     web.service.stop();
     let other = start();
@@ -111,7 +111,7 @@ fn documents_are_exported_while_the_service_runs_and_imported_into_another_one()
 }
 
 #[test]
-fn credentials_are_exported_only_when_asked_for_and_only_to_a_file() {
+fn credentials_are_exported_only_with_secrets_and_only_to_a_file() {
     let web = start();
     let mut doc = body("a");
     doc["source"] = json!({
@@ -141,7 +141,7 @@ fn credentials_are_exported_only_when_asked_for_and_only_to_a_file() {
     text(&jobs(&web, &["export", &to], ""), 0);
     let plain = fs::read_to_string(&to).unwrap();
     assert!(!plain.contains("hidden"), "{plain}");
-    // It does not take the credentials away from the document that has them.
+    // An import without credentials does not remove those of an existing document.
     let refused = jobs(&web, &["import", &to], "");
     assert_eq!(refused.status.code(), Some(65));
     assert!(web.get("/_replicator/a").body.contains("hidden"));

@@ -10,7 +10,7 @@ use crate::support::daemon::{assert_nothing_runs_for, wait_until};
 use crate::support::http_client::Web;
 use crate::support::store;
 
-/// What every service of these tests works by: nothing waits at random, and a failed job is
+/// The settings of every service in these tests: no start-up jitter, and a failed job is
 /// retried soon.
 pub const SETTINGS: &str = "\
 [replicator]
@@ -33,7 +33,7 @@ impl World {
         Self::start_with("")
     }
 
-    /// `more` goes on in the section of the replicator.
+    /// `more` is appended to the section of the replicator.
     pub fn start_with(more: &str) -> Self {
         Self::start_at(|| store::start(&format!("{SETTINGS}{more}")))
     }
@@ -123,7 +123,7 @@ impl World {
         self.runtime.shutdown_timeout(Duration::from_secs(5));
     }
 
-    /// Ends where the sockets are not the service's own, and stay.
+    /// Stops a service with inherited sockets, which stay open.
     pub fn stop_and_keep(self) {
         let directory = self.web.service.stop_and_keep();
         assert_nothing_runs_for(directory.path());

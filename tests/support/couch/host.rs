@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::{Database, decode};
 use crate::support::http_server::{Answer, End, Piece, Received, Server};
 
-/// See the module's documentation. It can be stopped and started at the same port.
+/// See the module's documentation. It can be restarted at the same port.
 pub struct Host {
     pub server: Option<Server>,
     address: SocketAddr,
@@ -22,13 +22,13 @@ pub struct Host {
 #[derive(Default)]
 struct Inner {
     databases: BTreeMap<String, Database>,
-    /// Who follows `_db_updates`.
+    /// The open `_db_updates` feeds.
     followers: Vec<UnboundedSender<Bytes>>,
-    /// Answers `_db_updates` like this.
+    /// The answer to `_db_updates` while it is refused.
     refusal: Option<Answer>,
-    /// How often each database was asked for its changes.
+    /// The number of `_changes` requests for each database.
     reads: BTreeMap<String, usize>,
-    /// What is below the root, with its slash.
+    /// The path prefix of all databases, with a slash at its end.
     prefix: String,
 }
 
@@ -37,7 +37,7 @@ impl Host {
         Self::with_prefix("").await
     }
 
-    /// Everything is below this path, which ends with a slash.
+    /// Starts a server with all databases below this path, which ends with a slash.
     pub async fn with_prefix(prefix: &str) -> Self {
         let inner = Arc::new(Mutex::new(Inner {
             prefix: prefix.to_owned(),
@@ -52,7 +52,7 @@ impl Host {
         }
     }
 
-    /// Ends with all its connections, and is started again.
+    /// Closes all connections and restarts the server.
     pub async fn restart(&mut self) {
         self.server = None;
         self.drop_updates();
@@ -67,30 +67,30 @@ impl Host {
         format!("http://{}/{prefix}{encoded}", self.address)
     }
 
-    /// Makes a database.
+    /// Creates a database.
     pub fn create(&self, name: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.databases.insert(name.into(), Database::default());
-        inner.tell(name, "created");
+        inner.notify(name, "created");
     }
 
     pub fn delete(&self, name: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.databases.remove(name);
-        inner.tell(name, "deleted");
+        inner.notify(name, "deleted");
     }
 
     pub fn database(&self, name: &str) -> Database {
         self.inner.lock().unwrap().databases[name].clone()
     }
 
-    /// Stores a document, and tells who follows.
+    /// Stores a document and notifies the followers.
     pub fn put(&self, name: &str, id: &str) {
         self.put_silently(name, id);
-        self.inner.lock().unwrap().tell(name, "updated");
+        self.inner.lock().unwrap().notify(name, "updated");
     }
 
-    /// Stores a document and tells nobody.
+    /// Stores a document without notifying the followers.
     pub fn put_silently(&self, name: &str, id: &str) {
         self.database(name).put(id, None, json!({}));
     }
@@ -100,19 +100,19 @@ impl Host {
         self.inner.lock().unwrap().followers.clear();
     }
 
-    /// `_db_updates` is answered like this from now on; nothing means as it should be.
+    /// Answers `_db_updates` with `answer` from now on; `None` restores the feed.
     pub fn refuse_updates(&self, answer: Option<Answer>) {
         self.inner.lock().unwrap().refusal = answer;
     }
 
-    /// How many connections of `_db_updates` there are.
+    /// Returns the number of open `_db_updates` feeds.
     pub fn followers(&self) -> usize {
         let mut inner = self.inner.lock().unwrap();
         inner.followers.retain(|follower| !follower.is_closed());
         inner.followers.len()
     }
 
-    /// How often a database was asked for its changes.
+    /// Returns the number of `_changes` requests for a database.
     pub fn reads(&self, name: &str) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.reads.get(name).copied().unwrap_or_default()
@@ -120,7 +120,7 @@ impl Host {
 }
 
 impl Inner {
-    fn tell(&mut self, name: &str, kind: &str) {
+    fn notify(&mut self, name: &str, kind: &str) {
         let line = json!({"db_name": name, "type": kind, "seq": "1-x"});
         self.followers
             .retain(|follower| follower.send(format!("{line}\n").into()).is_ok());
@@ -151,7 +151,7 @@ impl Inner {
         let before = database.seq();
         let answer = database.answer(&request);
         if database.seq() != before {
-            self.tell(&name, "updated");
+            self.notify(&name, "updated");
         }
         answer
     }

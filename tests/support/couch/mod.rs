@@ -1,7 +1,7 @@
-//! A small CouchDB in memory that speaks what pouchdb does not: sequences that are texts,
-//! `multipart/mixed`, `possible_ancestors`, `atts_since`, feeds that end by time-out, `pending`.
+//! A small in-memory CouchDB that supports what pouchdb lacks: sequences that are strings,
+//! `multipart/mixed`, `possible_ancestors`, `atts_since`, feeds that time out, `pending`.
 //!
-//! What it should do wrong is told by a [`Couch::fault`].
+//! [`Couch::fault`] makes it misbehave.
 
 mod changes;
 pub mod host;
@@ -31,7 +31,7 @@ struct Data {
     locals: BTreeMap<String, (u64, Map<String, Value>)>,
     /// Documents whose writes are refused.
     refused: BTreeSet<String>,
-    /// What `_bulk_docs` takes, and answers instead of what it should.
+    /// Replaces what `_bulk_docs` stores and answers.
     rewrite: Option<Box<Rewrite>>,
 }
 
@@ -60,7 +60,7 @@ impl std::ops::Deref for Couch {
     }
 }
 
-/// How long an idle continuous feed lasts: a test does not wait ten seconds.
+/// The timeout of an idle continuous feed, short to keep tests fast.
 const FEED: Duration = Duration::from_millis(300);
 
 impl Couch {
@@ -91,7 +91,7 @@ impl Couch {
         self.server.url("db")
     }
 
-    /// What is answered instead of the right answer; nothing means the right one.
+    /// Sets a function that may replace an answer; `None` keeps the correct one.
     pub fn fault(&self, fault: impl Fn(&Received) -> Option<Answer> + Send + Sync + 'static) {
         *self.fault.lock().unwrap() = Some(Box::new(fault));
     }
@@ -100,7 +100,7 @@ impl Couch {
         *self.fault.lock().unwrap() = None;
     }
 
-    /// Answers as it should, but each request so much later.
+    /// Answers correctly, but delays each answer by `takes`.
     pub fn slow(&self, takes: impl Fn(&Received) -> Duration + Send + Sync + 'static) {
         let database = self.database.clone();
         self.fault(move |request| {
@@ -110,7 +110,7 @@ impl Couch {
         });
     }
 
-    /// Answers the first `times` requests of a kind in this way.
+    /// Answers the first `times` requests of a kind with `answer`.
     pub fn fails(&self, kind: &'static str, times: usize, answer: Answer) {
         let left = Mutex::new(times);
         self.fault(move |request| {
@@ -135,7 +135,7 @@ impl Database {
         answer
     }
 
-    /// `_bulk_docs` stores what this leaves of the documents, and answers what it returns, if anything.
+    /// Makes `_bulk_docs` store the documents that `rewrite` leaves, and answer with what it returns, if anything.
     pub fn rewrite_bulk_docs(
         &self,
         rewrite: impl Fn(&mut Vec<Value>) -> Option<Value> + Send + Sync + 'static,
@@ -143,7 +143,7 @@ impl Database {
         self.data.lock().unwrap().rewrite = Some(Box::new(rewrite));
     }
 
-    /// Writes of this document are refused, as by a validation function.
+    /// Refuses writes of a document, as a validation function does.
     pub fn refuse(&self, id: &str) {
         self.data.lock().unwrap().refused.insert(id.to_owned());
     }
@@ -153,7 +153,7 @@ impl Database {
         self.put_with(id, parent, body, Vec::new())
     }
 
-    /// Attachments that the parent has not, or not so, count from this revision on.
+    /// As [`Self::put`], with attachments; the `revpos` of new and changed ones is this revision.
     pub fn put_with(
         &self,
         id: &str,
@@ -209,7 +209,7 @@ impl Database {
         damage(&mut revs.get_mut(rev).unwrap().attachments);
     }
 
-    /// All revisions that have a body, or once had, with parents, and the bodies of the leaves.
+    /// Returns all revisions with their parents, and the bodies of the leaves, by document.
     pub fn trees(&self) -> BTreeMap<String, Tree> {
         let data = self.data.lock().unwrap();
         let tree = |revs: &BTreeMap<String, Rev>| {
@@ -232,7 +232,7 @@ impl Database {
     /// Rows of the feed, as text.
     pub fn rows_after(&self, since: &str, most: usize) -> Vec<String> {
         let data = self.data.lock().unwrap();
-        let since = seq_number(since).expect("a sequence of ours");
+        let since = seq_number(since).expect("a sequence of this server");
         let row = |(seq, id): (&u64, &String)| {
             let told: Vec<Value> = leaves(&data.docs[id])
                 .into_iter()

@@ -1,4 +1,4 @@
-//! Documents as they are read: many at a time, or one with its attachments.
+//! Reads of documents: in bulk, or one with its attachments.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::{Data, decode};
 use crate::support::http_server::{Answer, Piece, Received};
 
 impl Data {
-    /// A revision as it travels, with stubs for the attachments that `since` has.
+    /// Returns a revision as it is sent, with stubs for the attachments that `since` has.
     pub(super) fn document(
         &self,
         id: &str,
@@ -18,7 +18,7 @@ impl Data {
         let revs = &self.docs[id];
         let node = &revs[rev];
         let history = path(revs, rev);
-        // A revision of another branch says nothing about what this one took from its parents.
+        // A revision of another branch does not show which attachments this one inherited.
         let known = history.iter().find(|rev| since.contains(rev));
         let known = known.map_or(0, |rev| generation(rev));
         let mut document = Map::new();
@@ -59,7 +59,7 @@ impl Data {
         (Value::Object(document), following)
     }
 
-    /// With `latest`, the leaf above a revision.
+    /// Returns the leaf that descends from a revision, as for `latest`.
     pub(super) fn latest(&self, id: &str, rev: &str) -> Option<String> {
         let revs = self.docs.get(id)?;
         revs.get(rev)?;
@@ -91,7 +91,7 @@ impl Data {
         Answer::json(200, json!({"results": results}))
     }
 
-    /// An attachment without an encoding.
+    /// Answers with an attachment, without an encoding.
     fn attachment(&self, id: &str, name: &str, request: &Received) -> Answer {
         let revs = self.docs.get(&decode(id));
         let rev = revs.and_then(|revs| revs.get(request.param("rev")?));

@@ -19,7 +19,7 @@ pub struct Stored {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rev {
     pub(super) parent: Option<String>,
-    /// The body without members that begin with `_`; nothing for one that is only known by name.
+    /// The body without members that begin with `_`; `None` for a revision known by its id alone.
     pub(super) body: Option<Map<String, Value>>,
     pub(super) deleted: bool,
     pub(super) attachments: Vec<Stored>,
@@ -31,7 +31,7 @@ pub type Tree = (
     BTreeMap<String, (Option<Map<String, Value>>, bool, Vec<Stored>)>,
 );
 
-/// A sequence as CouchDB makes them: opaque, and of no order.
+/// Returns a sequence as CouchDB makes them: opaque and unordered.
 pub(super) fn seq_text(seq: u64) -> String {
     format!(
         "{seq}-g1AAAAB/{:x}+=",

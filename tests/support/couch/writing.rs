@@ -1,4 +1,4 @@
-//! Documents as they are written, and `_local` ones.
+//! Writes of documents, and `_local` documents.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
