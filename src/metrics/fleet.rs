@@ -40,10 +40,10 @@ metrics! {
         /// Documents that this daemon claimed, new ones and those of other daemons
         counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
-        /// Documents that request a replication and have no owner with a valid lease, as this daemon last read
+        /// Replication documents without an owner with a valid lease, as this daemon last read
         gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
-        /// How long there has been such a document; 0: there is none
+        /// How long there has been such a document; 0: none
         gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
             => unowned_since: TimeSince;
     }

@@ -273,7 +273,7 @@ metrics! {
     counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels(&["log"]);
     /// Checks that found an invariant of the pool's tables broken: a bug in Settee
     counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
-    /// Pools, languages and services without a row of their own, counted in the row _other
+    /// Pools, languages and services without their own row, counted in _other
     gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
     /// Current [problems](operations.md#problems)
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
@@ -327,9 +327,9 @@ metrics! {
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
     /// 1 while processes are started with stress on
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// How long the oldest of those requests has waited, except those held back by their tenant's bounds
+    /// Wait of the oldest of those requests, except those held back by their tenant's bounds
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
-    /// 1 for a layer that the pool's cells have, 0 for one that is missing; 0 for all if sandbox is off
+    /// 1 for each layer that the pool's cells have, 0 for a missing one; all 0 if sandbox is off
     gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
     /// Processes from before the last reload, stopped on return
     gauge("settee.stale_processes", "settee_stale_processes");
@@ -406,7 +406,7 @@ metrics! {
 
     /// Maximum processes of a service's pool now
     gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
-    /// How long a service's pool will start no process, because a start failed
+    /// How long a service's pool will start no process after a failed start
     gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
     /// How long processes of a service will be started with stress on
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);

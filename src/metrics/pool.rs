@@ -101,15 +101,15 @@ metrics! {
         /// Time of a process start
         histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
             => pub(super) open: Histogram;
-        /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (its command is wrong
-        /// or it ended at once), host (no resources), client (its language is no longer configured), settee (a bug)
+        /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (wrong command, or it
+        /// ended at once), host (no resources), client (language no longer configured), settee (a bug)
         counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
             => open_failures: CountersBy<OpenFailure>;
         /// Timeouts, by phase: of a request in the queue, or while its process was opened or taught; of a prompt
         counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
             => timeouts: CountersBy<Slow>;
-        /// Requests refused at once: busy (the queue is full), tenant (its database has its maximum of calls),
-        /// throttled (no process is started for a while), removed (the pool was)
+        /// Requests refused at once: busy (full queue), tenant (its database has its maximum of calls), throttled (no
+        /// process is started for a while), removed (the pool)
         counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
             => refusals: CountersBy<Refused>;
         /// Processes returned: ok, fail (its client found it broken), lost (its client died or dropped it)

@@ -113,7 +113,7 @@ metrics! {
         gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
         /// Failing replication jobs, without paused ones
         gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
-        /// How long the longest-failing job has failed; 0: none fails
+        /// How long the longest-failing job has failed; 0: none
         gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
     }
     beside {

@@ -17,7 +17,7 @@ metrics! {
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
         /// Time of requests to the store's database, also failed ones: read, write (also messages between daemons),
-        /// lease (also claims and releases of documents)
+        /// lease (also claims and releases)
         histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
             => requests: RequestTimes;
         /// Open connections to the store's database
