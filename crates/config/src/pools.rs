@@ -33,13 +33,13 @@ section! {
         init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// While fewer than this are free or starting, another is started in the background, up to `max`.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Maximum processes: used, free and starting; further requests wait. Stopping ones count only beyond a tenth
+        /// Maximum processes, used, free and starting; further requests wait. Stopping ones count only beyond a tenth
         /// of `max` and one. At most `[server] processes_max`.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
         /// Maximum requests that wait; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
-        /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
-        /// `"replace"` stops it and starts another.
+        /// For a process whose client crashed: `"return"` resets and keeps it, unless it is busy; `"replace"` stops it
+        /// and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
         /// A process is stopped on return after this many loans. 0: never.
         max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
@@ -55,13 +55,12 @@ section! {
         cull_after: Duration = 0, seconds(0, YEAR);
         /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
-        /// A line, such as `["exit"]`, sent to a process before its input is closed to stop it; the answer is ignored.
-        /// Not for native query servers. Empty: none.
+        /// A line, such as `["exit"]`, sent to a process before its input is closed to stop it. Not for native query
+        /// servers. Empty: none.
         stop_send: String = "", value::LINE;
         /// How long a process may take to end after its input is closed, before TERM, and again before KILL.
         stop_grace: Option<Duration>, ms(0, HOUR), otherwise("`[server] stop_grace`");
-        /// How long a start may take, including the answer to the first `reset`; then the process is killed and the
-        /// start has failed.
+        /// How long a start may take, including the answer to the first `reset`; then the process is killed.
         start_timeout: Duration = 10, seconds(1, HOUR);
         /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0: retries
         /// each time.
@@ -78,8 +77,8 @@ section! {
         /// Maximum processes that one user, or one address, holds at a time. 0: `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Lets users with the [role](http.md#who-may-do-what) `caller` use the pool if its language has a configured
-        /// command. Only an administrator sets it.
+        /// Lets [callers](http.md#who-may-do-what) use the pool if its language has a configured command. Only an
+        /// administrator sets it.
         callers: bool = false, Kind::Boolean;
     }
     beside {
