@@ -54,16 +54,14 @@ section! {
         /// runs as root. All its cells share the kernel's limits: prefer `user_range`, which applies if this is empty.
         user: Option<String> = "", value::USER, only_in_files(CELL), of_machine();
         /// Absolute paths that commands [may read](cells.md#the-layers) besides their program, its libraries and
-        /// `/usr`, as a list or with commas.
+        /// `/usr`.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL), of_machine();
-        /// Variables of commands besides `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
-        /// one: `NAME=VALUE`, or `NAME` for the service's value; not `SETTEE_*` and `COUCHDB_*`. Values are never
-        /// shown.
+        /// Variables of commands besides `PATH`, `LANG`, `LC_*` and `TZ`, as a list if a value has a comma:
+        /// `NAME=VALUE`, or `NAME` for the service's value; not `SETTEE_*` and `COUCHDB_*`. Values are never shown.
         env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL), of_machine();
         /// Lets commands open network connections; the service's own ports stay closed to them.
         network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
-        /// Names of [system calls](cells.md#the-layers) that commands may make besides those that interpreters need, as
-        /// a list or with commas.
+        /// Names of [system calls](cells.md#the-layers) that commands may make besides those that interpreters need.
         system_calls_allowed: Option<Vec<String>> = "", value::SYSTEM_CALLS, only_in_files(CELL);
         /// Maximum memory of a command with all its processes; at least 1 MiB, or 0 for no limit. For the built-in
         /// server: `[sandbox] javascript_memory_max`.

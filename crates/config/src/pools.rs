@@ -29,14 +29,14 @@ section! {
         language: Option<String>, value::NAME, at_start();
         /// Pools of one language with the same group serve each other's requests.
         group: Option<String>, value::NAME;
-        /// Processes that are started with the pool, and replaced when they die.
+        /// Processes started with the pool, and replaced when they die.
         init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// While fewer than this are free or starting, another is started in the background, up to `max`.
+        /// While fewer than this are free or starting, another is started, up to `max`.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Maximum processes, used, free and starting; further requests wait. Stopping ones count only beyond a tenth
         /// of `max` and one. At most `[server] processes_max`.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
-        /// Maximum requests that wait; further ones are refused at once with `pool_busy`. `"off"`: no limit.
+        /// Maximum waiting requests; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
         /// For a process whose client crashed: `"return"` resets and keeps it, unless it is busy; `"replace"` stops it
         /// and starts another.
@@ -49,7 +49,7 @@ section! {
         jitter: u8 = 10, count(0, 100), unit("percent");
         /// A process that uses more is stopped on return. 0: no limit.
         max_memory: u64 = 0, bytes(0, 1 << 50), of_machine();
-        /// A process that uses more is stopped at once, even while lent; its borrower is notified. 0: no limit.
+        /// A process that uses more is stopped at once, even while lent. 0: no limit.
         max_memory_hard: u64 = 0, bytes(0, 1 << 50), of_machine();
         /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit.
         cull_after: Duration = 0, seconds(0, YEAR);
@@ -67,15 +67,14 @@ section! {
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
         /// Upper bound of `throttle_delay`, which doubles with each further failure.
         throttle_delay_max: Duration = 600, seconds(0, DAY);
-        /// Starts processes with stress on while the pool is at its limit.
+        /// Starts processes with [stress](services.md#stress) on while the pool is at its limit.
         stress: bool = false, Kind::Boolean;
-        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` that of the database which has had processes
-        /// [for the least time lately](pools.md#whose-turn-it-is).
+        /// Which waiter is next: `"fifo"` the oldest, `"per_db"` that of the database which had processes [for the
+        /// least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
         /// Processes of `max` that map and reduce functions leave to validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Maximum processes that one user, or one address, holds at a time. 0: `max`
-        /// ([pools.md](pools.md#how-many-one-may-hold)).
+        /// Maximum processes that one user or address [holds](pools.md#how-many-one-may-hold) at a time. 0: `max`.
         held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Lets [callers](http.md#who-may-do-what) use the pool if its language has a configured command. Only an
         /// administrator sets it.

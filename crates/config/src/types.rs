@@ -186,20 +186,19 @@ section! {
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
         /// 0660, its directory, which must not hold the store, 0750 (or 0755 if it has that already). Empty: none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`. Not
-        /// encrypted: for other machines use `[ssl] tcp` or a tunnel.
+        /// A [TCP](socket.md#tcp) address for clients, such as `"127.0.0.1:5994"`. Not encrypted: for other machines
+        /// use `[ssl] tcp`.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// More host names of this HTTP server, without ports, as a list or with commas. A `Host` other than these, an
-        /// IP address, `localhost` or the machine's name is refused, against DNS rebinding.
+        /// More host names of this HTTP server, without ports. A `Host` other than these, an IP address, `localhost` or
+        /// the machine's name is refused, against DNS rebinding.
         hosts: Vec<String> = "", value::HOSTS;
         /// For tests: makes everybody on this machine an administrator over HTTP, without a login. Needs a loopback
         /// address, no `[admins]` and no `[users.NAME]`, and refuses requests from a proxy (`Forwarded`,
         /// `X-Forwarded-*`).
         open: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// Maximum body of an HTTP request; in streams of lines (`/_query/map` with NDJSON) `line_max` bounds each line
-        /// instead.
+        /// Maximum body of an HTTP request; in streams `line_max` bounds each line instead.
         body_max: usize = 67108864, bytes(1024, 1 << 32);
         /// Maximum line of a client; a longer one closes its connection, or ends its stream over HTTP. Applies to new
         /// connections.
@@ -207,7 +206,7 @@ section! {
         /// Maximum client connections, Unix socket and TCP together; more wait to be accepted. HTTP has as many of its
         /// own, and takes a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
-        /// Maximum connections in the system's queue of each address and socket; `net.core.somaxconn` may allow fewer.
+        /// Maximum connections in the system's queue of each socket; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
         /// A client must send 1 KiB a second of a body or line over this period, and read some of an answer within it,
         /// or its connection is closed.
@@ -219,7 +218,7 @@ section! {
         /// started or stopped. Bounds each pool's `max`, `init_size` and `min_free`, but not `os_process_limit`. 0: no
         /// limit.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
-        /// Maximum pools, including those of languages and those added by operators. Lowering it removes none.
+        /// Maximum pools, including those of languages and operators. Lowering it removes none.
         pools_max: usize = 256, count(1, 4096), unit("pools");
         /// How long requests in progress may take to finish when the service stops.
         shutdown_grace: Duration = 10, seconds(0, HOUR);
@@ -234,11 +233,11 @@ section! {
     pub struct Ssl {
         /// Turns on HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB.
+        /// The IP address it listens on; "0.0.0.0" or "::" for all addresses. Not in CouchDB.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
         /// The port it listens on.
         port: u16 = 6984, count(0, 65_535), at_start();
-        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984". Not in CouchDB.
+        /// The address for clients on TCP over TLS, such as "0.0.0.0:7984". Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The PEM file of the certificate, followed by its issuers' certificates.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
@@ -247,7 +246,7 @@ section! {
         /// The PEM file of the authorities for [client certificates](tls.md#certificates-of-clients). Empty: none are
         /// requested.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The TLS versions offered; no earlier ones are supported.
+        /// The TLS versions offered; no others are supported.
         tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
     }
 }
@@ -299,9 +298,9 @@ section! {
         /// The file that records are appended to, [reopened on HUP](logging.md#rotation). Empty: standard error.
         /// Ignored in an `.ini`, where it is CouchDB's log.
         file: Option<PathBuf> = "", value::FILE_PATH, at_start();
-        /// Maximum lines of a process logged per second; 0 logs none. Applies to new processes.
+        /// Maximum logged lines of a process per second. Applies to new processes.
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
-        /// Maximum bytes of lines of a pool logged per minute. Applies to new processes.
+        /// Maximum logged bytes of a pool's lines per minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
         /// Calls that take longer [are logged with their cost](logging.md#slow-calls); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
