@@ -41,7 +41,7 @@ metrics! {
     /// The metrics of one language.
     #[derive(Debug, Default)]
     pub struct LanguageMetrics {
-        /// Time of answered prompts, each from when it was the oldest unanswered one
+        /// Time of answered prompts
         histogram("settee.prompt_time", "settee_prompt_seconds").unit("s").labels(&["language"])
             => answered: AnswerTimes;
         /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the process
