@@ -28,7 +28,7 @@ metrics! {
         /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) with a valid lease
         gauge("settee.fleet_daemons", "settee_fleet_daemons")
             => pub(crate) daemons: Gauge;
-        /// Documents whose replications this daemon owns
+        /// Documents that this daemon owns
         gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
             => pub(crate) owned: Gauge;
         /// Time left of this daemon's lease
@@ -37,13 +37,13 @@ metrics! {
         /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
         counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels(&["result"])
             => pub(crate) renewals: CountersBy<Renewal>;
-        /// Documents that this daemon claimed, new ones and those of other daemons
+        /// Documents that this daemon claimed, also new ones
         counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
-        /// Documents that request a replication and have no owner with a valid lease, as this daemon last read
+        /// Replication documents without an owner with a valid lease, as this daemon last read
         gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
-        /// How long there has been such a document; 0: there is none
+        /// How long there has been such a document; 0: none
         gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
             => unowned_since: TimeSince;
     }

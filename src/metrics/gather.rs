@@ -269,11 +269,11 @@ metrics! {
 
     /// 1, labelled with the program's version
     gauge("settee.build_info", "settee_build_info").labels(&["version"]);
-    /// Records lost because they came too fast or could not be written: log, access_log, audit
+    /// Records that came too fast or could not be written: log, access_log, audit
     counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels(&["log"]);
-    /// Checks that found an invariant of the pool's tables broken: a bug in Settee
+    /// Broken invariants of the pool's tables: a bug in Settee
     counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
-    /// Pools, languages and services without a row of their own, counted in the row _other
+    /// Pools, languages and services without their own row, counted in _other
     gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
     /// Current [problems](operations.md#problems)
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
@@ -321,15 +321,15 @@ metrics! {
     gauge("settee.pool_process_limit", "settee_pool_process_limit").labels(&["pool"]);
     /// Idle processes bound to a database
     gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels(&["pool"]);
-    /// Requests waiting for a process, or for room to start one
+    /// Requests waiting for a process
     gauge("settee.pool_waiters", "settee_pool_waiters").labels(&["pool"]);
-    /// 1 while no process is started because a start failed
+    /// 1 while no process is started after failed starts
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
     /// 1 while processes are started with stress on
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// How long the oldest of those requests has waited, except those held back by their tenant's bounds
+    /// Longest wait of those requests, except those held back by their tenant's bounds
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
-    /// 1 for a layer that the pool's cells have, 0 for one that is missing; 0 for all if sandbox is off
+    /// 1 for each layer that the pool's cells have, 0 for a missing one; all 0 if sandbox is off
     gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
     /// Processes from before the last reload, stopped on return
     gauge("settee.stale_processes", "settee_stale_processes");
@@ -406,9 +406,9 @@ metrics! {
 
     /// Maximum processes of a service's pool now
     gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
-    /// How long a service's pool will start no process, because a start failed
+    /// How long a service's pool will start no process
     gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
-    /// How long processes of a service will be started with stress on
+    /// How long a service's processes will be started with stress on
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 

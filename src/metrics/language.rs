@@ -41,7 +41,7 @@ metrics! {
     /// The metrics of one language.
     #[derive(Debug, Default)]
     pub struct LanguageMetrics {
-        /// Time of answered prompts, each from when it was the oldest unanswered one
+        /// Time of answered prompts
         histogram("settee.prompt_time", "settee_prompt_seconds").unit("s").labels(&["language"])
             => answered: AnswerTimes;
         /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the process
@@ -54,9 +54,9 @@ metrics! {
         /// Size of the answers, without line feeds
         counter("settee.answer_bytes", "settee_answer_bytes_total").unit("bytes").labels(&["language"])
             => answer_bytes: Counter;
-        /// Processes killed, or given up if they run inside the service: timeout, protocol (broke it), fatal (reported
-        /// a fatal error), overdue (did not stop in time), stopped (no longer trusted, ended by order, or the service
-        /// had to end at once)
+        /// Processes killed, or given up if inside the service: timeout, protocol (broke it), fatal (reported a fatal
+        /// error), overdue (did not stop in time), stopped (no longer trusted, by order, or at the service's immediate
+        /// end)
         counter("settee.kills", "settee_kills_total").labels(&["language", "reason"])
             => kills: CountersBy<KillReason>;
     }

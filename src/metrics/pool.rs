@@ -95,27 +95,27 @@ pub struct PoolMetrics(OnceLock<Box<Counts>>);
 metrics! {
     #[derive(Debug, Default)]
     pub(super) struct Counts {
-        /// Time from a request until its process is lent, including starting and teaching
+        /// Time from a request to its loan, including starting and teaching
         histogram("settee.pool_wait_time", "settee_pool_wait_seconds").unit("s").labels(&["pool"])
             => pub(super) wait: Histogram;
         /// Time of a process start
         histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
             => pub(super) open: Histogram;
-        /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (its command is wrong
-        /// or it ended at once), host (no resources), client (its language is no longer configured), settee (a bug)
+        /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (wrong command, or it
+        /// ended at once), host (no resources), client (language no longer configured), settee (a bug)
         counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
             => open_failures: CountersBy<OpenFailure>;
-        /// Timeouts, by phase: of a request in the queue, or while its process was opened or taught; of a prompt
+        /// Timeouts of requests in the queue, or while a process is opened or taught; of prompts
         counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
             => timeouts: CountersBy<Slow>;
-        /// Requests refused at once: busy (the queue is full), tenant (its database has its maximum of calls),
-        /// throttled (no process is started for a while), removed (the pool was)
+        /// Requests refused at once: busy (full queue), tenant (its database has its maximum of calls), throttled (no
+        /// process is started for a while), removed (the pool)
         counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
             => refusals: CountersBy<Refused>;
-        /// Processes returned: ok, fail (its client found it broken), lost (its client died or dropped it)
+        /// Processes returned: ok, fail (found broken by its client), lost (its client died or dropped it)
         counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
             => returns: CountersBy<ReturnKind>;
-        /// System calls that cells refused, by name, the first of each name per process; beyond 64 names other
+        /// System calls that cells refused, the first of each name per process; beyond 64 names other
         counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
             => refused_calls: RefusedCalls;
         /// Processes asked to forget their tenant

@@ -36,7 +36,7 @@ metrics! {
         /// Replication jobs started
         counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
             => pub starts: Counter;
-        /// Replication jobs stopped, to let others run or because they were paused
+        /// Replication jobs stopped for others to run, or paused
         counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
         /// Replication jobs that failed and are retried
@@ -48,7 +48,7 @@ metrics! {
         /// Running replication jobs
         gauge("couch_replicator.jobs.running", "couchdb_couch_replicator_jobs_running")
             => pub running: Gauge;
-        /// Replication jobs waiting for their turn, including paused ones
+        /// Replication jobs waiting for their turn, or paused
         gauge("couch_replicator.jobs.pending", "couchdb_couch_replicator_jobs_pending")
             => pub pending: Gauge;
         /// Replication jobs not running whose last run failed
@@ -56,13 +56,13 @@ metrics! {
             => pub crashed: Gauge;
         /// HTTP requests of replications to databases, including retries
         counter("couch_replicator.requests", "couchdb_couch_replicator_requests_total");
-        /// HTTP requests of replications that were answered
+        /// Answered HTTP requests of replications
         counter("couch_replicator.responses.success", "couchdb_couch_replicator_responses_success_total");
-        /// HTTP requests of replications that failed, each counted once with its retries
+        /// Failed HTTP requests of replications, each counted once with its retries
         counter("couch_replicator.responses.failure", "couchdb_couch_replicator_responses_failure_total");
-        /// HTTP stream requests of replications that were answered
+        /// Answered HTTP stream requests of replications
         counter("couch_replicator.stream_responses.success", "couchdb_couch_replicator_stream_responses_success_total");
-        /// HTTP stream requests of replications that failed
+        /// Failed HTTP stream requests of replications
         counter("couch_replicator.stream_responses.failure", "couchdb_couch_replicator_stream_responses_failure_total");
         /// HTTP requests of replications sent elsewhere by `connect_to`
         counter("couch_replicator.connect_to_applied", "couchdb_couch_replicator_connect_to_applied_total");
@@ -97,23 +97,23 @@ metrics! {
         /// Replication jobs completed
         counter("settee.replication_jobs_completed", "settee_replication_jobs_completed_total")
             => pub completions: Counter;
-        /// Replication jobs without a document that failed and were removed
+        /// Failed replication jobs without a document
         counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
-        /// Documents skipped because a target refused them
+        /// Documents refused by a target
         counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
             => pub refused: Counter;
         /// Paused replication jobs
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
-        /// Replicator documents that failed for good and have no job, in a fleet of all daemons
+        /// Failed replicator documents without a job, in a fleet of all daemons
         gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
         /// Source changes left to replicate, as each job last knew
         gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
         /// Failing replication jobs, without paused ones
         gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
-        /// How long the longest-failing job has failed; 0: none fails
+        /// How long the longest-failing job has failed; 0: none
         gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
     }
     beside {

@@ -78,13 +78,13 @@ metrics! {
         /// 1 while a service accepts connections, 0 while they wait in the system's queue
         gauge("settee.service_listening", "settee_service_listening").labels(&["service"])
             => pub listening: Gauge;
-        /// Times that a service stopped accepting because all of its processes were lent
+        /// Times that a service stopped accepting because all its processes were lent
         counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels(&["service"])
             => pub limit_reached: Counter;
         /// Ends of a service's connections: client (closed in order), gone (its client left during work), refused (no
-        /// process), exit (the process ended), protocol (the process broke it), timeout (the process did not answer in
-        /// time), idle (its client sent nothing for too long), unread (its client did not read answers), session
-        /// (session_timeout), too_much (its client sent too much), shutdown
+        /// process), exit (the process ended), protocol (the process broke it), timeout (no answer in time), idle
+        /// (nothing sent for too long), unread (answers not read), session (session_timeout), too_much (too much sent),
+        /// shutdown
         counter("settee.service_ends", "settee_service_ends_total").labels(&["service", "reason"])
             => ends: CountersBy<LendEnd>;
     }

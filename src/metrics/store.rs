@@ -17,16 +17,16 @@ metrics! {
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
         /// Time of requests to the store's database, also failed ones: read, write (also messages between daemons),
-        /// lease (also claims and releases of documents)
+        /// lease (also claims and releases)
         histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
             => requests: RequestTimes;
         /// Open connections to the store's database
         gauge("settee.store_connections", "settee_store_connections")
             => connections: Gauge;
-        /// Connections made to the store's database: four, and one for each lost connection
+        /// Connections made to the store's database: four, and one for each lost one
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
-        /// Writes of documents and job state that the store refused, not those that a database did not answer
+        /// Writes of documents and job state that the store refused, not unanswered ones
         counter("settee.store_writes_refused", "settee_store_writes_refused_total")
             => pub refused: Counter;
     }

@@ -50,24 +50,21 @@ section! {
         /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
         /// `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The system user, by name or number, that commands run as; another than the service's own needs a service
-        /// that runs as root. All cells share the kernel's limits on it: prefer `user_range`, which applies if this is
-        /// empty.
+        /// The system user, by name or number, that commands run as; another than the service's needs a service that
+        /// runs as root. All its cells share the kernel's limits: prefer `user_range`, which applies if this is empty.
         user: Option<String> = "", value::USER, only_in_files(CELL), of_machine();
         /// Absolute paths that commands [may read](cells.md#the-layers) besides their program, its libraries and
-        /// `/usr`, as a list or with commas.
+        /// `/usr`.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL), of_machine();
-        /// Variables of commands besides `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
-        /// one: `NAME=VALUE`, or `NAME` for the service's own value; not `SETTEE_*` and `COUCHDB_*`. Values are never
-        /// shown.
+        /// Variables of commands besides `PATH`, `LANG`, `LC_*` and `TZ`, as a list if a value has a comma:
+        /// `NAME=VALUE`, or `NAME` for the service's value; not `SETTEE_*` and `COUCHDB_*`. Values are never shown.
         env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL), of_machine();
         /// Lets commands open network connections; the service's own ports stay closed to them.
         network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
-        /// Names of [system calls](cells.md#the-layers) that commands may make besides those that interpreters need, as
-        /// a list or with commas.
+        /// Names of [system calls](cells.md#the-layers) that commands may make besides those that interpreters need.
         system_calls_allowed: Option<Vec<String>> = "", value::SYSTEM_CALLS, only_in_files(CELL);
-        /// Maximum memory of a command with all its processes; at least 1 MiB, or 0 for no limit. The built-in server
-        /// has `[sandbox] javascript_memory_max`.
+        /// Maximum memory of a command with all its processes; at least 1 MiB, or 0 for no limit. For the built-in
+        /// server: `[sandbox] javascript_memory_max`.
         memory_max: Option<u64> = 536870912, MEMORY_MAX, of_machine();
         /// Maximum processes and threads of a command. 0: no limit.
         processes_max: Option<u32> = 64, PROCESSES, unit("processes"), of_machine();

@@ -22,7 +22,7 @@ const HEAD: &str = "\
 #
 # A plain number is in the unit in parentheses. Durations may also be written \"250ms\", \"5s\",
 # \"2min\", \"1h\"; sizes \"64KiB\", \"64MiB\", \"1GiB\" (or the decimal \"64kB\", \"64MB\", \"1GB\").
-# Port 0 is any free one.
+# Lists may also be one text with commas. Port 0 is any free one.
 # (now) can be changed while the service runs; (start) needs a restart.
 ";
 

@@ -29,17 +29,17 @@ section! {
         language: Option<String>, value::NAME, at_start();
         /// Pools of one language with the same group serve each other's requests.
         group: Option<String>, value::NAME;
-        /// Processes that are started with the pool, and replaced when they die.
+        /// Processes started with the pool, and replaced when they die.
         init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// While fewer than this are free or starting, another is started in the background, up to `max`.
+        /// While fewer than this are free or starting, another is started, up to `max`.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Maximum processes: used, free and starting; further requests wait. Stopping ones count only beyond a tenth
+        /// Maximum processes, used, free and starting; further requests wait. Stopping ones count only beyond a tenth
         /// of `max` and one. At most `[server] processes_max`.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
-        /// Maximum requests that wait; further ones are refused at once with `pool_busy`. `"off"`: no limit.
+        /// Maximum waiting requests; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
-        /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
-        /// `"replace"` stops it and starts another.
+        /// For a process whose client crashed: `"return"` resets and keeps it, unless it is busy; `"replace"` stops it
+        /// and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
         /// A process is stopped on return after this many loans. 0: never.
         max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
@@ -49,34 +49,32 @@ section! {
         jitter: u8 = 10, count(0, 100), unit("percent");
         /// A process that uses more is stopped on return. 0: no limit.
         max_memory: u64 = 0, bytes(0, 1 << 50), of_machine();
-        /// A process that uses more is stopped at once, even while lent; its borrower is notified. 0: no limit.
+        /// A process that uses more is stopped at once, even while lent. 0: no limit.
         max_memory_hard: u64 = 0, bytes(0, 1 << 50), of_machine();
         /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit.
         cull_after: Duration = 0, seconds(0, YEAR);
         /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
-        /// A line, such as `["exit"]`, sent to a process before its input is closed to stop it; the answer is ignored.
-        /// Not for native query servers. Empty: none.
+        /// A line, such as `["exit"]`, sent to a process before its input is closed to stop it. Not for native query
+        /// servers. Empty: none.
         stop_send: String = "", value::LINE;
         /// How long a process may take to end after its input is closed, before TERM, and again before KILL.
         stop_grace: Option<Duration>, ms(0, HOUR), otherwise("`[server] stop_grace`");
-        /// How long a start may take, including the answer to the first `reset`; then the process is killed and the
-        /// start has failed.
+        /// How long a start may take, including the answer to the first `reset`; then the process is killed.
         start_timeout: Duration = 10, seconds(1, HOUR);
         /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0: retries
         /// each time.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
         /// Upper bound of `throttle_delay`, which doubles with each further failure.
         throttle_delay_max: Duration = 600, seconds(0, DAY);
-        /// Starts processes with stress on while the pool is at its limit.
+        /// Starts processes with [stress](services.md#stress) on while the pool is at its limit.
         stress: bool = false, Kind::Boolean;
-        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` that of the database which has had processes
-        /// [for the least time lately](pools.md#whose-turn-it-is).
+        /// Which waiter is next: `"fifo"` the oldest, `"per_db"` that of the database which had processes [for the
+        /// least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
         /// Processes of `max` reserved for validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
-        /// Maximum processes that one user, or one address, holds at a time. 0: `max`
-        /// ([pools.md](pools.md#how-many-one-may-hold)).
+        /// Maximum processes that one user or address [holds](pools.md#how-many-one-may-hold) at a time. 0: `max`.
         held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Lets users with the [role](http.md#who-may-do-what) `caller` use the pool if its language has a configured
         /// command. Only an administrator can set it.

@@ -27,37 +27,37 @@ section! {
         max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs"), of_machine();
         /// Threads that replications run on: `"cores"` is one per core.
         threads: Option<u64> = "cores", THREADS, unit("threads"), of_machine();
-        /// How often the scheduler decides which jobs run and which wait.
+        /// How often the scheduler decides which jobs run.
         interval: Duration = 60000, ms(1, YEAR);
         /// Maximum continuous replications stopped per cycle for others to run.
         max_churn: u64 = 20, count(0, 10_000_000), unit("jobs");
-        /// Events kept per replication. Only crashes that are kept lengthen the back-off: fewer than 22 events shorten
-        /// the longest one.
+        /// Events kept per replication. Only kept crashes lengthen the back-off: fewer than 22 events shorten the
+        /// longest one.
         max_history: u64 = 20, count(1, 10_000), unit("events");
-        /// A replication that ran longer than this before it failed does not count as failing in a row.
+        /// A run that lasted longer than this before it failed does not count as failing in a row.
         health_threshold: Duration = 120, seconds(0, YEAR);
-        /// How long a replication waits after its first failure; doubles with each further one in a row.
+        /// The wait after a first failure; doubles with each further one in a row.
         backoff_base: Duration = 30, seconds(1, YEAR);
         /// The longest such wait. At least `backoff_base`.
         backoff_max: Duration = 30720, seconds(1, YEAR);
-        /// Fraction of a replicator database's or user's recorded use that remains after each interval; those that have
-        /// used more run less. From 0.0 to 1.0.
+        /// Fraction of a replicator database's or user's use that remains after each interval; those that used more run
+        /// less. From 0.0 to 1.0.
         usage_coeff: f64 = 0.5, Kind::Coefficient;
-        /// Fraction of a replication's penalty that remains after each interval; the penalty puts it behind others in
-        /// the queue. From 0.0 to 1.0.
+        /// Fraction of a replication's penalty, which puts it behind others, that remains after each interval. From 0.0
+        /// to 1.0.
         priority_coeff: f64 = 0.98, Kind::Coefficient;
-        /// Scheduling: `current` (fair shares; free slots are filled at once) or `2017` (as the first
-        /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled once per interval).
+        /// `current` (fair shares; free slots are filled at once) or `2017` (as the first couch_replicator_scheduler:
+        /// the job that started longest ago is next; slots are filled once per interval).
         rules: RuleSet = "current", RULES;
         /// Also writes the states `triggered` and `error` into documents.
         update_docs: bool = false, Kind::Boolean;
-        /// Longest random delay of a replication's start, so that thousands do not start at once.
+        /// Longest random delay of a replication's start.
         startup_jitter: Duration = 5000, ms(0, HOUR);
-        /// Workers of a replication, which copy documents in parallel.
+        /// Workers of a replication.
         worker_processes: u64 = 4, count(1, 1000), unit("workers");
         /// Maximum changes that a worker takes at a time.
         worker_batch_size: u64 = 500, count(1, 100_000), unit("changes");
-        /// Maximum connections of a replication to each of its two databases.
+        /// Maximum connections of a replication to each database.
         http_connections: u64 = 20, count(1, 10_000), unit("connections");
         /// How long a database may be silent.
         connection_timeout: Duration = 30000, ms(1, YEAR);
@@ -71,10 +71,10 @@ section! {
         use_bulk_get: bool = true, Kind::Boolean;
         /// Shortest time between two checkpoints.
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
-        /// How continuous replications learn of changes: over a connection each (`continuous`), or [one connection per
+        /// Continuous replications read changes over a connection each (`continuous`), or [one per
         /// server](replication.md#one-connection-for-many-databases) (`db_updates`).
         feed: Feed = "continuous", FEED;
-        /// Longest document id. Documents with longer ones are skipped and counted as failures.
+        /// Documents with longer ids are skipped and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
         /// Delay before a missing document is requested again, once.
         missing_doc_retry_msec: Duration = 2000, ms(0, HOUR);
@@ -85,14 +85,14 @@ section! {
         /// How long an unused connection is kept.
         connection_close_interval: Duration = 90000, ms(1, YEAR);
         /// [Where to connect instead](replication-connections.md#elsewhere-than-a-url-says), as
-        /// `"host:port:target:port"`, with commas between several.
+        /// `"host:port:target:port"`.
         connect_to: String = "", value::CONNECT_TO, of_machine();
         /// Hosts, networks and addresses that [replications may connect
-        /// to](replication-connections.md#where-replications-may-connect-to), with commas; `*` is all.
+        /// to](replication-connections.md#where-replications-may-connect-to); `*` is all.
         endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
-        /// Those of them that replications may not connect to.
+        /// Those of them that are denied.
         endpoints_denied: Vec<String> = "", value::ENDPOINTS;
-        /// Origins, such as `https://b.example`, with commas, that a database may [redirect
+        /// Origins, such as `https://b.example`, that a database may [redirect
         /// to](replication-connections.md#redirects) besides its own.
         redirects_to: Vec<String> = "", value::ORIGINS;
         /// URL schemes allowed for databases.
@@ -140,7 +140,7 @@ section! {
         /// together](fleet.md#one-store-for-several-daemons): `postgres://user:password@host:port/database`, with
         /// [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps the password out of files. Empty: none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
-        /// How long a deleted document of `_replicator` is kept for readers of `_changes`.
+        /// How long deletions in `_replicator` are kept for readers of `_changes`.
         deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
     }
 }

@@ -34,8 +34,8 @@ section! {
         language: Option<String>, value::NAME;
         /// Maximum connections in the system's queue; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 128, count(1, 65_535), unit("connections");
-        /// Restricts it to this user (a Unix socket, mode 0600 instead of 0666) or this machine. If false, the log
-        /// warns when its limit is reached, and the pool comes under [stress](services.md#stress).
+        /// Restricts it to this user (Unix socket mode 0600, not 0666) or this machine. If false, the log warns when
+        /// its limit is reached, and the pool comes under [stress](services.md#stress).
         local_only: Option<bool>, Kind::Boolean, only_in_files(LET_IN), otherwise("true for a Unix socket or a loopback address");
         /// Lets other machines connect, without a login; otherwise `listen` must be a Unix socket or a loopback
         /// address.
@@ -46,7 +46,7 @@ section! {
         stress: Option<Stress>, STRESS, otherwise("\"no\" if it is local only");
         /// How long a process may work on one line. 0: the default.
         prompt_timeout: Duration = 0, seconds(0, YEAR), otherwise("`os_process_timeout`");
-        /// How long a client may hold its process without sending a line or reading its answers. 0: no limit.
+        /// How long a client may hold its process without sending a line or reading answers. 0: no limit.
         client_timeout: Duration = 300, seconds(0, YEAR);
         /// The same for connections accepted under stress.
         client_timeout_stress: Duration = 10, seconds(0, YEAR);

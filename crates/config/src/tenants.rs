@@ -25,16 +25,14 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TenantConfig {
-        /// Maximum processes lent at a time for its functions, over all pools; further requests wait. 0: no limit.
+        /// Maximum processes lent at a time, over all pools; further requests wait. 0: no limit.
         processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
-        /// Maximum calls that wait for a process, over all pools; further ones are refused at once with `tenant_busy`.
-        /// 0: no limit.
+        /// Maximum waiting calls, over all pools; further ones are refused at once with `tenant_busy`. 0: no limit.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
-        /// Processor time for its functions, in cores: 0.5 is 30 s of each minute. After more, it gets no process until
-        /// its share covers the excess. 0: no limit.
+        /// [Processor time](pools.md#a-share-of-processor-time), in cores: 0.5 is 30 s of each minute. After more, it
+        /// gets no process until its share covers the excess. 0: no limit.
         cpu_share: Option<f64>, Kind::Ratio, otherwise("that of a shorter pattern; else any");
-        /// How long a process may take to answer a prompt of its functions, even if the call or the service allows
-        /// more. 0: no bound.
+        /// How long a process may take to answer, even if the call or the service allows more. 0: no bound.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
     }
 }

@@ -97,8 +97,8 @@ section! {
     /// `[query_server_config]`: limits of pools, and what query servers are told.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct QueryServerConfig {
-        /// Maximum processes of a language; further requests wait. 0 allows none. A limit below the number in use takes
-        /// effect as processes are returned.
+        /// Maximum processes of a language; further requests wait. 0 allows none. A lower limit takes effect as
+        /// processes are returned.
         os_process_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// At this many processes of a language or more, those idle for `os_process_idle_limit` are stopped; those that
         /// know design documents are stopped at any number. At most `os_process_limit`; if not set, lowered with it.
@@ -106,8 +106,8 @@ section! {
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
         /// User and group ids that nothing else on the machine uses, `"FIRST-LAST"`. A service that runs as root gives
-        /// one of these ids to each [cell](cells.md#its-own-user) of a command without `user`; any other service uses
-        /// its subordinate ids. Empty: no cell has a user of its own.
+        /// one to each [cell](cells.md#its-own-user) of a command without `user`; any other service uses its
+        /// subordinate ids. Empty: no cell has its own user.
         user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL), of_machine();
         /// A reduce answer that is too long is refused (`true`), only logged (`"log"`), or accepted (`false`).
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
@@ -115,11 +115,11 @@ section! {
         reduce_limit_threshold: u64 = 5000, count(0, 1 << 53), unit("characters");
         /// A longer answer is too long if its length times this exceeds the length of the input.
         reduce_limit_ratio: f64 = 2.0, Kind::Ratio;
-        /// Databases that may share a process that knows their design documents, and see state that others left in it:
-        /// `"name"` none, `"prefix"` those with the same name up to the first slash, `"none"` all.
+        /// Databases that may share a process, and see state that others left in it: `"name"` none, `"prefix"` those
+        /// with the same name up to the first slash, `"none"` all.
         db_tag: DbTag = "name", DB_TAG;
-        /// How long a client waits for a process of its own database before it takes one from another, and the minimum
-        /// time between two such exchanges. 0: no wait, as in CouchDB.
+        /// How long a client waits for a process of its own database before it takes another's, and the minimum time
+        /// between two such exchanges. 0: no wait, as in CouchDB.
         affinity_wait: Duration = 20, ms(0, HOUR);
         /// Databases, users and connections that may have an isolate in a process at a time, with `reuse = "isolates"`.
         isolates_max: u32 = 32, count(1, 1024), unit("isolates");
@@ -131,8 +131,8 @@ section! {
         limit_follows_pressure: bool = false, Kind::Boolean, of_machine();
         /// How often `limit_follows_pressure` samples the load.
         pressure_interval: Duration = 5, seconds(100, HOUR), of_machine();
-        /// Skips work that a function does not need: freezing documents that it only reads, keys that a reduce function
-        /// does not use, members that it does not read (`settee map`). Rows stay the same.
+        /// Skips work that a function does not need: freezing documents that it only reads, unused keys of a reduce
+        /// function, unread members (`settee map`). Rows stay the same.
         optimize_functions: bool = true, Kind::Boolean;
         /// Maximum revisions in the `_revisions` of a document sent to a query server.
         revs_limit: u32 = 20, count(0, 1_000_000), unit("revisions");
@@ -187,20 +187,19 @@ section! {
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
         /// 0660, its directory, which must not hold the store, 0750 (or 0755 if it has that already). Empty: none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`. Not
-        /// encrypted: for other machines use `[ssl] tcp` or a tunnel.
+        /// A [TCP](socket.md#tcp) address for clients, such as `"127.0.0.1:5994"`. Not encrypted: for other machines
+        /// use `[ssl] tcp`.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md); `"off"` leaves only its Unix socket.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// Additional host names of this HTTP server, without ports, as a list or with commas. Requests with a `Host`
-        /// other than these, an IP address, `localhost` or the machine's name are refused, against DNS rebinding.
+        /// More host names of this HTTP server, without ports. A `Host` other than these, an IP address, `localhost` or
+        /// the machine's name is refused, against DNS rebinding.
         hosts: Vec<String> = "", value::HOSTS;
         /// For tests: makes everybody on this machine an administrator over HTTP, without a login. Needs a loopback
         /// address, no `[admins]` and no `[users.NAME]`, and refuses requests from a proxy (`Forwarded`,
         /// `X-Forwarded-*`).
         open: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// Maximum body of an HTTP request; in streams of lines (`/_query/map` with NDJSON) `line_max` bounds each line
-        /// instead.
+        /// Maximum body of an HTTP request; in streams `line_max` bounds each line instead.
         body_max: usize = 67108864, bytes(1024, 1 << 32);
         /// Maximum line of a client; a longer one closes its connection, or ends its stream over HTTP. Applies to new
         /// connections.
@@ -208,19 +207,19 @@ section! {
         /// Maximum client connections, on the Unix socket and TCP together; more wait to be accepted. HTTP allows as
         /// many again, and applies a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
-        /// Maximum connections in the system's queue of each address and socket; `net.core.somaxconn` may allow fewer.
+        /// Maximum connections in the system's queue of each socket; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
-        /// The period over which a client must send 1 KiB a second of a body or line, and within which it must read
-        /// some of an answer; otherwise its connection is closed.
+        /// A client must send 1 KiB a second of a body or line over this period, and read some of an answer within it,
+        /// or its connection is closed.
         request_timeout: Duration = 60, seconds(1000, HOUR);
-        /// Maximum memory of all requests and answers in flight. 0: a quarter of the machine's memory, or of the
-        /// service's cgroup.
+        /// Maximum memory of requests and answers in flight. 0: a quarter of the machine's memory, or of the service's
+        /// cgroup.
         in_flight_max: usize = 0, bytes(0, 1 << 50);
         /// Maximum processes of [all pools together](pools.md#the-ceiling-over-all-pools), including those being
         /// started or stopped. Bounds each pool's `max`, `init_size` and `min_free`, but not `os_process_limit`. 0: no
         /// limit.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
-        /// Maximum pools, including those of languages and those added by operators. Lowering it removes none.
+        /// Maximum pools, including those of languages and operators. Lowering it removes none.
         pools_max: usize = 256, count(1, 4096), unit("pools");
         /// How long requests in progress may take to finish when the service stops.
         shutdown_grace: Duration = 10, seconds(0, HOUR);
@@ -235,11 +234,11 @@ section! {
     pub struct Ssl {
         /// Turns on HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB.
+        /// The IP address it listens on; "0.0.0.0" or "::" for all addresses. Not in CouchDB.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
         /// The port it listens on.
         port: u16 = 6984, count(0, 65_535), at_start();
-        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984". Not in CouchDB.
+        /// The address for clients on TCP over TLS, such as "0.0.0.0:7984". Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The PEM file of the certificate, followed by its issuers' certificates.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
@@ -248,7 +247,7 @@ section! {
         /// The PEM file of the authorities for [client certificates](tls.md#certificates-of-clients). Empty: none are
         /// requested.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The TLS versions offered; no earlier ones are supported.
+        /// The TLS versions offered; no others are supported.
         tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
     }
 }
@@ -273,7 +272,7 @@ section! {
         /// How long a session of `POST /_session` lasts after its last use.
         timeout: Duration = 600, seconds(1000, YEAR);
         /// The key that signs session cookies; a new one ends all sessions. Empty: a random one in the file
-        /// `cookie-secret` beside `admin-password`; if that cannot be written, sessions end with the service. Never
+        /// `cookie-secret` beside `admin-password`; if it cannot be written, sessions end with the service. Never
         /// shown.
         secret: String = "", value::SECRET;
     }
@@ -295,15 +294,14 @@ section! {
         /// Minimum severity: `trace` (development builds only), `debug`, `info`, `warning`, `error`, `critical`, `off`.
         /// CouchDB's names map to the nearest of these.
         level: LogLevel = "info", LEVEL;
-        /// Format of records: `terminal` for people, `json` one object a line; `auto` decides by whether standard error
-        /// is a terminal.
+        /// `terminal` for people, `json` one object a line; `auto`: `terminal` if standard error is one.
         format: LogFormat = "auto", FORMAT, at_start();
         /// The file that records are appended to, [reopened on HUP](logging.md#rotation). Empty: standard error.
-        /// Without effect in an `.ini`, where it is CouchDB's log.
+        /// Ignored in an `.ini`, where it is CouchDB's log.
         file: Option<PathBuf> = "", value::FILE_PATH, at_start();
-        /// Maximum lines of a process logged per second; 0 logs none. Applies to new processes.
+        /// Maximum logged lines of a process per second. Applies to new processes.
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
-        /// Maximum bytes of lines of a pool logged per minute. Applies to new processes.
+        /// Maximum logged bytes of a pool's lines per minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
         /// Calls that take longer [are logged with their cost](logging.md#slow-calls); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
@@ -314,10 +312,10 @@ section! {
         /// error. Empty: they go to the log.
         audit: Option<PathBuf> = "", value::FILE_PATH, at_start();
         /// Refuses orders (503 `audit_unavailable`) [while records cannot be written](logging.md#who-did-what) to
-        /// `[log] audit`. The first order after the file fails is carried out; its record is lost, and counted.
+        /// `[log] audit`. The first order after a failure is carried out; its record is lost, and counted.
         audit_required: bool = false, Kind::Boolean, at_start();
         /// The file that keeps [what databases have cost](http.md#what-databases-cost) across restarts, one per
-        /// service. Empty: costs count from the start.
+        /// service.
         costs: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }

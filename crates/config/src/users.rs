@@ -47,9 +47,9 @@ section! {
     pub struct UserConfig {
         /// As in `[admins]`; required.
         password: Option<PasswordHash>, value::PASSWORD;
-        /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`, as a list or with commas.
+        /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`.
         roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
-        /// The only pools that a caller may use, as a list or with commas. Empty: all that callers may use.
+        /// The only pools that a caller may use. Empty: all that callers may use.
         pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
     }
 }
