@@ -112,7 +112,7 @@ pub enum StartError {
     /// The replicator's HTTP settings are unusable.
     #[error(transparent)]
     Replication(#[from] HttpConfigError),
-    /// The system has no room for a thread.
+    /// The system cannot create a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
     /// The system does not report the running program.
@@ -478,7 +478,7 @@ impl Daemon {
         self.supervisor.tell(Stop { now });
     }
 
-    /// Waits for the end of the service, for any reason, and returns the reason. Safe to cancel.
+    /// Waits until the service ends, and returns the reason. Cancel safe.
     pub async fn ended(&mut self) -> ExitReason {
         (&mut self.ended).await.unwrap_or(ExitReason::Killed)
     }

@@ -136,7 +136,7 @@ impl Share {
     /// Sets the share to this many bytes, more or fewer.
     ///
     /// # Errors
-    /// There is no room for more; the share is unchanged.
+    /// The limit is reached; the share is unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if bytes == self.bytes {
             return Ok(());

@@ -1,11 +1,11 @@
 //! FleetMember: owns documents for this daemon if several daemons share a store.
 //!
 //! SUMMARY   Runs [`Ownership`]: sends its requests to the database, notifies ReplicatorDocuments of owned, released
-//!           and lost documents, and tells jobs how long they may begin checkpoints.
+//!           and lost documents, and informs jobs until when they may begin checkpoints.
 //! PROMISES  Decides nothing and never waits. However it ends, its leases become invalid at once; its successor
 //!           begins with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
-//! LIMITS    At the end of the service it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
+//! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
 //!           then become free when the lease ends.
 
 use std::collections::VecDeque;

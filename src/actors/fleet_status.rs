@@ -5,7 +5,7 @@
 //! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a
 //!           time. Failed writes are repeated later, with the then current state. With a new epoch everything is
 //!           reported again.
-//! CALLED    By nobody: its results are in [`ReplicatorApi`].
+//! CALLED    Not at all: its results are in [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a missing job is retried for [`ORDER_WAIT`].
 
 use std::collections::VecDeque;

@@ -29,7 +29,7 @@ use child::cell::terms::CellTerms;
 use child::cell::trial::CellTrial;
 use policy::pool::ProcId;
 
-/// What a process needs to start and to live.
+/// A process's dependencies.
 #[derive(Clone)]
 pub struct StartContext {
     /// Its identity: its generation, in logs and in every notice about it.
@@ -100,7 +100,7 @@ pub trait Language: Send + Sync {
         false
     }
 
-    /// Returns how to find out which cell layers hold for its processes; `None`: they get no cell, whatever the
+    /// Returns how to find out which cell layers hold for its processes; `None`: they get no cell, regardless of the
     /// terms.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
         None
@@ -116,7 +116,7 @@ pub trait Language: Send + Sync {
     /// the future or with the returned process.
     ///
     /// # Errors
-    /// What happened and what to do; nothing may be left running.
+    /// The failure and its remedy; nothing may be left running.
     fn start(
         &self,
         context: StartContext,

@@ -56,7 +56,7 @@ impl NativeProcess {
     /// Starts the server's thread and the actor in front of it.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub fn start_with(
         server: impl NativeServer + 'static,
         context: StartContext,

@@ -1,4 +1,4 @@
-//! PoolProber: finds out, with children of its own, the abilities of the pools' query servers and the layers of their
+//! PoolProber: probes, with its own children, the abilities of the pools' query servers and the layers of their
 //! cells.
 //!
 //! SUMMARY   Probes an ability when a request needs it, and tests each cell once. The results are in

@@ -1,4 +1,4 @@
-//! PressureGauge: measures pressure on the machine, and tells the manager how much its pools may use.
+//! PressureGauge: measures pressure on the machine, and reports to the manager how much its pools may use.
 //!
 //! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
 //!           the manager gets [`SetLevel`].
@@ -70,12 +70,12 @@ impl Machine {
     }
 }
 
-/// What the gauge needs.
+/// The gauge's dependencies.
 #[derive(Clone)]
 pub struct PressureOptions {
     /// Reads the gauges.
     pub gauges: Gauges,
-    /// Who is notified.
+    /// The actor to notify.
     pub manager: RegisteredName<ProcManager>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,

@@ -199,7 +199,7 @@ pub struct ProcManager {
     prober: Addr<PoolProber>,
     /// Reports on the pools to people.
     reporter: Addr<PoolReporter>,
-    /// The actors beside it, by name. They end with it, and it ends with them.
+    /// The actors linked to it, by name: if one ends, all do.
     beside: [(&'static str, Pid); 2],
     /// Whether lending is suspended.
     drain: Drain,
@@ -303,7 +303,7 @@ impl ProcManager {
 }
 
 impl ProcManager {
-    /// Returns the name of an actor beside it.
+    /// Returns the name of an actor linked to it.
     fn name_of_beside(&self, actor: ActorId) -> Option<&'static str> {
         let mut beside = self.beside.iter();
         beside

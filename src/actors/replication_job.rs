@@ -49,11 +49,11 @@ enum State {
 struct Running {
     parts: Parts,
     checkpoints: Checkpoints,
-    /// What to do after the current checkpoint.
+    /// The step after the current checkpoint.
     then: Then,
 }
 
-/// What follows a checkpoint.
+/// The step after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// Work continues, and the timer starts the next checkpoint.
@@ -85,7 +85,7 @@ struct BatchDone {
 #[rtype(result = "()")]
 struct AllDone;
 
-/// The job has a feed of its own, for this reason, or not any more.
+/// The job began to use its own feed, for this reason, or stopped using it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct OwnFeed(Option<Arc<str>>);

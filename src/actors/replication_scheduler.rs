@@ -3,7 +3,7 @@
 //! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and executes its actions; keeps each job's
 //!           replication and progress; notifies waiters and subscribers.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, including a panic, is noticed once.
-//!           Everybody who waits for a job's end is notified, or finds the channel closed.
+//!           All who wait for a job's end are notified, or find the channel closed.
 //! CALLED    By ReplicatorDocuments and, through the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
@@ -55,9 +55,8 @@ const SHUTDOWN_MAX: Duration = Duration::from_millis(4500);
 /// The same if it must end at once.
 const SHUTDOWN_NOW_MAX: Duration = Duration::from_secs(1);
 
-/// What a scheduler needs.
+/// A scheduler's dependencies.
 pub struct SchedulerOptions {
-    /// What it works by.
     pub settings: Settings,
     /// How jobs are started.
     pub jobs: StartJobs,
@@ -171,7 +170,7 @@ impl ReplicationScheduler {
     /// Reports whether a server is reachable.
     fn tell_reach(&self, server: Server, answers: bool) {
         if let Some(servers) = &self.servers {
-            // Nobody receives it while the fleet member is being restarted.
+            // Lost while the fleet member is being restarted.
             drop(servers.send(ServerReach { server, answers }));
         }
     }

@@ -57,13 +57,13 @@ use job::{ToAdd, add_kept};
 use outcome::{change, write};
 use upkeep::keep_small;
 
-/// The most concurrent requests for filters' code.
+/// Maximum number of concurrent requests for filters' code.
 const FETCHES_MAX: usize = 32;
 
 /// How long computing an id may take.
 const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 
-/// What the actor works with.
+/// The actor's dependencies.
 #[derive(Clone)]
 pub(crate) struct DocumentsOptions {
     /// The replicator database.

@@ -28,7 +28,7 @@ use crate::otp::tell::Tell;
 /// The delay before a failed service is restarted, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// What the service manager needs.
+/// The service manager's dependencies.
 #[derive(Clone)]
 pub(crate) struct ServiceManagerOptions {
     /// The sockets, bound before the configuration that names them is in force.

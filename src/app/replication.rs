@@ -338,8 +338,8 @@ fn stop_if_drained(settings: &mut Settings, drain: &Drain) {
     }
 }
 
-/// Bounds the connections of replications so that everything else has room; warns if more replications may run than
-/// have enough connections.
+/// Limits the connections of replications so that descriptors remain for everything else; warns if more replications
+/// may run than have enough connections.
 fn bound_connections(max_jobs: usize, options: &ReplicationOptions) {
     let connections = machine_bounds::replication_connections(max_jobs);
     options.http.bound_connections(connections);

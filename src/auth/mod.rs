@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Authority`] has the admins and users of the current configuration. A login costs a slow hash on a
 //!           separate thread, a repeated one a lookup in a small cache.
-//! PROMISES  A wrong name takes as long as a wrong password, whatever names exist. At most [`CHECKS_MAX`] hashes run
+//! PROMISES  A wrong name takes as long as a wrong password. At most [`CHECKS_MAX`] hashes run
 //!           and [`WAITING_MAX`] wait, of which [`WAITING_OF_ADDRESS_MAX`] for one address. Failures are counted by
 //!           name and address together: no other login is delayed. A changed password invalidates the cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
@@ -71,7 +71,7 @@ pub enum LoginError {
     /// Too many concurrent logins.
     #[error("too many logins are being checked: try again later")]
     Busy,
-    /// The system has no room for the thread that checks a password.
+    /// The system cannot create the thread that checks a password.
     #[error("the system has no thread to check the password on: try again later")]
     NoThread,
 }

@@ -108,7 +108,7 @@ impl Authority {
         };
         let mut mac = keyed(&[secret, hash.salt().as_bytes()].concat());
         mac.update(text);
-        // A session ends with its password, whatever the salt.
+        // A session ends with its password, regardless of the salt.
         mac.update(hash.text().as_bytes());
         mac
     }

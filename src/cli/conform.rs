@@ -234,7 +234,7 @@ impl Args {
         language.filter(has_cases)
     }
 
-    /// Returns the subject of the test, for people: the words of the command, or the language.
+    /// Returns the subject of the test, for display: the words of the command, or the language.
     fn tested(&self) -> Vec<String> {
         let words = self
             .command
@@ -244,7 +244,7 @@ impl Args {
         words.chain(language.cloned()).collect()
     }
 
-    /// Returns the selected cases, and tells the report their number.
+    /// Returns the selected cases, and sets their number in the report.
     fn cases(
         &self,
         further: &[(&PathBuf, String)],
@@ -310,7 +310,7 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // If nobody reads it, there is still the exit code.
+        // If the output is closed, the exit code remains.
         output.write(&text).map(drop)
     }
 

@@ -86,7 +86,7 @@ async fn drain(args: &Args) -> Result<DrainState, CliError> {
     Ok(state)
 }
 
-/// Describes what is left.
+/// Describes the remaining work.
 fn told(state: &DrainState) -> String {
     let DrainState {
         waiting,

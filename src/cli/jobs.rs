@@ -30,7 +30,7 @@ use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
-/// The most matches of a pattern that are shown.
+/// Maximum number of matches of a pattern that are shown.
 const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
@@ -286,7 +286,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns a job for people: a line for each member, then its events.
+/// Formats a job: a line for each member, then its events.
 fn job(value: &Value) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &Value| {

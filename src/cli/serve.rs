@@ -279,7 +279,7 @@ impl Signals {
     }
 }
 
-/// How far the stop of the service has got.
+/// Progress of the service's shutdown.
 #[derive(Clone, Copy)]
 enum Stopping {
     No,

@@ -1,4 +1,4 @@
-//! The state of the service as tables for people.
+//! The state of the service as tables.
 
 use serde_json::Value;
 
@@ -182,7 +182,7 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
     ]
 }
 
-/// Who holds a process: the user and the process or the address, as far as they are known.
+/// A process's holder: the user, and the client process or address, as far as known.
 pub(super) fn holder(holder: &Holder) -> String {
     let uid = holder.uid.map(|uid| format!("uid {uid}"));
     let from = holder.pid.map(|pid| format!("pid {pid}"));

@@ -13,7 +13,7 @@ use policy::pool::ReturnStatus;
 /// A call failed: how, and in which function.
 #[derive(Clone, Debug)]
 pub struct FunctionError {
-    /// What happened.
+    /// The kind of error.
     pub kind: FunctionErrorKind,
     /// The failed function, and its arguments.
     pub place: Box<Place>,
@@ -41,7 +41,7 @@ pub enum FunctionErrorKind {
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.
         name: &'static str,
-        /// What arrived, and what was expected.
+        /// The answer, and the expected one.
         reason: String,
         /// The reason as JSON text, if the function chose it.
         raw_reason: Option<String>,

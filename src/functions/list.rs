@@ -112,7 +112,7 @@ impl QueryServers {
         // Ends a sender that waits for capacity.
         drop(rows);
         let result = match result {
-            // Nobody reads the rest: the list is abandoned, and the process is replaced.
+            // The caller reads no more: the list is abandoned, and the process is replaced.
             Err(Stopped::Unwanted) => return Ok(()),
             Err(Stopped::Failed(error)) => Err(error),
             Ok(()) => Ok(()),

@@ -138,7 +138,7 @@ impl CallRecords {
 }
 
 impl SlowCalls {
-    /// Returns how many were left out before this one; `None` if it may not be logged.
+    /// Returns how many were suppressed before this one; `None` if it must not be logged.
     fn admit(&mut self, now: Timestamp) -> Option<u32> {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);

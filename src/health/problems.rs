@@ -18,7 +18,7 @@ use policy::time::Timestamp;
 /// How long a trouble must not be found before it is over.
 const OVER_AFTER: Duration = Duration::from_secs(6);
 
-/// The most problems reported.
+/// Maximum number of reported problems.
 const PROBLEMS_MAX: usize = 1000;
 
 /// Everything found recently.

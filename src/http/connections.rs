@@ -19,7 +19,7 @@ use crate::in_flight::network_of;
 /// Busy connections of a peer skipped while searching for a waiting one.
 const SEARCH_MAX: usize = 256;
 
-/// Who is connected: a network, or a user of this machine.
+/// The peer of a connection: a network, or a user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Peer {
     Network(IpAddr),

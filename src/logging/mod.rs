@@ -159,7 +159,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, without colours; `terminal` tells whether it is one.
+    /// Starts logging to `sink`, without colours; `terminal`: it is a terminal.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,

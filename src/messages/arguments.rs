@@ -25,7 +25,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
 use json::{JsonList, JsonListBuilder};
 
-/// The most members of a request.
+/// Maximum number of members of a request.
 const ARGUMENTS_MAX: usize = 256;
 
 /// The longest timeout that a client may request: a year, in milliseconds.

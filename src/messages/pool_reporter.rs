@@ -27,7 +27,7 @@ pub(crate) enum ProcLife {
     /// Running, or about to end.
     Started {
         shared: Arc<ProcShared>,
-        /// The core's state; `None` once it was told to end.
+        /// The core's state; `None` once it was asked to end.
         core: Option<ProcStatus>,
         holder: Option<KnownHolder>,
     },
@@ -68,7 +68,7 @@ pub(crate) struct GetLimitedProcs;
 #[rtype(result = "()")]
 pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);
 
-/// An event of a pool, for people.
+/// An event of a pool, for display.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PoolNews {

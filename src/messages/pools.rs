@@ -88,7 +88,7 @@ pub struct ProcRevoked {
     pub token: Token,
     /// Why, for programs: `pool_removed`, `memory_exceeded`.
     pub name: &'static str,
-    /// Why, for people.
+    /// The reason, for display.
     pub reason: String,
 }
 

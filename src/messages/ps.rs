@@ -44,7 +44,7 @@ pub(crate) struct KillProc {
     pub(crate) name: String,
     /// Whether it is killed at once, even if it could end by itself.
     pub(crate) now: bool,
-    /// Who ordered it.
+    /// The user who ordered it.
     pub(crate) who: Option<Arc<Holder>>,
 }
 

@@ -29,7 +29,7 @@ pub use crate::replicator::{CheckpointGuard, JobLease};
 /// A run of a job to be started.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    /// What is to be replicated.
+    /// The replication.
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
@@ -115,7 +115,7 @@ pub struct JobEvent {
     pub news: JobNews,
 }
 
-/// What happened.
+/// The kind of report.
 #[derive(Clone, Debug)]
 pub enum JobNews {
     /// Both databases are open, and the start sequence is known.
@@ -139,11 +139,11 @@ pub struct JobProgress {
     pub source_seq: Seq,
     /// Everything up to this sequence is done.
     pub through_seq: Seq,
-    /// What the last checkpoint recorded.
+    /// The sequence that the last checkpoint recorded.
     pub checkpointed_source_seq: Seq,
     /// Pending changes at the source, if it reports them; polled occasionally.
     pub changes_pending: Option<u64>,
-    /// Why it has a feed of its own instead of `_db_updates`, and the remedy.
+    /// Why it uses its own feed instead of `_db_updates`, and the remedy.
     pub own_feed: Option<Arc<str>>,
 }
 

@@ -32,13 +32,13 @@ use replication::spec::{DocRef, Replication};
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {
-    /// What is to be replicated.
+    /// The replication.
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
     /// Its priority: higher ones run sooner. 0 is normal.
     pub priority: Level,
-    /// Who paused it, if it is paused.
+    /// The pause, if it is paused.
     pub paused: Option<Pause>,
     /// Asked by its runs before each checkpoint.
     pub guard: CheckpointGuard,
@@ -147,7 +147,7 @@ pub(crate) const ORDERS_MAX: usize = 100;
 pub(crate) struct OrderJobs {
     pub ids: Vec<ReplicationId>,
     pub order: JobOrder,
-    /// Who gives the order; shown for paused jobs.
+    /// The user who gives the order; shown for paused jobs.
     pub by: Arc<str>,
 }
 

@@ -13,7 +13,7 @@ use super::snapshot::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Renewal {
-    /// It goes on.
+    /// It continues.
     Renewed,
     /// The lease had expired.
     Over,

@@ -19,7 +19,7 @@ use crate::messages::tenant_costs::Costs;
 use crate::query_server::call::Subject;
 use policy::time::Timestamp;
 
-/// The most functions of half a period.
+/// Maximum number of functions of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 
 /// The total cost of one function's calls.
@@ -29,7 +29,7 @@ pub(crate) struct FunctionCost {
     pub(crate) run: Times,
     /// The longest run.
     pub(crate) run_max: Duration,
-    /// The most time that it may have taken before it was recorded; not counted above.
+    /// Upper bound of the time it took before it was recorded; not counted above.
     pub(crate) uncertain: Duration,
 }
 

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
-/// documents, which may change for ever.
+/// Maximum number of rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
+/// documents, which may change without limit.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The name of the row of all others: no pool, language, service or group can have this name.
@@ -29,7 +29,7 @@ pub(super) struct Names<T>(Mutex<Rows<T>>);
 #[derive(Debug)]
 struct Rows<T> {
     named: BTreeMap<Arc<str>, Arc<T>>,
-    /// `None` until some name has to be counted without a row of its own.
+    /// `None` until a name has to be counted without its own row.
     rest: Option<Arc<T>>,
 }
 

@@ -1,4 +1,5 @@
-//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links: also an order to end.
+//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links, which also order the watcher
+//! to end.
 //!
 //! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task; others refer to it
 //!           by a [`Pid`].
@@ -35,7 +36,7 @@ pub enum ExitReason {
     Normal,
     /// It was stopped.
     Shutdown,
-    /// It failed, with a text for the log.
+    /// It failed, with a message for the log.
     #[strum(to_string = "{0}")]
     Failed(String),
     /// It ended without a report while a panic was unwinding.
@@ -188,7 +189,7 @@ impl Pid {
         }
     }
 
-    /// Watches the actor while the returned value lives.
+    /// Watches the actor until the returned value is dropped.
     pub fn watch(&self, watcher: Recipient<Down>) -> Watch {
         Watch {
             monitor: self.monitor(watcher),

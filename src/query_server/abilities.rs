@@ -28,7 +28,7 @@ use child::{CommandSpec, Spawner};
 /// The time limit of a probe.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The most children probed, one after the other, until one is conclusive.
+/// Maximum number of children probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
 
 /// How long an ability stays unknown after inconclusive probes.
@@ -79,7 +79,7 @@ impl fmt::Display for Ability {
 /// The result for one ability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// It is there.
+    /// It exists.
     Present,
     /// It is missing; the text says how this is known.
     Absent(Arc<str>),

@@ -98,7 +98,7 @@ struct Progress {
     argument_bytes: usize,
     value_bytes: usize,
     told: Told,
-    /// What map functions did, if a report is requested.
+    /// Counts of the map functions' results, if a report is requested.
     tally: Tally,
     /// Whether the process also reported the error of the answer.
     is_explained: bool,

@@ -23,7 +23,7 @@ pub enum Line {
     Answer(Bytes),
     /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: for the log; the answer follows.
     Log(LogEntry),
-    /// `["error", NAME, REASON]`: an answer. The process lives.
+    /// `["error", NAME, REASON]`: an answer. The process stays alive.
     Error(ErrorLine),
     /// `["fatal", NAME, REASON]`: an answer. The process must end.
     Fatal(ErrorLine),

@@ -56,7 +56,7 @@ pub struct ProcShared {
     left_reset: Mutex<Option<Bytes>>,
     /// The last measurement, by any caller.
     memory: Mutex<Option<(Instant, u64)>>,
-    /// Its processor time when it was told to end, or had ended; `None`: unknown. Written by its actor, or by the
+    /// Its processor time when it was asked to end, or had ended; `None`: unknown. Written by its actor, or by the
     /// manager if its holder returns it as failed.
     last_cpu_time: OnceLock<Option<Duration>>,
     /// Processor time of a cell command's descendants, and when it is read next; written by any caller.
@@ -96,7 +96,7 @@ pub(crate) struct PromptBound {
 /// The current work of a process.
 #[derive(Debug)]
 pub(crate) struct Occupation {
-    /// When it was lent, returned, or told to end.
+    /// When it was lent, returned, or asked to end.
     pub(crate) since: Instant,
     pub(crate) call: Option<Arc<Call>>,
 }
@@ -299,7 +299,7 @@ impl ProcShared {
         }
     }
 
-    /// Resumes it permanently: it ends, or is told to. Called by its actor only.
+    /// Resumes it permanently, because it ends or is about to. Called by its actor only.
     pub(crate) fn stay_awake(&self) {
         if let Some(mut orders) = self.lock_orders().take() {
             orders.go_on();

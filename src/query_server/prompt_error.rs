@@ -11,7 +11,7 @@ use child::cell::report::MetLimit;
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Command;
 
-/// Who is at fault.
+/// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -140,7 +140,7 @@ pub enum PromptError {
     /// does so once tends to repeat it.
     #[error("the query server broke the protocol with {what} and was killed")]
     Protocol {
-        /// What it printed.
+        /// A description of its output.
         what: &'static str,
         /// The beginning of the line.
         excerpt: String,
@@ -231,7 +231,7 @@ impl PromptError {
     }
 
     /// Returns whether a process that ended because of it did so on its own: it ended or broke the protocol without
-    /// being told to stop.
+    /// being asked to stop.
     pub(crate) fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(exit_report) => {

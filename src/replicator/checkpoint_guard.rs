@@ -43,7 +43,7 @@ impl CheckpointGuard {
     /// Works while the lease lasts, including renewals; `None` if it ends before the work.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
-        // A suspended process may find an answer and the end of the lease at once: then the next request is not sent.
+        // A suspended process may find an answer and an expired lease at once: then the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
@@ -166,7 +166,7 @@ mod tests {
                 sleep(10 * SECOND).await;
             }
         });
-        // The process was suspended: the answer and the end of the lease are known at once.
+        // The process was suspended: the answer and the lease's expiry are seen at once.
         let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
         assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
     }

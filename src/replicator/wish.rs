@@ -119,7 +119,7 @@ mod tests {
         config
     }
 
-    /// Reads a version to be acted upon, and names what the document asks for.
+    /// Reads a version to act on, and names what the document requests.
     fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
         let reading = Reading::of(document, true, config);
         let wish = match reading.wish {

@@ -59,25 +59,25 @@ _Run = Callable[[_Coroutine], Any]
 _Attempt = Tuple[Json, Optional[Connection]]
 
 _T = TypeVar("_T")
-#: What a list is: :class:`Chunks` or :class:`AsyncChunks`.
+#: The type of lists: :class:`Chunks` or :class:`AsyncChunks`.
 _ListT = TypeVar("_ListT")
-#: Documents whose rows come together.
+#: Documents whose rows are returned together.
 DocList = Union[List[Json], Tuple[Json, ...]]
 _C = TypeVar("_C", bound="Client")
 _A = TypeVar("_A", bound="AsyncClient")
 
-#: How long a call is tried again without ``retry_for`` when the service cannot be reached, or is lost before it answers,
-#: in seconds from the first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
+#: How long a call is retried by default (``retry_for``) when the service is unreachable or the connection is lost before
+#: the reply, in seconds since the first failure: longer than a restart, most of which is ``shutdown_grace``.
 RETRY_SECONDS_MAX = 30.0
 
-#: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
-#: to a half, so that many clients do not come back at once.
+#: Delay before the first retry, in seconds. It doubles with each retry; a random part of up to half is subtracted, so
+#: that many clients do not reconnect at once.
 BACKOFF_SECONDS_FIRST = 0.1
 
-#: The longest wait between two tries, in seconds.
+#: Maximum delay between retries, in seconds.
 BACKOFF_SECONDS_MAX = 1.0
 
-#: How long a call may take with all its tries, in seconds.
+#: How long a call may take including retries, in seconds.
 CALL_SECONDS_MAX = 300.0
 
 
@@ -371,7 +371,7 @@ class Options(TypedDict, total=False):
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
-    #: Where the process comes from.
+    #: The source of the process.
     pool: Optional[str]
     group: Optional[str]
     request_id: Optional[str]
@@ -710,8 +710,8 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
 class Client(_Calls[Chunks], Waits):
     """A client with blocking calls. Threads may share it: their concurrent calls use one connection.
 
-    It has an event loop in a thread of its own. In a child of a fork it makes both, and its connections, anew; what was
-    borrowed before stays with the parent.
+    It runs an event loop in its own thread. After a fork, the child recreates both and its connections; processes
+    borrowed before stay with the parent.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class ProtocolError(SetteeError):
 
 
 class ServiceError(SetteeError):
-    """The service, or a function that it ran, said no. What has no class of its own below is a plain one."""
+    """The service, or a function that it ran, reported an error. One without a class below is a plain ServiceError."""
 
 
 class BadRequest(ServiceError):

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 /// on its own.
 ///
 /// # Errors
-/// The system has no room for another thread, possibly temporarily; or the work panicked.
+/// The system cannot create another thread, possibly temporarily; or the work panicked.
 pub fn run<T, W>(name: &str, work: W) -> impl Future<Output = io::Result<T>> + use<T, W>
 where
     T: Send + 'static,

@@ -62,7 +62,7 @@ pub struct CommandSpec {
     pub arguments: Vec<OsString>,
     /// Its environment; without a cell it is added to the inherited one.
     pub environment: Vec<(String, String)>,
-    /// What the system allows it.
+    /// Its sandbox.
     pub cell: Cell,
 }
 
@@ -77,10 +77,10 @@ pub enum SpawnError {
     NotExecutable {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system has no room for another process.
+    /// The system cannot create another process.
     #[error("the system refused to start a process: {0}")]
     Refused(#[from] io::Error),
     /// The spawning thread is gone: the service is ending.
@@ -114,7 +114,7 @@ impl Spawner {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub fn start() -> io::Result<Self> {
         let (requests, inbox) = mpsc::channel::<SpawnRequest>();
         std::thread::Builder::new()
@@ -241,7 +241,7 @@ impl Child {
     /// Returns the channel for suspending its cell; `None` without a launcher, or if the reports were taken.
     ///
     /// # Errors
-    /// The system has no room for another descriptor.
+    /// The system cannot create another descriptor.
     pub fn orders(&self) -> io::Result<Option<Orders>> {
         self.report.as_ref().map(Orders::by).transpose()
     }

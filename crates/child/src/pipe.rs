@@ -46,7 +46,7 @@ impl PipeReader {
     /// Watches a non-blocking descriptor.
     ///
     /// # Errors
-    /// The event loop has no room for it.
+    /// The event loop cannot register it.
     pub fn new(pipe: OwnedFd) -> io::Result<Rc<Self>> {
         let pipe = watch(File::from(pipe), Interest::READABLE)?;
         Ok(Rc::new(Self { pipe }))
@@ -152,7 +152,7 @@ impl PipeWriter {
     /// Watches a non-blocking descriptor.
     ///
     /// # Errors
-    /// The event loop has no room for it.
+    /// The event loop cannot register it.
     pub fn new(pipe: OwnedFd) -> io::Result<Self> {
         let pipe = watch(File::from(pipe), Interest::WRITABLE | Interest::ERROR)?;
         Ok(Self(Rc::new(Writer {

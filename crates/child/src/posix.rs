@@ -243,7 +243,7 @@ pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
 /// Registers a descriptor of a child with the event loop.
 ///
 /// # Errors
-/// The event loop has no room for it.
+/// The event loop cannot register it.
 pub fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     // SAFETY: an `Owner` keeps the same descriptor open during its lifetime, and the `AsyncFd` does not release it
     // before the registration ends.

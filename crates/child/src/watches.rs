@@ -15,7 +15,7 @@ use rustix::process::{Uid, getuid};
 /// Minimum left for event loops with clients and children.
 pub const WATCHES_MIN: usize = 64;
 
-/// What an operator can do when they are exhausted.
+/// The remedy when they are exhausted.
 const REMEDY: &str = "end programs of this user that hold some, or raise that limit";
 
 #[derive(Debug, thiserror::Error)]

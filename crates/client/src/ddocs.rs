@@ -1,7 +1,7 @@
 //! Design documents sent on a connection: later calls send the digest instead of the text.
 //!
 //! SOURCE    Redis' clients, with EVALSHA.
-//! LIMITS    Remembers at most [`SENT_MAX`]; then texts are sent again.
+//! LIMITS    Remembers at most [`SENT_MAX`]; then all are forgotten, and sent again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

@@ -14,7 +14,7 @@ pub struct Health {
     pub version: String,
     /// Its problems, worst first.
     pub problems: Vec<Problem>,
-    /// Number of less severe problems of another daemon that were left out; that daemon lists them.
+    /// Number of less severe problems of another daemon that were omitted; that daemon lists them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
     /// The age of another daemon's report, in seconds.
@@ -54,7 +54,7 @@ pub struct Problem {
     pub lasted_s: u64,
     /// Why, in words.
     pub cause: String,
-    /// What to do: a command, a key, a page.
+    /// The remedy: a command, a key, a page.
     pub remedy: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the service is doing, as in `/_status`: one type for the command, HTTP and tests.
+//! The service's state, as in `/_status`: one type for the command, HTTP and tests.
 
 use std::collections::BTreeMap;
 
@@ -205,7 +205,7 @@ pub struct ProcRow {
 /// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
-    /// What was done: `killed`; `told` to end, to be killed later if it does not (`stop_grace`); `ending`, nothing,
+    /// The effect: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, none,
     /// because it was already ending.
     pub how: String,
     /// The process before the order.

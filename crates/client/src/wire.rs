@@ -39,7 +39,7 @@ pub struct ProcDown {
     /// Why, for programs: `pool_removed`, `memory_exceeded`, `shutting_down`.
     #[serde(default)]
     pub name: String,
-    /// Why, for people.
+    /// The reason, for display.
     #[serde(default)]
     pub reason: String,
 }
@@ -55,7 +55,7 @@ pub struct Imported {
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why it was refused, for people.
+    /// Why it was refused, for display.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

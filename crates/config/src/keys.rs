@@ -14,7 +14,7 @@ use super::types::{ChttpdAuth, CouchDb, Log, QueryServerConfig, Sandbox, Server,
 use super::users::UserConfig;
 use super::value::{self, Kind};
 
-/// The section of limits of pools, and of what query servers are told.
+/// The section of pools' limits, and of the settings sent to query servers.
 pub(crate) const QUERY: &str = "query_server_config";
 /// The section of language commands, whose keys are names of languages.
 pub(crate) const QUERY_SERVERS: &str = "query_servers";
@@ -22,7 +22,7 @@ pub(crate) const QUERY_SERVERS: &str = "query_servers";
 pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// In-process languages that can be switched on, in lower case.
 pub const NATIVE_LANGUAGES: &[&str] = &["echo"];
-/// The in-process language that is always there, whatever is configured: Mango.
+/// The in-process language that always exists: Mango.
 pub const MANGO: &str = "query";
 
 /// The family of sections of named pools, `[pools.NAME]`.
@@ -68,9 +68,9 @@ pub struct Section {
     has_cells: bool,
     /// Whether it is a family.
     pub is_family: bool,
-    /// What keys of other names may be.
+    /// The kind of keys with other names.
     others: Option<Kind>,
-    /// What `config/default.toml` says of it.
+    /// Its comment in `config/default.toml`.
     pub(super) about: &'static str,
 }
 

@@ -6,7 +6,7 @@ use super::pools::PoolConfig;
 use policy::admission::ThrottleSettings;
 use policy::pool::{Cull, GroupId, LanguageId, Limits, PoolKind, PoolSettings, Recycle, Reuse};
 
-/// What determines a pool besides its section.
+/// The inputs of a pool's settings besides its section.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
     /// Whether it is the language's own pool.
@@ -17,7 +17,7 @@ pub struct Around {
     pub terms: PoolTerms,
 }
 
-/// What a language demands of its pools, and the defaults of their sections.
+/// A language's requirements of its pools, and the defaults of their sections.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolTerms {
     pub limits: Limits,

@@ -51,7 +51,7 @@ impl StoreUrl {
     /// Parses it.
     ///
     /// # Errors
-    /// What is wrong with it; does not quote it.
+    /// The problem, without quoting the URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         let schemes = ["postgres://", "postgresql://"];
         let rest = schemes

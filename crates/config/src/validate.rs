@@ -166,7 +166,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without logins only this machine's users may reach HTTP, and users cannot be told apart.
+    /// Without logins only this machine's users may reach HTTP, and users cannot be distinguished.
     fn open(&mut self) {
         let config = self.config;
         if !config.server.open {

@@ -138,8 +138,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the engine take what is left. Called before it runs, and again after something else was counted; all
-    /// others must be measured.
+    /// Lets the engine use the remaining memory. Called before it runs, and again after something else was counted;
+    /// all others must be measured.
     pub(super) fn begin(&self) {
         let left = self.seat.memory.left() + self.taken.borrow().bytes();
         // To the engine, 0 means no limit.
@@ -254,7 +254,7 @@ impl Engine {
     /// Runs the pending jobs of `async` functions, so that they do not accumulate.
     pub(super) fn finish_jobs(&self) {
         while self.runtime.is_job_pending() && self.seat.process.ended.get().is_none() {
-            // Nobody waits for a job: its exception is dropped.
+            // No caller waits for a job: its exception is dropped.
             let _ = self.runtime.execute_pending_job();
         }
     }

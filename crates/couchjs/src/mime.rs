@@ -33,7 +33,7 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 
 /// Keys (`html`) and their content types.
 pub(super) struct Registry {
-    /// The most memory of the tables, in bytes.
+    /// Maximum memory of the tables, in bytes.
     bytes_max: usize,
     /// Their current memory.
     bytes: usize,
@@ -119,10 +119,10 @@ impl Registry {
     }
 }
 
-/// The overhead of a text in the tables: its entry, and the allocator's.
+/// The overhead of a string in the tables: its entry, and the allocator's.
 const TEXT_BYTES: usize = 64;
 
-/// Returns the memory of a text in the tables, in bytes.
+/// Returns the memory of a string in the tables, in bytes.
 fn size(text: &str) -> usize {
     text.len() + TEXT_BYTES
 }

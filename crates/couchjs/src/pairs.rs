@@ -1,7 +1,7 @@
 //! The rows of a reduce command: lists of pairs, split without the engine.
 //!
 //! SUMMARY   [`Pairs::of`] splits the rows `[[[key, id], value], ..]` into a list of keys and one of values;
-//!           [`ignores_keys`] tells for which functions the engine need not parse the first one.
+//!           [`ignores_keys`] identifies the functions for which the engine need not parse the first one.
 //! WHY       The engine would make a list for each pair, and keys are most of the text: without both, summing many
 //!           rows takes half the time.
 

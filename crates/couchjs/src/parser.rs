@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Parser::parse`] compiles a text as a script and discards the result.
 //! CALLED    To check sources, and to find unnamed functions in them.
-//! LIMITS    No verdict on a text that takes more memory than [`MEMORY_BYTES`], or than the part allowed beside
+//! LIMITS    No verdict on a text that needs more memory than [`MEMORY_BYTES`], or than the part allowed besides
 //!           functions.
 
 use std::ffi::CString;
@@ -36,7 +36,7 @@ pub(super) enum Parsed {
     Unknown,
 }
 
-/// The first mistake in a text.
+/// The first syntax error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     /// Its line; the first is 1.
@@ -53,7 +53,7 @@ impl Parser {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine beside those of functions with this memory limit.
+    /// Starts an engine, separate from those of functions, with this memory limit.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }

@@ -1,4 +1,4 @@
-//! What all isolates of the process share: its lines, its options and the scripts of the server.
+//! State shared by all isolates of the process: its lines, its options and the scripts of the server.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::{CStr, CString};

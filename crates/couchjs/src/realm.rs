@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// What a list function reads.
+/// Input of a list function.
 enum Row {
     /// The line of a row.
     Next(String),
@@ -330,7 +330,7 @@ impl Realm {
         })
     }
 
-    /// Gives the function a console, if the last `reset` asked for one.
+    /// Gives the function a console, if the last `reset` requested one.
     fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
         if self.shared.console.get() {
             tools.get::<_, Function<'_>>("addConsole")?.call(())

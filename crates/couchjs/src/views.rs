@@ -50,7 +50,7 @@ pub(super) enum Reduced<'a> {
         /// Counts their memory until they are reduced.
         _held: Held,
     },
-    /// Rows that the engine parses: invalid ones, or more than memory has room for twice.
+    /// Rows that the engine parses: invalid ones, or those too large to hold twice in memory.
     Rows(&'a str),
     /// Results of earlier reductions.
     Results(&'a str),
@@ -252,7 +252,7 @@ impl Views {
                 let values = Rest(values.collect::<rquickjs::Result<Vec<_>>>()?);
                 let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
-                // The result is a list of its own.
+                // The result is a separate list.
                 results.add(ctx, &answer)
             })
         });

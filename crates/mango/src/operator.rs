@@ -97,7 +97,7 @@ const fn value(
     row(name, takes, Meaning::Value(condition, negation))
 }
 
-/// What an operator does with its argument.
+/// How an operator uses its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meaning {
     /// Joins its argument's selectors, for the same field.

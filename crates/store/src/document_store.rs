@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`DocumentStore`] is the interface of [`RedbStore`](super::redb::RedbStore), a file of one process, and
 //!           of the store in PostgreSQL, which several daemons share. One test suite covers both.
-//! PROMISES  An acknowledged write is durable, whatever happens to the process afterwards. Writers of one document
+//! PROMISES  An acknowledged write is durable, even if the process is killed afterwards. Writers of one document
 //!           are serialized: all but the first get a conflict.
 //! CALLED    By HTTP and by actors, on any thread; never blocks.
 

@@ -207,7 +207,7 @@ pub struct ExportLines {
     part: Part,
 }
 
-/// What follows.
+/// The part that follows.
 enum Part {
     Head,
     Rows,
@@ -293,7 +293,7 @@ pub enum ExportError {
     Damaged {
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A newer program wrote it.

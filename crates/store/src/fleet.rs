@@ -1,5 +1,5 @@
-//! What the daemons of one database share besides documents: ownership of jobs, their statuses, orders to each other,
-//! and settings made at run time.
+//! State shared by the daemons of one database besides documents: ownership of jobs, their statuses, orders to each
+//! other, and settings made at run time.
 //!
 //! SUMMARY   [`FleetStore`] is its interface. A store that cannot be shared has none.
 //! PROMISES  Every request is one transaction that was carried out, was not, or failed and may have been carried out.

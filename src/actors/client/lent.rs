@@ -1,7 +1,7 @@
 //! A connection of a service: it is lent one process for its lifetime.
 //!
 //! SUMMARY   Takes and resets a process before reading anything; then each line goes to the process, and all its
-//!           output up to the answer comes back, as with `attach`.
+//!           output up to the answer is returned, as with `attach`.
 //! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`: no process, its end, a
 //!           broken protocol, a timeout, the service's end. A process is returned after an answered reset, or is
 //!           replaced.
@@ -55,7 +55,7 @@ impl Lending {
     }
 }
 
-/// Counts the end of a service's connection, once: with its reason, or as caused by the service.
+/// Counts a service connection's end, once: with its reason, or as caused by the service.
 pub(crate) struct EndCount {
     metrics: Arc<ServiceMetrics>,
     counted: bool,

@@ -99,7 +99,7 @@ pub(super) struct Session {
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
     unsent: RefCell<BytesMut>,
-    /// Whether a task is running that writes once the socket has room.
+    /// Whether a task is waiting to write once the socket is writable.
     sending: Cell<bool>,
     /// Woken when there is room again, or when the connection has ended.
     reader: RefCell<Option<Waker>>,

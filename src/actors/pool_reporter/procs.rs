@@ -23,7 +23,7 @@ use policy::pool::{ProcId, ProcPhase, ProcStatus};
 /// Serializes the readings.
 static READINGS: Turns = Turns::new(1);
 
-/// What a process does, in list order.
+/// The state of a process, in list order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum State {

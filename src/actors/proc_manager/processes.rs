@@ -372,7 +372,7 @@ impl ProcManager {
                 age: shared.age(),
             }
         });
-        // What the process knows about its end is more specific than the reason.
+        // The process's own error is more specific than the exit reason.
         let exit_error = shared.and_then(|shared| shared.exit_error().cloned());
         let exit_error = exit_error.map(|exit_error| match exit_error {
             PromptError::NotRun { because } => *because,
@@ -432,7 +432,7 @@ impl ProcManager {
         self.revoke(client, (proc, token), name, reason);
     }
 
-    /// Notifies a client that a process that it holds is revoked, and why: for programs and for people.
+    /// Notifies a client that a process it holds is revoked, with the reason for programs and for users.
     fn revoke(
         &self,
         client: ClientId,

@@ -1,10 +1,10 @@
-//! Suspends processes that nobody holds: nothing in their cells runs until they are lent again.
+//! Suspends processes that no client holds: nothing in their cells runs until they are lent again.
 //!
 //! SUMMARY   A process that was returned, started or taught is suspended after [`REST_AFTER`] without a loan. One
 //!           timer checks all that are due.
-//! PROMISES  A process that is returned and lent again needs no timer and no order of its own. A suspended one is
-//!           resumed before its borrower can send it anything. What runs in it all the same is stopped again, and its
-//!           tenant pays for it; if that does not help, the process is killed.
+//! PROMISES  A process that is returned and lent again needs no separate timer or order. A suspended one is
+//!           resumed before its borrower can send it anything. Processes that run in it nevertheless are stopped
+//!           again, and its tenant pays for it; if that does not help, the process is killed.
 //! LIMITS    A function's children may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a
 //!           cell without a pid namespace, are never suspended.
 
@@ -158,7 +158,7 @@ impl ProcManager {
         seen: Option<Activity>,
         ctx: &mut Context<Self>,
     ) {
-        // One that was lent meanwhile is suspended anew, or not.
+        // One lent meanwhile has another check, or none.
         let settling = self.resting.settling.remove(&proc);
         let Some((mut settling, process)) = settling.zip(self.procs.get(&proc)) else {
             return;

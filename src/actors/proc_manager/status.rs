@@ -1,9 +1,9 @@
 //! The pools for operators and services: their state, the process list (`settee ps`), the order to end a process
 //! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
-//! PROMISES  A loan notifies nobody. A watcher of a pool gets every change, and only changes, in the turn in which it
-//!           happens; its channel ends with the pool. Killing a process is an order to its actor; the core handles
-//!           its end like any other.
+//! PROMISES  A loan sends no notification. A watcher of a pool gets every change, and only changes, in the turn in
+//!           which it happens; its channel ends with the pool. Killing a process is an order to its actor; the core
+//!           handles its end like any other.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl Handler<WatchPool> for ProcManager {
 
 /// The state of pools and processes.
 impl ProcManager {
-    /// Returns who a client is, for display.
+    /// Describes a client, for display.
     pub(super) fn holder(&self, client: ClientId) -> KnownHolder {
         let known = self.clients.get(&client);
         KnownHolder {
@@ -198,7 +198,7 @@ impl ProcManager {
     }
 }
 
-/// Events for people and services.
+/// Events for operators and services.
 impl ProcManager {
     /// Reports a pool's event.
     fn tell(&self, id: PoolId, event: PoolEvent) {

@@ -28,7 +28,7 @@ pub(super) struct Pool {
     pub(super) kind: PoolKind,
     /// Its section, or an equivalent one.
     pub(super) section: Arc<PoolConfig>,
-    /// What starts its processes, for display.
+    /// The command that starts its processes, for display.
     pub(super) command: Arc<str>,
     /// Abilities of the currently configured language.
     pub(super) abilities: Arc<Abilities>,

@@ -19,7 +19,7 @@ use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
-/// What a process did instead of answering the `reset` after another holder with `true`.
+/// The fault of a process that does not answer the `reset` after another holder with `true`.
 const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The unanswered commands of one message.
@@ -106,7 +106,7 @@ impl Unanswered {
         self.loan().is_some_and(|loan| loan.call.reports)
     }
 
-    /// What the process has done wrong if it answers the oldest with anything but the required `true`.
+    /// The fault if the process answers the oldest with anything but the required `true`.
     pub(super) fn unless_true(&self) -> Option<&'static str> {
         let head = self.queue.front()?;
         let fence = head.fence().map(|_| TOO_MANY_ANSWERS);

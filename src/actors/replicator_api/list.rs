@@ -21,7 +21,7 @@ use replication::id::ReplicationId;
 /// The owner of the jobs to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Everybody's.
+    /// All users'.
     All,
     /// A user's: of documents owned by the user, and transient ones requested by the user.
     Of(String),

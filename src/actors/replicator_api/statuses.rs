@@ -1,4 +1,4 @@
-//! What this daemon reports to the others of its fleet: the states of its documents and transient jobs.
+//! This daemon's reports to the others of its fleet: the states of its documents and transient jobs.
 
 use std::sync::Arc;
 

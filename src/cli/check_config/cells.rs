@@ -132,7 +132,7 @@ impl Findings {
         self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
     }
 
-    /// Records a pool whose processes cannot be started, whatever their cell.
+    /// Records a pool whose processes cannot be started in any cell.
     fn add_programless(&mut self, name: &str, mode: SandboxMode, why: &str) {
         self.comment(name, mode, why);
         self.programless.push(format!("the pool {name:?}: {why}"));

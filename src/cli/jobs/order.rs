@@ -146,7 +146,7 @@ fn unknown(answer: &BulkAnswer) -> String {
 /// Asks the user to confirm the jobs.
 ///
 /// # Errors
-/// There is nobody to ask.
+/// There is no terminal to ask on.
 fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
     let jobs = count(answer.total, "job", "jobs");
     let verb = verb(name);

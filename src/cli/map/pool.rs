@@ -1,4 +1,4 @@
-//! A pool of processes for one command, with a ProcManager of its own.
+//! A pool of processes for one command, with its own ProcManager.
 
 use std::rc::Rc;
 use std::sync::Arc;

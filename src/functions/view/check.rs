@@ -41,7 +41,7 @@ impl Checked<'_> {
 /// Checks a line. `None`: it is empty. Unless all members are sent, `kept` gets the positions of those that are.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem and its remedy.
 pub(super) fn check<'a>(
     line: &'a [u8],
     members: &Members,

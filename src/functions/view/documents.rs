@@ -72,7 +72,7 @@ pub enum InputError {
     Line {
         /// The line or the place in the array, from 1.
         line: u64,
-        /// What is wrong with it, and what to do.
+        /// The problem and its remedy.
         problem: String,
     },
 }
@@ -169,7 +169,7 @@ impl Batch {
     /// Adds a line's document, if the line has one that matches.
     ///
     /// # Errors
-    /// What is wrong with the line, and what to do.
+    /// The problem with the line, and its remedy.
     pub(super) fn add(
         &mut self,
         number: u64,

@@ -38,10 +38,10 @@ const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 /// With a slow function, documents queued behind others must not exceed their deadline.
 const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
-/// The most bytes of unanswered documents of one process, unless it has only one document.
+/// Maximum number of bytes of unanswered documents of one process, unless it has only one document.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
-/// Takes emitted rows, and says when it has room for more.
+/// Accepts emitted rows, and reports when it can accept more.
 pub trait MapSink {
     /// Takes the rows emitted for one document.
     fn mapped(&self, mapped: &Mapped<'_>);
@@ -210,7 +210,7 @@ struct Worker<'a, S> {
     sent_bytes: usize,
     /// Whether the document in flight is a retry.
     is_second_try: bool,
-    /// The most unanswered documents.
+    /// Maximum number of unanswered documents.
     window: usize,
     /// The answer being read.
     mapped: MapAnswer,

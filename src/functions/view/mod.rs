@@ -100,7 +100,7 @@ pub enum ViewError {
         line: u64,
         /// Its id, as JSON text.
         id: String,
-        /// What happened, and what to do.
+        /// The failure and its remedy.
         reason: String,
         /// Why there was no answer; `None` if the answer had a wrong shape.
         error: Option<Box<ProcessError>>,
@@ -110,7 +110,7 @@ pub enum ViewError {
     Reduce {
         /// The key of the group, as JSON text.
         key: Option<String>,
-        /// What happened.
+        /// The failure.
         reason: String,
     },
     /// The rows are no longer wanted.

@@ -27,7 +27,7 @@ use policy::pool::ReturnStatus as LeaseStatus;
 pub enum Processes {
     /// From a pool in this program, for a tenant's functions.
     Pool(Rc<Caller>, TakeFrom, TenantName),
-    /// From a running service, for a call that collects their reports, if there is one.
+    /// From a running service; the call, if any, collects their reports.
     Service(Client, Option<Arc<Call>>),
 }
 
@@ -53,9 +53,9 @@ pub struct ServiceProcess {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct ProcessError {
-    /// What happened, for programs.
+    /// The kind of error, for programs.
     pub kind: ProcessErrorKind,
-    /// What happened, and the remedy, in words.
+    /// The failure and its remedy, for users.
     pub reason: String,
     /// The whole error, for a process of a pool in this program.
     pub cause: Option<Box<CallError>>,

@@ -230,7 +230,7 @@ impl<R: Read> DocumentReader<R> {
 /// Reads documents in a separate thread until the end, an error, or the receiver is dropped.
 ///
 /// # Errors
-/// The system has no room for another thread.
+/// The system cannot create another thread.
 pub(crate) fn read_in_thread(
     input: impl Read + Send + 'static,
     cutter: DocumentCutter,

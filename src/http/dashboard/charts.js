@@ -4,7 +4,7 @@ import { ask, query, remembering } from "./api.js";
 import { h } from "./dom.js";
 import { number, span } from "./words.js";
 
-// A chart is as wide as so many samples at least, until there is an hour of them.
+// Minimum width of a chart, in samples, until it has an hour of them.
 const SAMPLES_MIN = 20;
 const HEIGHT = 40;
 

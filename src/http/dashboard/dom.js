@@ -1,17 +1,17 @@
 // Makes elements, and changes what is on the page into what it should be.
 //
-// A view is made anew at each answer; `patch` changes only what differs, so that the focus, a selection, an
+// A view is rebuilt at each answer; `patch` changes only what differs, so that the focus, a selection, an
 // open list and the place on the page stay. Texts are set as text, never as markup: names of pools, URLs and
 // reasons come from configurations, children and other servers.
 
 const SVG = new Set(["svg", "path", "line"]);
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
 
-// Characters that end a line, move the cursor or turn the direction of what stands around them: texts come from others.
+// Characters that end a line, move the cursor or change the direction of the text around them: texts may be hostile.
 const UNPRINTABLE = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 export const plain = (text) => typeof text === "string" ? text.replace(UNPRINTABLE, "\ufffd") : text;
 
-// Functions become handlers, everything else attributes; null and false are left out.
+// Functions become handlers, everything else attributes; null and false are omitted.
 export function h(tag, attributes, ...children) {
   const node = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -80,7 +80,7 @@ export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 const SLIM_MAX = 4;
 
 // A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
-// Where there is little room a row is a card: what is of the class "first" comes first, each other cell with its heading.
+// On narrow screens a row is a card: the cell of the class "first" leads, each other cell has its heading.
 export function table(id, columns, rows, nothing) {
   const cell = (value, [heading, kind]) => {
     const isNumber = typeof value === "number";
@@ -98,7 +98,7 @@ export function table(id, columns, rows, nothing) {
     h("table", { id, class: columns.length <= SLIM_MAX && "slim" }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
 }
 
-// Facts: a list of names with values; those without a value are left out, those marked as wide have a line.
+// Facts: a list of names with values; those without a value are omitted, those marked wide get their own line.
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value != null && value !== "");
   return h("dl", { class: "facts" }, shown.map(([name, value, wide]) =>

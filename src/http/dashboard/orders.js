@@ -1,4 +1,4 @@
-// Orders: each is confirmed in a dialog that says what will happen to what, and tells errors in place.
+// Orders: each is confirmed in a dialog that states the effect, and shows errors.
 
 import { h } from "./dom.js";
 

@@ -1,7 +1,6 @@
-// The dashboard: asks for the state once a second, less often if answers take long, and shows the view that the address
+// The dashboard: polls the state once a second, less often if answers are slow, and shows the view that the address
 // names.
-//
-// A page that nobody looks at does not ask.
+// A hidden page does not poll.
 
 import { ask } from "./api.js";
 import { h, plain, show } from "./dom.js";
@@ -28,7 +27,7 @@ let questions = 0;
 
 // ---- routes -----------------------------------------------------------------------------------
 
-// The lists, and their views of one thing, which has so many names.
+// The lists, each with the number of names that identify one of its rows.
 const VIEWS = { jobs: [jobs, 1], pools: [pools, 1], functions: [functions, 3] };
 
 function decoded(name) {
@@ -57,7 +56,7 @@ function go(path) {
 
 let shownPath = null;
 
-// What the tab is called, after the number of problems.
+// The tab's title, after the number of problems.
 let named = SENTENCE;
 
 // A view has a title, which gets the focus when somebody has gone there: so it is read aloud.
@@ -125,7 +124,7 @@ async function refresh() {
   try {
     state = await ask("/_dashboard/state");
     const found = await route.view.load({ ...route, state });
-    // Somebody chose anew, or logged in or out, while this was asked.
+    // The visitor navigated, or logged in or out, during the request.
     if (question !== questions) return;
     answeredAt = Date.now();
     showAll(state, found, route);
@@ -145,7 +144,7 @@ async function refresh() {
   later();
 }
 
-// What the address names is not there, or not any more.
+// The object that the address names does not exist, or no longer exists.
 function gone(route, error) {
   byId("content").hidden = false;
   byId("views").hidden = false;

@@ -12,7 +12,7 @@ const NAMES_MAX = 3;
 // How many problems are open on a phone.
 const OPEN_MAX = 3;
 
-// What another daemon tells three times a minute is old then.
+// Other daemons report three times a minute; older reports are stale.
 const OLD_S = 60;
 
 // Where what a problem is about is shown.
@@ -24,13 +24,13 @@ const PLACES = {
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
 };
 
-// What is about the fleet, whichever daemon tells it.
+// Problems of the fleet, no matter which daemon reports them.
 const OF_ALL = /^(replications_failing|daemon_gone)$/;
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// What holds for several, for the same cause, is one line: the worst first, this daemon's before those of others, where the
-// same may have other numbers.
+// Problems of several subjects with the same cause share a line: the worst first, this daemon's before those of
+// others, where the same may have other numbers.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -51,7 +51,7 @@ export function lines({ daemons }) {
 // How many problems there are.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
-// Whose it is; nothing is said of what is this daemon's alone, or the fleet's.
+// The daemons that have the problem; empty if only this one has it, or the fleet.
 export function whose({ kind, daemons, isOwn }) {
   if (OF_ALL.test(kind)) return "";
   if (daemons.length > 1) return plural(daemons.length, "daemon");
@@ -78,7 +78,7 @@ function acknowledge({ kind, subjects, cause }, again) {
   });
 }
 
-// What is between backquotes can be copied.
+// Commands between backquotes can be copied.
 const commands = (remedy) => remedy.split("`").map((part, at) => (at % 2 === 1 ? h("code", null, part) : part));
 
 function shown(line, isOpen, again) {

@@ -6,7 +6,7 @@
 //! SOURCE    CouchDB's mango_native_proc.
 //! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and keeps its
 //!           column, without rows: CouchDB drops the column, which shifts the rows of later functions. A text
-//!           definition has no rows in a view; it ends CouchDB's server. A line that is no command is answered
+//!           definition has no rows in a view; it ends CouchDB's server. A line that is not a command is answered
 //!           `invalid_call`.
 
 use std::collections::HashMap;

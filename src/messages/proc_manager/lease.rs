@@ -62,7 +62,7 @@ impl Lease {
     /// only another answer proves that it still runs.
     ///
     /// # Errors
-    /// None: `false` also if the manager has ended, with all its processes.
+    /// None: also `false` if the manager has ended, with all its processes.
     pub async fn ret_proc(self, status: ReturnStatus) -> bool {
         let Some((manager, ret_proc)) = self.end(status).await else {
             return false;

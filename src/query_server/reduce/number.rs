@@ -11,7 +11,7 @@ use json::erlang::DIGITS_MAX;
 use json::number::write_key;
 use num_bigint::BigInt;
 
-/// The most bits of an integer: no more than the digits' limit allows.
+/// Maximum number of bits of an integer: no more than the digits' limit allows.
 const BITS_MAX: u64 = 13_606;
 
 /// How many digits always fit in 64 bits.

@@ -37,7 +37,7 @@ pub(crate) struct ClaimWork {
 }
 
 impl OwnedDoc {
-    /// Makes the document be read again.
+    /// Marks the document to be read again.
     pub(super) const fn forget_seen(&mut self) {
         self.seen = None;
     }
@@ -125,7 +125,7 @@ impl DocTable {
     }
 
     /// Releases a document without pending work. Returns the claim that it was owned under, or `None` if work is
-    /// pending. A document without a row asks for nothing, or has its outcome.
+    /// pending. A document without a row requests nothing, or has its outcome.
     pub fn settle(&mut self, doc: &str) -> Option<ClaimWork> {
         let (name, known) = self.known.get_key_value(doc)?;
         let owned = known.owned.as_ref()?;

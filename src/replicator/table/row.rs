@@ -19,7 +19,7 @@ use replication::spec::Replication;
 
 /// The base of the back-off after a temporary error.
 const BACKOFF_BASE: u64 = 64;
-/// The most doublings.
+/// Maximum number of doublings.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
 /// The earliest re-check of a filter's code.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(crate) enum RowState {
     Scheduled,
 }
 
-/// A document that asks for a replication.
+/// A document that requests a replication.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// Its progress.

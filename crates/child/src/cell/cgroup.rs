@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Cgroup::make`] makes it next to or below the launcher's own and writes the limits. The cell's first
 //!           process enters it itself.
-//! PROMISES  Limits that do not hold are reported. The groups are removed with the cell; the next launcher removes
+//! PROMISES  Limits not in force are reported. The groups are removed with the cell; the next launcher removes
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
 //! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a

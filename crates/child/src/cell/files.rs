@@ -94,7 +94,7 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
     found.paths
 }
 
-/// Returns the paths that a command may read around a file of its own: the file's folder, or only the file if the
+/// Returns the paths that a command may read around one of its files: the file's folder, or only the file if the
 /// folder is shared with others.
 pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     let mut found = Found {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`run`] never returns. It dies with the launcher, and so do all processes of the cell if they have their
 //!           own pid namespace. It reaps ended processes, answers the calls that the filter refuses, executes orders
-//!           to [suspend](super::rest), and tells the launcher when the command ends, stops and continues.
+//!           to [suspend](super::rest), and notifies the launcher when the command ends, stops or continues.
 //! PROMISES  The command does not run before every layer is entered and requests to end no longer end the launcher.
 //!           With `strict`, a missing layer is fatal. The first refused call of each kind is reported.
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
@@ -217,7 +217,7 @@ impl Init<'_> {
             );
             if user.may_change() {
                 let left = thread::set_thread_groups(&[]);
-                // In some containers nobody may; then the numbers are also missing.
+                // Some containers forbid it for all users; then the numbers are also missing.
                 user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
@@ -248,8 +248,7 @@ impl Init<'_> {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
 
-    /// Whether the limit of processes is for this cell only: with a user of its own or in a user namespace, but never
-    /// for root.
+    /// Whether the process limit counts this cell only: with its own user or in a user namespace, but never for root.
     fn counts_processes(&self) -> bool {
         let user = &self.launch.user;
         user.is_alone() || (self.namespaces.user.is_ok() && user.outside.uid != 0)
@@ -480,7 +479,7 @@ impl Init<'_> {
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
         let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
         if let Some(changes) = changes {
-            // What was signalled is ignored: all children are checked.
+            // The signals' contents are ignored: all children are checked.
             let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(changes, &mut news);
         }

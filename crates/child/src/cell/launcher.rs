@@ -269,7 +269,7 @@ pub(super) fn leave_pipes(instead: impl AsFd) {
     let _ = dup2_stdout(&instead);
 }
 
-/// Lets the cell's waiting process continue. If it has ended, its status tells.
+/// Lets the cell's waiting process continue. If it has ended, its status shows why.
 fn go_on(go: &mut PipeWriter) {
     drop(go.write_all(&[1]));
 }

@@ -58,7 +58,7 @@ pub enum Layer {
 pub struct Layers {
     /// Those that hold, in any order.
     pub held: Vec<Layer>,
-    /// Those that do not hold -> why.
+    /// Those not in force -> why.
     pub missing: BTreeMap<Layer, String>,
     /// Unreadable files that a command needs, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,7 +4,7 @@
 //!           [`OwnCell::seal`] restricts all threads to a few system calls before the first line is read.
 //! PROMISES  A function, even with native code, can then only use the three standard streams, allocate memory up to
 //!           the limit, read the clock and exit; any other system call kills the process, which reports the call.
-//! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a process of its own.
+//! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a separate process.
 //! LIMITS    The engine's process keeps its initial memory: the command line and the environment, which has at most
 //!           `TZ` if the service started it. A call of the 32-bit interface kills the process without a report, as
 //!           does one made while all signals are blocked, as when the C library starts a thread.

@@ -1,4 +1,4 @@
-//! A cell's user outside of it: a number of its own for the cell's lifetime.
+//! A cell's user outside of it: a number reserved for the cell's lifetime.
 //!
 //! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes it the launcher's effective user before
 //!           the cell's first process starts, [`CellUser::map`] makes it the only user in the cell's namespace.

@@ -75,7 +75,7 @@ const PLANT: &str = "globalThis.planted = 1; Object.prototype.planted = 2; Array
 const TELL: &str = "return JSON.stringify([typeof planted, ({}).planted, typeof [].map, Object.isFrozen(Math), \
     RegExp.$1, Object.keys(this.shows), require('lib/state').seen, typeof late, typeof console]);";
 
-/// What a tenant sends to a new isolate.
+/// Prompts of a tenant to a new isolate.
 fn asking() -> Vec<Value> {
     vec![
         json!(["reset", {}]),
@@ -102,7 +102,7 @@ fn asking() -> Vec<Value> {
     ]
 }
 
-/// What a tenant leaves: functions, a library, settings, a pending report.
+/// State that a tenant leaves behind: functions, a library, settings, a pending report.
 fn planting() -> Vec<Value> {
     let settings = json!({"console": true, "report": true, "text_reasons": false,
                           "reduce_limit": true, "reduce_limit_threshold": 10, "reduce_limit_ratio": 2});

@@ -32,7 +32,7 @@ const SECONDARY_MIN: u64 = 0x0500;
 
 static COLLATOR: LazyLock<HanCollator> = LazyLock::new(HanCollator::new);
 
-/// Returns the collator for a text, if it may have Han characters.
+/// Returns the collator for a string, if it may have Han characters.
 pub(super) fn collator_for(text: &[u8]) -> Option<&'static HanCollator> {
     let may_begin_one = |pair: &[u8]| {
         matches!(

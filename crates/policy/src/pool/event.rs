@@ -54,7 +54,7 @@ pub enum Event {
     GetProc {
         /// New, larger than all earlier ones.
         request: RequestId,
-        /// The client; the process is taken back when it ends.
+        /// The client; the process is reclaimed when it ends.
         client: ClientId,
         /// The pools that may serve it.
         target: Target,
@@ -67,7 +67,7 @@ pub enum Event {
     },
     /// A client returns a process (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
     RetProc {
-        /// Who returns it.
+        /// The client that returns it.
         client: ClientId,
         proc: ProcId,
         /// The loan that is over.

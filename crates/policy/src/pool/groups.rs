@@ -172,7 +172,7 @@ impl Pools {
     }
 
     /// Moves the newest waiters to pools of their group while the queue is too long, and refuses those that no other
-    /// pool has room for. Waiters that can be served were served before.
+    /// pool can queue. Waiters that can be served were served before.
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max

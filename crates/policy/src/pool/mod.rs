@@ -28,8 +28,7 @@
 //!   once it has forgotten. If it fails to forget, the waiter returns to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided before the reload. A
 //!   stale process never becomes idle again.
-//!
-//! # Who waits for what
+//! # Waiters
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the oldest waiter,
 //! and only by one that takes an idle process which the oldest cannot use.
@@ -68,10 +67,9 @@
 //! their past is meaningless under the other rule.
 //!
 //! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, one
-//! selected at a time. It counts as untagged while it has room; without room, its least recently used isolate is
-//! evicted first.
-//!
-//! # What named pools add
+//! selected at a time. It counts as untagged while it can hold another isolate; when full, its least recently used
+//! isolate is evicted first.
+//! # Named pools
 //!
 //! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve it takes it
 //!   over. So a new pool serves the waiters of its group at once, and a removed pool leaves its waiters to the

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The rank of an idle process among its equals: its key, and its number.
 pub(super) type Ranked = (u64, u64);
 
-/// The most in the short list: moving two cache lines is cheaper than a tree.
+/// Maximum length of the short list: moving two cache lines is cheaper than a tree.
 const TOP_MAX: usize = 16;
 
 /// Ranked processes, each once.

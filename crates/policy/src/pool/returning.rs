@@ -1,4 +1,4 @@
-//! What follows a process's use: it becomes idle, is reset, forgets, is replaced, or is stopped.
+//! After a process's use: it becomes idle, is reset, forgets, is replaced, or is stopped.
 //!
 //! SUMMARY   Handles `ret_proc`, and the end of a client that holds a process.
 //! PROMISES  Only a process's holder can return it, once (PM-3). A process that must stop never becomes idle (PM-13).

@@ -60,7 +60,7 @@ pub(crate) struct Choice {
     pub(super) fit: Fit,
 }
 
-/// What a chosen process still needs.
+/// Preparation that a chosen process still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Ready,

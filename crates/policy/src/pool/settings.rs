@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most idle tagged processes reaped at a time: a tenth of the limit and one.
+    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit and one.
     pub(crate) fn reap_batch(&self) -> u32 {
         (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
@@ -105,7 +105,7 @@ pub enum Reuse {
     Any,
     /// Only its tenant, for any work: a process without a tenant never ran a function.
     Database,
-    /// Several tenants, each in an isolate of its own ([`PoolSettings::isolates_max`]).
+    /// Several tenants, each in its own isolate ([`PoolSettings::isolates_max`]).
     Isolates,
 }
 
@@ -143,7 +143,7 @@ pub struct PoolSettings {
     /// Whether its processes can forget everything taught, and all effects of functions. A change replaces the
     /// processes.
     pub can_forget: bool,
-    /// The most tenants with an isolate in one process; 0: processes have no isolates. A change replaces the
+    /// Maximum number of tenants with an isolate in one process; 0: processes have no isolates. A change replaces the
     /// processes.
     pub isolates_max: u32,
     /// Whether a request without a design document may get a process taught for another tenant, if no other is idle;

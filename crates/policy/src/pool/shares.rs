@@ -23,7 +23,7 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 /// The largest debt, as the time in which the share makes up for it.
 pub(crate) const DEBT_MAX: Duration = Duration::from_secs(180);
 
-/// The most accounts.
+/// Maximum number of accounts.
 pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 
 /// The accounts of all tenants with a bucket that is not full.

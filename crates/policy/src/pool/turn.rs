@@ -128,7 +128,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `EXIT` of a process, expected or not. Whatever it was doing may have ended it.
+    /// `EXIT` of a process, in any state, expected or not.
     pub(super) fn proc_exit(&mut self, number: u64) {
         if self
             .pool

@@ -1,6 +1,6 @@
 //! Maintains a pool's size: opens in the background, culls, recycles by age.
 //!
-//! SUMMARY   What a pool does without a request: at the end of an event, on a timer, and when a stopping process has
+//! SUMMARY   A pool's work without a request: at the end of an event, on a timer, and when a stopping process has
 //!           ended.
 //! PROMISES  Idle processes are stopped one reap batch at a time. There is one timer for each pool, set only if there
 //!           is something to wait for. A pool without such settings pays only for checking them.

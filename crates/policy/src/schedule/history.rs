@@ -24,7 +24,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Makes a reason, cut to [`REASON_BYTES_MAX`], with a text short enough for lists.
+    /// Makes a reason, cut to [`REASON_BYTES_MAX`], with a summary short enough for lists.
     pub fn new(text: &str, rate_limited: bool) -> Self {
         Self::with_short(text, text, rate_limited)
     }
@@ -40,7 +40,7 @@ impl Reason {
     }
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum HistoryEvent {
@@ -48,7 +48,7 @@ pub enum HistoryEvent {
     Added,
     /// It was started.
     Started,
-    /// It was stopped, through no fault of its own.
+    /// It was stopped, not because of an error.
     Stopped,
     /// It failed, or could not be started.
     Crashed(Arc<Reason>),

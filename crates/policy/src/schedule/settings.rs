@@ -20,7 +20,7 @@ use super::wall_time::WallTime;
 #[strum(serialize_all = "snake_case")]
 pub enum RuleSet {
     /// As in current CouchDB: a cycle fills free slots and rotates, and trimmed jobs count as churn; shares are fair.
-    /// But a free slot is filled at once, also when a back-off ends.
+    /// But a free slot is filled at once, including when a back-off ends.
     #[default]
     Current,
     /// As in the first version, of 2017: a cycle trims, or fills, or rotates; only the oldest start determines the

@@ -73,7 +73,7 @@ pub struct JobView<'a> {
     /// Whether it backs off because a server rate-limits it.
     pub eased: bool,
     pub history: &'a History,
-    /// The job is not started before this time, whatever its history; usually in the past.
+    /// The job is not started before this time, regardless of its history; usually in the past.
     pub not_before: WallTime,
     /// Its shown state.
     pub shown: ShownJob,
@@ -87,7 +87,7 @@ pub struct ShownJob {
     pub level: Level,
     /// When it was last started; `None` if never.
     pub last_started: Option<WallTime>,
-    /// Who paused it, including while it is still stopping for that.
+    /// The pause, present from the order on, while the job is still stopping.
     pub paused: Option<Pause>,
     /// Its state in lists.
     pub listed: JobState,

@@ -166,7 +166,7 @@ impl FeedParser {
     fn head(&mut self) -> Result<bool, FeedError> {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
-            // An error instead of a feed is an object too, and has an end.
+            // An error instead of a feed is also an object, and complete.
             let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));

@@ -1,4 +1,4 @@
-//! The connection to a server's `_db_updates`: made, followed, and made again.
+//! The connection to a server's `_db_updates`: opened, followed, and reopened.
 //!
 //! SUMMARY   [`follow`] passes the server's updates to subscribers, until there are none or the server refuses.
 //! PROMISES  The subscribers learn of its end, even if its thread ends.
@@ -63,7 +63,7 @@ impl Drop for Following {
     }
 }
 
-/// Follows the server's updates until nobody subscribes, or the server refuses.
+/// Follows the server's updates until the last subscriber leaves, or the server refuses.
 pub(super) async fn follow(server: Arc<Server>, endpoint: Endpoint) {
     let following = Following(server);
     let server = &*following.0;

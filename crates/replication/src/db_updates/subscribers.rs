@@ -24,7 +24,7 @@ const TURN_MAX: Duration = Duration::from_secs(10);
 
 pub(super) type SubscriberId = u64;
 
-/// What a subscriber does next.
+/// A subscriber's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// It waits until it is woken.

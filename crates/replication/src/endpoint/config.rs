@@ -106,7 +106,7 @@ impl fmt::Debug for HttpConfig {
 pub struct HttpConfigError {
     /// The key of `[replicator]`.
     pub(crate) key: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: String,
 }
 

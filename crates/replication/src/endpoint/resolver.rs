@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use blocking;
 
-/// The most lookups at a time; more wait.
+/// Maximum number of lookups at a time; more wait.
 const LOOKUPS_MAX: usize = 64;
 
 static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);

@@ -17,7 +17,7 @@ use super::send::TryFailed;
 use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
 use super::{Cause, Endpoint};
 
-/// The most successive redirects.
+/// Maximum number of successive redirects.
 const REDIRECTS_MAX: u32 = 10;
 
 /// A request in flight.

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use super::body::BodyFailed;
 use super::http::lock;
 
-/// Longer request bodies are sent in pieces of this size, in bytes, so that a slow connection can be told from a
-/// silent one, and an early answer is noticed.
+/// Longer request bodies are sent in pieces of this size, in bytes, so that a slow connection can be distinguished
+/// from a silent one, and an early answer is noticed.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// Makes a body that lets the connection be read before each piece.

@@ -24,7 +24,7 @@ use super::open::{DbInfo, db_info};
 use super::seq::Seq;
 use super::spec::Replication;
 
-/// The most sessions in a log.
+/// Maximum number of sessions in a log.
 pub(crate) const HISTORY_MAX: usize = 50;
 
 /// The log of one side.
@@ -40,7 +40,7 @@ pub struct CheckpointLog {
     pub body: LogBody,
 }
 
-/// What two logs have in common.
+/// The common history of two logs.
 #[derive(Clone, Debug, Default)]
 pub struct CommonAncestor {
     /// The sequence to continue from.

@@ -62,7 +62,7 @@ impl Replication {
             && self.managed_by == other.managed_by
     }
 
-    /// Returns a text that usually differs where [`Self::same_as`] finds a difference between two replications of a
+    /// Returns a string that usually differs where [`Self::same_as`] finds a difference between two replications of a
     /// document; it excludes the mark, so that a job keeps its past when its document gets one. It may differ between
     /// versions of the program.
     pub fn digest(&self) -> String {

@@ -211,7 +211,7 @@ fn object(
     }
 }
 
-/// Parses an integer, or a text of its digits.
+/// Parses an integer, or a string of digits.
 fn integer(
     body: &Map<String, Value>,
     name: &str,

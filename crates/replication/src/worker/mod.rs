@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// Reads documents individually, some concurrently. Documents not written immediately are put in the batch.
-    /// Returns those to be read again after others were written.
+    /// Returns those to reread after others were written.
     async fn read_single<'a>(
         &self,
         singles: Vec<Box<Single<'a>>>,

@@ -199,7 +199,7 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
-    /// Returns the settings of jobs. A document that asks for no replication has none.
+    /// Returns the settings of jobs. A document that requests no replication has none.
     pub fn kept(&self) -> Vec<Kept> {
         let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
         let each = self.kept.iter();
@@ -239,7 +239,7 @@ impl<'w> Batch<'w> {
         join_all(all).await.into_iter().collect()
     }
 
-    /// Returns the saved documents that began or ceased to ask for a replication.
+    /// Returns the saved documents that began or ceased to request a replication.
     fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
         let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);

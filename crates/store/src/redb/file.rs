@@ -113,7 +113,7 @@ fn problem(error: DatabaseError) -> OpenProblem {
     redb::Error::from(error).into()
 }
 
-/// Refuses a file that redb would take for a new store.
+/// Refuses a file that redb would mistake for a new store.
 fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
     match path.metadata()?.len() {
         0 => Err(OpenProblem::Damaged("it has 0 bytes".to_owned())),

@@ -64,7 +64,7 @@ pub(super) enum Databases {
     },
 }
 
-/// A reference to a text outside of the file.
+/// A reference to a string outside of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reference<'a> {
     Env(&'a str),
